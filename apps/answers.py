@@ -1,0 +1,60 @@
+"""How the plain apps answer: a line of text with its length, no body for HEAD.
+
+A request's body is read before the answer. Left unread, it makes the kernel reset the connection
+when the server closes it, and the client loses an answer that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def wsgi_answer(
+    environ: WSGIEnvironment, start_response: StartResponse, status: HTTPStatus, text: str
+) -> Iterable[bytes]:
+    """Answer a WSGI request with one line of text."""
+    method = environ["REQUEST_METHOD"]
+    if method not in ("GET", "HEAD"):
+        environ["wsgi.input"].read()
+    body = f"{text}\n".encode()
+    start_response(
+        f"{status.value} {status.phrase}",
+        [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))],
+    )
+    return [] if method == "HEAD" else [body]
+
+
+async def asgi_answer(
+    scope: Message, receive: Receive, send: Send, status: HTTPStatus, text: str
+) -> None:
+    """Answer an ASGI request with one line of text."""
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.disconnect":
+        return
+    body = f"{text}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status.value, "headers": headers})
+    head = scope["method"] == "HEAD"
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+async def lifespan(receive: Receive, send: Send) -> None:
+    """Say yes to startup and shutdown: these apps hold nothing."""
+    while True:
+        event = (await receive())["type"]
+        await send({"type": f"{event}.complete"})
+        if event == "lifespan.shutdown":
+            return

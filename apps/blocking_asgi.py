@@ -1,0 +1,34 @@
+"""A trap: `time.sleep` inside an `async def`.
+
+An event loop runs one thing at a time and relies on each to give way at its `await`s. This
+`time.sleep` does not: while it lasts the worker answers nobody, and a class that knows no limit
+(`asgi`, `uvicorn`) serves one request per worker, like sync. Any call that blocks does the same: a
+database driver without `await`, `requests.get`, reading a large file.
+
+Nothing fails and nothing is logged, until one call lasts longer than Gunicorn's `timeout`: the
+heartbeat is blocked too, and the arbiter kills the worker with every request in it. The cure:
+`await asyncio.sleep`, as in `apps/sleep_asgi.py`, or `await asyncio.to_thread(...)` around what
+cannot be awaited.
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+
+from apps.answers import Message, Receive, Send, asgi_answer, lifespan
+from apps.knobs import BadValue, burn, work_for
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        return await lifespan(receive, send)
+    if scope["type"] != "http":
+        raise ValueError(f"this app speaks http, not {scope['type']}")
+    try:
+        work = work_for(scope["query_string"].decode("latin-1"))
+    except BadValue as problem:
+        return await asgi_answer(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
+    burn(work.cpu_ms)
+    time.sleep(work.sleep_s)  # the trap
+    return await asgi_answer(scope, receive, send, HTTPStatus.OK, work.done)

@@ -1,0 +1,13 @@
+"""tornado: an event loop per worker.
+
+A WSGI app runs *on* the loop and blocks it. Slots: workers; what is accepted meanwhile waits in
+the loop, even while another worker idles. A native tornado application has no such limit.
+"""
+
+from pathlib import Path
+from runpy import run_path
+
+_common = run_path(str(Path(__file__).with_name("common.py")))
+globals().update({name: value for name, value in _common.items() if not name.startswith("_")})
+
+worker_class = "tornado"
