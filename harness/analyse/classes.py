@@ -1,0 +1,63 @@
+"""One line for all cells of a (server, tool): where it stops serving more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.analyse.capacity import Capacity, Sample, capacity
+from harness.analyse.evidence import Evidence
+from harness.analyse.facts import Facts
+from harness.analyse.knee import Knee, knee
+from harness.model import ClassResult, Server
+
+
+@dataclass(frozen=True)
+class Group:
+    """All trials of one server and tool, and what could be believed of them."""
+
+    server: Server
+    tool: str
+    trials: Sequence[Evidence]
+    valid: Sequence[Facts]
+    lone_s: float | None
+
+    @property
+    def slots(self) -> int | None:
+        return self.trials[0].slots_configured
+
+    def knee(self) -> Knee:
+        """From the median throughput of each level, over its valid trials.
+
+        Completions count whatever their status: a wrong answer holds a slot as a good one does.
+        """
+        rates: dict[int, list[float]] = defaultdict(list)
+        for facts in self.valid:
+            if facts.steady.rps is not None:
+                rates[facts.concurrency].append(facts.steady.rps)
+        levels = {level: median(found) for level, found in rates.items()}
+        return knee(levels, self.lone_s, self.slots)
+
+    def capacity(self) -> Capacity:
+        samples = [
+            Sample(facts.concurrency, facts.evidence.trial.number, facts.throughput_rps)
+            for facts in self.valid
+            if facts.throughput_rps
+        ]
+        return capacity(samples, self.lone_s, flat=self.knee().connections is not None)
+
+    def result(self) -> ClassResult:
+        found, limit = self.knee(), self.capacity()
+        open_at_once = (facts.open_at_once for facts in self.valid)
+        return ClassResult(
+            server=self.server,
+            tool=self.tool,
+            slots_configured=self.slots,
+            slots_measured=max(open_at_once, default=None),
+            capacity_rps=limit.rps,
+            capacity_ci95=limit.ci95,
+            knee=found.connections,
+            knee_note=found.note,
+        )

@@ -1,0 +1,28 @@
+"""What is known of one trial when its analysis begins: stored facts and the tool's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.model import Measurement, Record, Spans, Trial
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One trial, as read from its run. Nothing in here is derived.
+
+    `record` None: the trial has not been run to its end. `measurement` None: the tool's output
+    could not be read, and `parse_error` says why, or there was none.
+    """
+
+    trial: Trial
+    record: Record | None
+    measurement: Measurement | None
+    parse_error: str | None
+    spans: Spans
+    app: str
+    sleep_s: float | None
+    lone_first: bool  # the tool sends its first request alone (ab)
+    counted: bool  # the tool sends a number of requests; False: for a time
+    expect_status: int = 200
+    slots_configured: int | None = None  # None: unlimited

@@ -1,0 +1,43 @@
+"""Ending on a signal: the first one unwinds (contexts clean up), a second one ends at once.
+
+Ending at once is safe: the guards see their pipes close and kill what they guard.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+
+class Stopped(BaseException):
+    """A signal asked the harness to end. Not an Exception: nothing may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = 128 + number
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def install() -> None:
+    """Let the first signal raise Stopped in the main thread, and a second one end the process."""
+    seen = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            os._exit(128 + number)
+        seen = True
+        raise Stopped(number)
+
+    for number in SIGNALS:
+        signal.signal(number, handle)
+
+
+def finish() -> None:
+    """All is said and cleaned up: a late signal must not change the exit code. (The interpreter
+    puts default handlers back while it ends.)"""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,172 @@
+"""A process that outlives the harness just long enough to clean up after it.
+
+    harness --(control pipe)--> guard --(fork, own session)--> gunicorn or a load tool
+
+The harness can end in ways no `finally` sees: SIGKILL, a crash of the interpreter, a lost
+terminal. The kernel then closes its end of the control pipe; the guard reads end-of-file and
+kills everything below it. It is a child subreaper (Linux), so orphans of a killed arbiter and
+daemonised grandchildren come back to it as children and are found. Rejected: PR_SET_PDEATHSIG
+(reaches only the direct child; workers lived on for seconds), atexit (not run on SIGKILL), a
+timer in the server (nobody to say when).
+
+Run as a program, it is alone (`python -I -S guard.py GRACE_S OUT ERR PROGRAM ARGS…`), needs no
+privilege and imports little, since every trial starts two. It speaks lines on its stdout:
+`started PID`, `exited CODE` (negative: the signal), `cleared` once nothing is left below it.
+On its stdin it understands `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+PR_SET_CHILD_SUBREAPER = 36
+GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed; do not wait for ever
+
+
+def become_subreaper() -> None:
+    """Let orphans below this process become its children. Linux only; elsewhere the process
+    group has to do."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def launch(out: str, err: str, argv: Sequence[str]) -> int:
+    """Fork and exec `argv` in a session of its own, its output in files. Returns its pid, once
+    the program runs: a signal sent between fork and exec would be lost to inherited handlers."""
+    executed, closes_on_exec = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(closes_on_exec)
+        os.read(executed, 1)
+        os.close(executed)
+        return pid
+    try:
+        os.setsid()
+        for sent in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(sent, signal.SIG_DFL)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(out, flags, 0o644), 1)
+        os.dup2(os.open(err, flags, 0o644), 2)
+        os.execvp(argv[0], list(argv))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
+    os._exit(127)
+
+
+def children() -> list[int]:
+    """Pids whose parent is this process, adopted orphans included."""
+    me, found = os.getpid(), []
+    if not os.path.isdir("/proc/self"):
+        return []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                # comm may hold spaces and brackets: the fields start after the last ")"
+                if int(stat.read().rpartition(b")")[2].split()[1]) == me:
+                    found.append(int(name))
+    return found
+
+
+def send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def send_group(pgid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, number)
+
+
+class Guard:
+    """The state of one guarded process; only `main` uses it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self.alone = False  # no child of any kind is left
+
+    def reap(self) -> None:
+        """Collect every child that has ended; report the guarded one."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.alone = True
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self.code = os.waitstatus_to_exitcode(status)
+                say(f"exited {self.code}")
+
+    def clear(self) -> None:
+        """KILL all that is below, until nothing is. A killed child's own children are adopted,
+        so killing children again and again reaches every depth."""
+        if not self.alone or sys.platform != "linux":  # else the number may be another's by now
+            send_group(self.pid, signal.SIGKILL)
+        give_up = time.monotonic() + GIVE_UP_S
+        while not self.alone and time.monotonic() < give_up:
+            for pid in children():
+                send(pid, signal.SIGKILL)
+            self.reap()
+            if not self.alone:
+                time.sleep(0.002)
+        say("cleared")
+
+
+def say(line: str) -> None:
+    """Tell the harness; it may be gone, which is what the guard is for."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{line}\n".encode())
+
+
+def watch(guard: Guard, wakeup: int, grace_s: float) -> None:
+    """Return when the guarded process has ended or must end now."""
+    deadline: float | None = None
+    control = [0]
+    while guard.code is None:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([*control, wakeup], [], [], left)
+        if wakeup in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+        if 0 in ready:
+            words = os.read(0, 4096)
+            if not words:
+                return  # the harness is gone, or wants it killed
+            if b"stop" in words and deadline is None:
+                deadline = time.monotonic() + grace_s
+                send(guard.pid, signal.SIGTERM)
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        guard.reap()
+
+
+def main(argv: Sequence[str]) -> None:
+    grace_s, out, err = float(argv[0]), argv[1], argv[2]
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(ignored, signal.SIG_IGN)
+    wakeup, write_end = os.pipe()
+    os.set_blocking(wakeup, False)
+    os.set_blocking(write_end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    become_subreaper()
+    guard = Guard(launch(out, err, argv[3:]))
+    say(f"started {guard.pid}")
+    watch(guard, wakeup, grace_s)
+    guard.clear()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

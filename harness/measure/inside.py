@@ -1,0 +1,237 @@
+"""The lab's part inside the server under test: composes its settings, wraps the app, proves.
+
+Runs inside Gunicorn, loaded by path from `gunicorn_conf.py`, in whatever interpreter serves the
+app: stdlib only, syntax of Python 3.10. What is *effective* in each worker is written to
+`worker-PID.json`: once when it has loaded the app, and again inside its first request, when its
+event loop runs and its socket listens as it will.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import runpy
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TRIAL = os.environ["WORKERLAB_TRIAL"]
+STREAMS = ("-", "/dev/stdout", "/dev/stderr")
+
+
+def load_beside(name: str) -> ModuleType:
+    """A module by its path: the lab is not on this interpreter's import path, and stays off."""
+    spec = importlib.util.spec_from_file_location(f"_workerlab_{name}", f"{HERE}/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_json(name: str, value: object) -> None:
+    """Whole or not at all: the harness polls for these files."""
+    path = os.path.join(TRIAL, name)
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    os.replace(path + ".part", path)
+
+
+def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings as one namespace. The worker class comes from its own file alone."""
+    merged: dict[str, Any] = {}
+    worker_class: Any = None
+    for path in launch["configs"]:
+        names = runpy.run_path(path, run_name="__config__")
+        merged.update({k: v for k, v in names.items() if not k.startswith("_")})
+        worker_class = worker_class or merged["worker_class"]
+    merged.update(launch["settings"])
+    merged["worker_class"] = worker_class
+    log = merged.get("accesslog")
+    if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
+        merged["accesslog"] = None  # a log into a pipe nobody reads stalls the server
+    merged["raw_env"] = [*merged.get("raw_env", []), *launch["env"]]
+    return merged
+
+
+def app_kind(app: Any) -> str:
+    """wsgi, asgi, asgi2, tornado, or unknown where the callable does not say."""
+    if app is None:
+        return "unknown"
+    names = {f"{cls.__module__}.{cls.__name__}" for cls in type(app).__mro__}
+    if "tornado.web.Application" in names:
+        return "tornado"
+    if "tornado.wsgi.WSGIContainer" in names:
+        return "wsgi"
+    # A class is called to make an instance; what calling that one does says nothing about it
+    called = app if inspect.isclass(app) else getattr(app, "__call__", None)  # noqa: B004
+    if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(called):
+        return "asgi"
+    fits = tuple(count for count in (1, 2, 3) if takes(app, count))
+    kinds: dict[tuple[int, ...], str] = {(1,): "asgi2", (2,): "wsgi", (3,): "asgi"}
+    return kinds.get(fits, "unknown")
+
+
+def takes(app: Any, count: int) -> bool:
+    """Whether it can be called with so many arguments; False also where that cannot be known."""
+    try:
+        inspect.signature(app).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def handled_markers() -> tuple[object, ...]:
+    """What an app may return after it has answered by itself."""
+    from gunicorn.workers import base_async
+
+    eventlet_wsgi = sys.modules.get("eventlet.wsgi")
+    markers = (base_async.ALREADY_HANDLED, getattr(eventlet_wsgi, "ALREADY_HANDLED", None))
+    return tuple(marker for marker in markers if marker is not None)
+
+
+def wrap(worker: Any, kind: str) -> None:
+    """Put the probe around the worker's app, where this class of worker keeps it."""
+    native_asgi = hasattr(worker, "asgi")
+    app = worker.asgi if native_asgi else worker.wsgi
+    if kind == "tornado":
+        wrapped = PROBE.probe_tornado(app)
+    elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
+        threads = "Dummy" not in type(app.executor).__name__
+        container_wrap = PROBE.wrap_wsgi if threads else PROBE.wrap_in_turn
+        app.wsgi_application = container_wrap(app.wsgi_application)
+        wrapped = app
+    elif type(worker).__name__ == "TornadoWorker":
+        wrapped = PROBE.wrap_in_turn(app)
+    elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
+        wrapped = PROBE.wrap_asgi(app)
+    elif kind == "asgi2":
+        wrapped = PROBE.wrap_asgi2(app)
+    else:
+        wrapped = PROBE.wrap_wsgi(app, handled_markers())
+    setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
+
+
+def event_loop() -> str | None:
+    """The loop that runs this request; None where there is none."""
+    try:
+        loop = asyncio.get_running_loop()
+        return f"{type(loop).__module__}.{type(loop).__qualname__}"
+    except RuntimeError:
+        pass
+    for module, find in (("gevent", "get_hub"), ("eventlet.hubs", "get_hub")):
+        if patched() and module.partition(".")[0] == patched() and module in sys.modules:
+            hub = getattr(sys.modules[module], find)()
+            loop = getattr(hub, "loop", hub)
+            return f"{type(loop).__module__}.{type(loop).__qualname__}"
+    return None
+
+
+def patched() -> str | None:
+    """Which library has replaced the standard library's blocking calls in this process."""
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("time"):
+        return "gevent"
+    eventlet = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("time"):
+        return "eventlet"
+    return None
+
+
+def accept_queue_limit(worker: Any) -> int | None:
+    """The listening socket's limit as the kernel has it (tcp_info.tcpi_sacked of a listener)."""
+    if sys.platform != "linux" or not hasattr(socket, "TCP_INFO"):
+        return None
+    try:
+        listener = getattr(worker.sockets[0], "sock", worker.sockets[0])
+        info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        limit: int = struct.unpack_from("<I", info, 28)[0]
+        return limit
+    except (OSError, AttributeError, IndexError, struct.error):
+        return None
+
+
+def versions() -> dict[str, str]:
+    from importlib import metadata
+
+    found = {}
+    for name in ("gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop",
+                 "httptools", "h11"):  # fmt: skip
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def http_parser(worker: Any) -> Any:
+    """The class or setting that parses HTTP, where it can be chosen."""
+    uvicorn = getattr(worker, "config", None)
+    if uvicorn is not None:
+        chosen = getattr(uvicorn, "http_protocol_class", None) or getattr(uvicorn, "http", None)
+        return getattr(chosen, "__name__", chosen)
+    return getattr(worker.cfg, "http_parser", None) if hasattr(worker, "asgi") else None
+
+
+def proof_of(worker: Any, kind: str) -> dict[str, Any]:
+    """What is in force in this worker, from its own objects."""
+    import gunicorn
+
+    cfg = worker.cfg
+    return {
+        "pid": os.getpid(),
+        "worker_class": f"{type(worker).__module__}.{type(worker).__qualname__}",
+        "workers": cfg.workers,
+        "threads": cfg.threads,
+        "worker_connections": cfg.worker_connections,
+        "backlog": cfg.backlog,
+        "accept_queue_limit": None,
+        "timeout_s": cfg.timeout,
+        "keepalive_s": cfg.keepalive,
+        "preload_app": cfg.preload_app,
+        "gunicorn": gunicorn.__version__,
+        "python": sys.version.split()[0],
+        "executable": sys.executable,
+        "versions": versions(),
+        "app_kind": kind,
+        "event_loop": None,
+        "http_parser": None,
+        "patched": patched(),
+        "served": False,
+    }
+
+
+def install(worker: Any, records: int) -> None:
+    """The lab's part of post_worker_init: the app is loaded, no request has come yet."""
+    kind = app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
+    proof = proof_of(worker, kind)
+    name = f"worker-{os.getpid()}.json"
+
+    def first_request() -> None:
+        proof.update(
+            served=True,
+            event_loop=event_loop(),
+            http_parser=http_parser(worker),
+            accept_queue_limit=accept_queue_limit(worker),
+        )
+        write_json(name, proof)
+
+    if not records:  # the benchmark of the probe's cost needs a server without it
+        write_json(name, proof)
+        return
+    PROBE.start(TRIAL, records, first_request)
+    wrap(worker, kind)
+    write_json(name, proof)
+
+
+with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
+    LAUNCH = json.load(_file)
+PROBE = load_beside("probe")

@@ -1,0 +1,317 @@
+"""Records when each request enters and leaves the app, inside the worker. One file, stdlib only.
+
+It is copied into the run directory and loaded there by path, in whatever interpreter serves the
+app (syntax of Python 3.10), wrapped around the app after the worker has loaded it. It works for
+every worker class because it touches only the app: Gunicorn's own request hooks are not called
+by uvicorn, tornado or gevent's pywsgi.
+
+Each worker owns one map file, `spans-PID-K.map`: a header and fixed-size records in shared
+memory, seen as an array of 64-bit cells. A record's place comes from `itertools.count`, whose
+`next` is one step under the GIL, so threads need no lock; its start is written when the request
+starts, so a worker that is killed leaves its open requests behind, readable. The file is allocated
+in full beforehand: a sparse one would end the worker with SIGBUS on a full disk. When no record is
+left the header says so.
+
+The wrappers are spelled out flat, and what they share are globals that a forked child replaces:
+a call, a closure or a check per request costs a percent of hello world in the fastest class.
+
+Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), Gunicorn's
+hooks (see above), a lock (a forked child may inherit it taken).
+
+Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from time import monotonic_ns as now
+from typing import Any
+
+HEADER = struct.Struct("<8sIIQI")  # magic, pid, bytes per record, records, full (0 or 1)
+MAGIC = b"WLSPANS1"
+HEADER_BYTES = 64
+RECORD = struct.Struct("<qqq16s")  # start, end, accepted (0: not known), request id (empty: none)
+CELL = 8
+FIRST = HEADER_BYTES // CELL  # the cell of the first record
+FULL = 3  # the header's cell that says that records are missing
+PATHSEND = "http.response.pathsend"  # a whole file as the last message
+SCRATCH = 5  # cells 5 and 6 of the header take what must not be recorded
+END = 1  # a record's end stands one cell after its start
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
+
+
+def nothing() -> None:
+    """What the first request calls where nothing is recorded."""
+
+
+# Until `start`: scratch, as in a forked child
+cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
+take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
+first_request: Callable[[], None] = nothing  # called once, inside the first request
+
+
+def create_map(path: str, capacity: int) -> mmap.mmap:
+    """A file of `capacity` records, allocated on disk, mapped shared. Raises OSError if full."""
+    size = HEADER_BYTES + capacity * RECORD.size
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+        else:
+            for left in range(size, 0, -(1 << 20)):
+                os.write(handle, bytes(min(left, 1 << 20)))
+        shared = mmap.mmap(handle, size)
+        # Touched now, or the first request on each page pays for a page fault
+        shared[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(handle)
+    HEADER.pack_into(shared, 0, MAGIC, os.getpid(), RECORD.size, capacity, 0)
+    return shared
+
+
+def free_path(directory: str) -> str:
+    """A pid may come back after a worker's death: number the maps of one pid."""
+    paths = (os.path.join(directory, f"spans-{os.getpid()}-{n}.map") for n in itertools.count())
+    return next(path for path in paths if not os.path.exists(path))
+
+
+def start(directory: str, capacity: int, first: Callable[[], None]) -> None:
+    """Record this process's requests from now on. `first` is called once, in the first of them."""
+    global cells, take, first_request
+    cells = memoryview(create_map(free_path(directory), capacity)).cast("q")
+    take = itertools.count(FIRST, RECORD.size // CELL).__next__
+    first_request = first
+    os.register_at_fork(after_in_child=stop)
+
+
+def stop() -> None:
+    """Recording is off in children the app forks: they inherit the map and would write into it.
+
+    The scratch is as large as the map was: a child that leaves the request it was forked in still
+    writes that request's end. Its pages cost nothing until they are touched.
+    """
+    global cells, take
+    cells = memoryview(bytearray(cells.nbytes)).cast("q")
+    take = itertools.repeat(SCRATCH).__next__
+
+
+def begin() -> int:
+    """Write a request's start; returns its place. For where a call more does not matter."""
+    place = take()
+    if place == FIRST:
+        first_request()
+    try:
+        cells[place] = now()
+    except IndexError:
+        place = overflow()
+    return place
+
+
+def overflow() -> int:
+    """No record is left: say so in the header."""
+    cells[FULL] = 1
+    return SCRATCH
+
+
+def end(place: int) -> None:
+    cells[place + END] = now()
+
+
+class Closing:
+    """A WSGI body that says when the server closes it; otherwise it behaves as the body does."""
+
+    __slots__ = ("body", "place")
+
+    def __init__(self, body: Any, place: int) -> None:
+        self.body = body
+        self.place = place
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.body)
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.body, name)
+
+    def close(self) -> None:
+        try:
+            close = getattr(self.body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            cells[self.place + END] = now()
+
+
+def chain_close(body: Any, place: int) -> Any:
+    """A file wrapper has to stay one, or the server cannot send the file by itself."""
+    close = getattr(body, "close", None)
+
+    def closing() -> None:
+        try:
+            if close is not None:
+                close()
+        finally:
+            end(place)
+
+    body.close = closing
+    return body
+
+
+def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
+    """`app`, recorded from its call until the server closes the body.
+
+    `handled`: what an app may return to say that it has answered by itself (a websocket, say);
+    the server compares it by identity, so it is passed through.
+    """
+
+    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        place = begin()
+        try:
+            body = app(environ, start_response)
+        except BaseException:
+            end(place)
+            raise
+        if type(body) is list:
+            return Closing(body, place)
+        for marker in handled:
+            if body is marker:
+                end(place)
+                return body
+        wrapper = environ.get("wsgi.file_wrapper")
+        if isinstance(wrapper, type) and isinstance(body, wrapper):
+            return chain_close(body, place)
+        return Closing(body, place)
+
+    return probed
+
+
+class InTurn(Closing):
+    """A WSGI body under tornado, whose container calls the app, each chunk and the close in turns
+    of one loop and lets other requests' blocking calls run in between.
+
+    Its span ends with the app's own code before another request took a turn: what comes after is
+    waiting in the loop, and would make one blocked worker look as if it served all its requests
+    at once. (Work a streaming body does in later turns is therefore not in its span.)
+    """
+
+    __slots__ = ("chunks",)
+    chunks: Iterator[bytes]
+    latest = SCRATCH  # the request that began last
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.chunks = iter(self.body)
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self.chunks)
+        finally:
+            self.mark()
+
+    def mark(self) -> None:
+        if InTurn.latest == self.place:
+            end(self.place)
+
+    def close(self) -> None:
+        try:
+            close = getattr(self.body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self.mark()
+
+
+def wrap_in_turn(app: WsgiApp) -> WsgiApp:
+    """`app` in tornado's container without threads: see InTurn."""
+
+    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        InTurn.latest = place = begin()
+        try:
+            return InTurn(app(environ, start_response), place)
+        finally:
+            end(place)
+
+    return probed
+
+
+async def send_last(send: Send, message: Message, ended: int) -> None:
+    """End a request's span when the server has taken its last message."""
+    await send(message)
+    cells[ended] = now()
+
+
+def wrap_asgi(app: AsgiApp) -> AsgiApp:
+    """`app`, recorded from its call until the last body message has been sent, or it ends.
+    Websockets and lifespan pass through."""
+
+    async def probed(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await app(scope, receive, send)
+        place = take()
+        if place == FIRST:
+            first_request()
+        try:
+            cells[place] = now()
+        except IndexError:
+            place = overflow()
+        ended = place + END
+
+        # An annotation would be built anew in each request: a comment is not
+        def sending(message):  # type: (Message) -> Awaitable[None]
+            # No coroutine of its own but for the last message
+            kind = message["type"]
+            if kind == "http.response.start":
+                return send(message)
+            if kind == "http.response.body" and not message.get("more_body"):
+                return send_last(send, message, ended)
+            return send_last(send, message, ended) if kind == PATHSEND else send(message)
+
+        try:
+            return await app(scope, receive, sending)
+        finally:
+            if not cells[ended]:
+                cells[ended] = now()
+
+    return probed
+
+
+def wrap_asgi2(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
+    """The old two-step form, `app(scope)(receive, send)`, which uvicorn still serves."""
+
+    async def three(scope: Message, receive: Receive, send: Send) -> None:
+        return await app(scope)(receive, send)
+
+    return wrap_asgi(three)
+
+
+def probe_tornado(application: Any) -> Any:
+    """A native tornado application stays what it is: two methods of the instance are chained."""
+    find_handler, log_request = application.find_handler, application.log_request
+
+    def finding(request: Any, **names: Any) -> Any:
+        request.workerlab_place = begin()
+        return find_handler(request, **names)
+
+    def logging(handler: Any) -> Any:
+        try:
+            return log_request(handler)
+        finally:
+            end(getattr(handler.request, "workerlab_place", SCRATCH))
+
+    application.find_handler = finding
+    application.log_request = logging
+    return application

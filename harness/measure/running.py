@@ -1,0 +1,110 @@
+"""A server under test as the harness sees it: what it is started from, and what is known of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.measure.process import Guarded
+from harness.model import App, Fault, FaultKind, Server
+
+
+class Faulty(Exception):
+    """A trial cannot go on; `fault` says why in one sentence."""
+
+    def __init__(self, kind: FaultKind, reason: str) -> None:
+        self.fault = Fault(kind, reason)
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a server is started from. Paths are absolute."""
+
+    server: Server
+    app: App
+    python: str
+    code: Path  # the run's copy of probe, configuration, configs/ and apps/
+    trial: Path  # this trial's directory
+    config: str | None  # the user's own Gunicorn file
+    records: int  # room for spans, per worker
+    warmup_path: str | None = None  # a cheaper request, where the lab knows one
+
+
+@dataclass
+class Running:
+    """A server that answers. `lone_s`: response times of requests that had it for themselves."""
+
+    launch: Launch
+    process: Guarded
+    host: str
+    port: int
+    proofs: dict[int, dict[str, object]]
+    start_s: float = 0.0
+    warmup_s: float = 0.0
+    lone_s: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}{self.launch.app.path}"
+
+    def lost(self) -> Fault | None:
+        """What has happened to the server's processes since it was ready, if anything."""
+        log = self.launch.trial / "server.log"
+        if not self.process.running:
+            return Fault(
+                "server", f"the server ended under the load ({self.ending()}): {last_error(log)}"
+            )
+        now = set(read_proofs(self.launch.trial))
+        gone = [pid for pid in self.proofs if not _alive(pid)]
+        new = now - set(self.proofs)
+        if not gone and not new:
+            return None
+        who = ", ".join(map(str, gone)) or "one"
+        return Fault("server", f"worker {who} died under the load: {last_error(log)}")
+
+    def ending(self) -> str:
+        code = self.process.exit_code
+        if code is None:
+            return "exit code unknown"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _alive(pid: int) -> bool:
+    """Also True for a zombie, which its arbiter has not collected yet; its successor shows."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def read_proofs(trial: Path) -> dict[int, dict[str, object]]:
+    """What each worker wrote about itself, by pid."""
+    proofs = (json.loads(path.read_text()) for path in trial.glob("worker-*.json"))
+    return {proof["pid"]: proof for proof in proofs}
+
+
+def last_error(log: Path) -> str:
+    """The line of the server's log that says most: the last exception, else the last error."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return "no log"
+    named = re.compile(
+        r"^(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b.*|^Failed to (find attribute|parse) .*"
+    )
+    marked = re.compile(r".*\[(ERROR|CRITICAL)\] (?P<what>.*)|^(?P<plain>Error: .*)")
+    for line in reversed(lines):
+        if named.match(line):
+            return line.strip()[:300]
+    for line in reversed(lines):
+        if found := marked.match(line):
+            return (found["what"] or found["plain"]).strip()[:300]
+    return lines[-1].strip()[:300] if lines else "its log is empty"

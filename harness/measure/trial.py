@@ -1,0 +1,168 @@
+"""One trial: a fresh server, one load tool, everything written down before anything is read.
+
+Answers with a Record whatever happens; only an interrupt goes through, after its Record was
+handed to `keep`, so that a stopped cell is on file as stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.measure.process import Guarded
+from harness.measure.running import Faulty, Launch, Running
+from harness.measure.server import running
+from harness.model import Command, Fault, Load, Record
+from harness.spanmap import shrink
+
+WATCH_S = 0.02
+FLOOD_BYTES = 96 << 20  # no tool has that much to say
+KEEP_BYTES = 1 << 20  # of a flood
+TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure."""
+
+    key: str
+    launch: Launch
+    load: Callable[[float], Load]
+    command: Callable[[Load, str, str], Command]
+
+
+@dataclass
+class _Facts:
+    """What is known so far; becomes the Record."""
+
+    key: str
+    known: dict[str, object] = field(default_factory=dict)
+
+    def record(self, fault: Fault | None) -> Record:
+        return Record(key=self.key, fault=fault, **self.known)  # type: ignore[arg-type]
+
+
+def run(task: Task, keep: Callable[[Record], None]) -> Record:
+    """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
+    facts = _Facts(task.key)
+    fault: Fault | None = None
+    try:
+        fault = _run(task, facts)
+    except Faulty as found:
+        fault = found.fault
+    except OSError as error:
+        fault = Fault("storage", f"the trial could not be written down or started: {error}")
+    except BaseException:
+        fault = Fault("interrupted", "stopped before it was finished")
+        raise
+    finally:
+        record = facts.record(fault)
+        keep(record)
+    return record
+
+
+def _run(task: Task, facts: _Facts) -> Fault | None:
+    trial = task.launch.trial
+    trial.mkdir(parents=True)
+    stopping: float | None = None
+    fault: Fault | None = None
+    try:
+        with running(task.launch) as server:
+            facts.known.update(start_s=server.start_s, warmup_s=server.warmup_s)
+            facts.known.update(lone_s=tuple(server.lone_s), warnings=tuple(server.warnings))
+            fault = _drive(task, server, facts)
+            facts.known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
+            fault = server.lost() or fault
+            stopping = time.monotonic()
+    finally:
+        if stopping is not None:
+            facts.known["stop_s"] = time.monotonic() - stopping
+        if trial.exists():
+            shrink(trial)
+    return fault
+
+
+def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
+    """One proof for all workers: what differs between them (but the pid) is listed."""
+    first, *others = proofs.values()
+    common = {name: value for name, value in first.items() if name not in ("pid", "served")}
+    for name in common:
+        values = [first[name], *(proof[name] for proof in others)]
+        different = [value for i, value in enumerate(values) if value not in values[:i]]
+        # A worker no request reached yet knows no loop: unknown is not a difference
+        known = [value for value in different if value is not None]
+        common[name] = known[0] if len(known) == 1 else (known or None)
+    return common
+
+
+def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
+    """Run the load tool to its end, its deadline, or the server's death."""
+    lone_s = sorted(server.lone_s)[len(server.lone_s) // 2]
+    load = task.load(lone_s)
+    workdir = task.launch.trial / "tool"
+    workdir.mkdir()
+    command = task.command(load, server.url, str(workdir))
+    for name, text in command.files.items():
+        (workdir / name).write_text(text)
+    facts.known.update(
+        argv=command.argv,
+        planned_requests=load.requests,
+        planned_duration_s=load.duration_s,
+        load_start_ns=time.monotonic_ns(),
+    )
+    try:
+        with Guarded(
+            command.argv,
+            cwd=workdir,
+            env=os.environ,
+            stdout=workdir / "stdout",
+            stderr=workdir / "stderr",
+            grace_s=1.0,
+        ) as tool:
+            fault = _watch(tool, server, workdir, load)
+            facts.known["load_end_ns"] = time.monotonic_ns()
+    finally:
+        _cut_floods(workdir)
+    facts.known["exit_code"] = tool.exit_code
+    return fault
+
+
+def _watch(tool: Guarded, server: Running, workdir: Path, load: Load) -> Fault | None:
+    limit_s = load.deadline_s + TOOL_SLACK_S
+    until = time.monotonic() + limit_s
+    while not tool.wait(WATCH_S):
+        if not server.process.running:
+            tool.kill()
+            return None  # `lost` says it better
+        if time.monotonic() > until:
+            tool.kill()
+            return Fault("tool", _late(limit_s, server.launch.server.backlog, load.concurrency))
+        if any(path.stat().st_size > FLOOD_BYTES for path in workdir.iterdir()):
+            tool.kill()
+            return Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
+    if tool.exit_code is not None and tool.exit_code < 0:
+        return Fault("tool", f"the load tool was ended by signal {-tool.exit_code}")
+    return None
+
+
+def _late(limit_s: float, backlog: int, concurrency: int) -> str:
+    late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
+    if backlog >= concurrency:
+        return late
+    meet = f"where {concurrency} connections meet a backlog of {backlog}"
+    return f"{late}; {meet}, the kernel may drop handshakes, which clients retry for minutes"
+
+
+def _cut_floods(workdir: Path) -> None:
+    for path in workdir.iterdir():
+        if path.stat().st_size > FLOOD_BYTES:
+            os.truncate(path, KEEP_BYTES)
+
+
+def forget(trial: Path) -> None:
+    """Remove what an unfinished attempt at the same trial left."""
+    shutil.rmtree(trial, ignore_errors=True)

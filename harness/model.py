@@ -1,0 +1,314 @@
+"""The nouns of the lab, frozen. Seconds and bytes inside; pretty units only at the edge.
+
+Who makes what:
+
+    plan     -> Server, Load, Cell, Trial              (what shall be done)
+    measure  -> Record                                 (what was seen: facts, nothing derived)
+    tools    -> Command, Output -> Measurement         (what one load tool says)
+    analyse  -> Summary, CellResult, ClassResult, Report   (what it means)
+
+`None` means "not known" or "unlimited", never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA = 1
+
+Verdict = Literal["below capacity", "at capacity", "saturated", "invalid"]
+
+
+class LabError(Exception):
+    """Something the user can mend, said in one sentence.
+
+    `exit_code` is what the command ends with: 2 usage, 3 the environment cannot do it.
+    """
+
+    exit_code = 3
+
+
+class UsageError(LabError):
+    """The command's words are off; nothing was started."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(LabError):
+    """This machine, interpreter or app cannot do it: something is missing or does not boot."""
+
+    exit_code = 3
+
+
+class ParseError(Exception):
+    """A tool's output cannot be read with certainty. `line` is the offending line."""
+
+    def __init__(self, why: str, line: str = "") -> None:
+        self.why, self.line = why, line.strip()[:200]
+        super().__init__(f"{why}: {self.line!r}" if self.line else why)
+
+
+# --- what shall be done -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class App:
+    """The application under test, how it is asked and what it must answer."""
+
+    target: str  # Gunicorn's spelling: "module:callable" or "module:create_app()"
+    chdir: str  # absolute; "" = the run's own copy of apps/
+    path: str = "/"
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body_file: str | None = None
+    expect_status: int = 200
+    env: tuple[tuple[str, str], ...] = ()
+    sleep_s: float | None = None  # known only for the lab's own apps
+
+
+@dataclass(frozen=True)
+class Server:
+    """Settings of the server under test, as asked for; the proof says what became of them."""
+
+    worker_class: str
+    workers: int
+    threads: int
+    backlog: int
+    worker_connections: int
+
+    @property
+    def group(self) -> str:
+        """A name that is safe as a file name and different for different settings."""
+        return (
+            f"{self.worker_class}-w{self.workers}-t{self.threads}"
+            f"-b{self.backlog}-wc{self.worker_connections}"
+        )
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load tool is asked to do."""
+
+    concurrency: int  # connections kept busy
+    requests: int  # for tools that count: 1 + rounds * concurrency
+    duration_s: float  # for tools that run for a time
+    deadline_s: float  # when the harness gives up on the tool
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body_file: str | None = None
+    expect_status: int = 200
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid: server settings x load settings."""
+
+    server: Server
+    tool: str
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One execution of a cell, on a server launched for it alone. `number` counts from 1."""
+
+    cell: Cell
+    number: int
+
+    @property
+    def key(self) -> str:
+        """Names the trial within its run, and its directory."""
+        return f"{self.cell.server.group}-{self.cell.tool}-c{self.cell.concurrency}-{self.number}"
+
+
+# --- what was seen ------------------------------------------------------------------------
+
+FaultKind = Literal[
+    "interrupted",  # the user or a signal ended the harness
+    "unavailable",  # a package or program is missing, the app does not import: exit 3
+    "server",  # the server, or a worker of it, failed or died under the load
+    "tool",  # the load tool failed, hung, flooded or died
+    "answer",  # the app did not answer what was expected
+    "storage",  # the disk is full or a file could not be written
+]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a trial cannot be trusted, found while it ran."""
+
+    kind: FaultKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial as it happened: facts only. Everything else is derived from it and raw files.
+
+    Times are CLOCK_MONOTONIC nanoseconds, the clock of the spans.
+    """
+
+    key: str
+    fault: Fault | None
+    lone_s: tuple[float, ...] = ()  # response times of lone requests, before the load
+    load_start_ns: int | None = None
+    load_end_ns: int | None = None
+    start_s: float | None = None  # launch until a real request was answered, that wait excluded
+    warmup_s: float | None = None  # lone request and warm-up
+    stop_s: float | None = None
+    planned_requests: int | None = None
+    planned_duration_s: float | None = None
+    argv: tuple[str, ...] = ()
+    exit_code: int | None = None
+    worker_pids: tuple[int, ...] = ()
+    proof: Mapping[str, object] = field(default_factory=dict)  # effective configuration
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC; `end_ns` None: never ended."""
+
+    pid: int
+    start_ns: int
+    end_ns: int | None
+    accept_ns: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Spans:
+    """All spans of a trial; `full` names the workers whose map had no room left."""
+
+    spans: tuple[Span, ...]
+    full: tuple[int, ...] = ()
+
+
+# --- what a tool says ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a load tool is run: its words, and files to write into its directory first."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Output:
+    """All that a load tool left: texts, exit code (negative: ended by that signal), its files."""
+
+    stdout: str
+    stderr: str = ""
+    exit_code: int | None = 0
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A distribution in seconds. Any field may be unknown."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One request as the client timed it: seconds, `start_s` since the tool's own start.
+
+    `connect_s`, `first_byte_s` and `end_s` are measured from `start_s`; None: never reached.
+    `cause` names the failure, None for a success.
+    """
+
+    start_s: float
+    connect_s: float | None
+    first_byte_s: float | None
+    end_s: float | None
+    status: int | None
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one tool's output says, and nothing it does not say.
+
+    `requests`: responses it counts as complete, whatever their status.
+    `failed`: how many requests were not a success; `errors` says why, by cause
+    (non_2xx, timeout, reset, refused, connect, read, write, length, exception, ...).
+    """
+
+    requests: int
+    failed: int
+    errors: Mapping[str, int]
+    duration_s: float
+    rps: float | None
+    response: Summary
+    connect: Summary = Summary()
+    first_byte: Summary = Summary()
+    lone_s: float | None = None  # response time of a request that had the server for itself
+    timings: tuple[Timing, ...] = ()  # every request, where the tool times each (python)
+    exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
+    notes: tuple[str, ...] = ()
+
+
+# --- what it means ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One trial, analysed. Where the verdict is invalid, every number is None."""
+
+    trial: Trial
+    app: str
+    sleep_s: float | None
+    verdict: Verdict
+    reason: str
+    requests: int | None = None
+    failed: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+    slots_configured: int | None = None  # None: unlimited
+    slots_measured: int | None = None
+    throughput_rps: float | None = None
+    tool_rps: float | None = None
+    bound_rps: float | None = None
+    response: Summary = Summary()
+    connect: Summary = Summary()
+    service: Summary = Summary()
+    waiting: Summary = Summary()
+    requests_per_worker: Mapping[int, int] = field(default_factory=dict)
+    load_s: float | None = None
+    ideal_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """All cells of one (class, workers, threads, backlog, tool)."""
+
+    server: Server
+    tool: str
+    slots_configured: int | None
+    slots_measured: int | None
+    capacity_rps: float | None
+    capacity_ci95: tuple[float, float] | None
+    knee: float | None
+    knee_note: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run showed. `overhead`: load time / ideal time over the valid cells."""
+
+    run: str
+    environment: Mapping[str, object]
+    overhead: float | None
+    cells: tuple[CellResult, ...]
+    classes: tuple[ClassResult, ...]
+    setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,172 @@
+"""From the words of the command line to a Plan. Looks at the machine, starts nothing.
+
+What a setting is comes from the first that names it: an explicit flag, the user's own Gunicorn
+file, the lab's default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from harness.arguments import seconds
+from harness.measure import preflight
+from harness.measure.server import FORCED
+from harness.model import App, EnvironmentProblem, Server, UsageError
+from harness.plan import Plan, load_for, trials
+from harness.tools import TOOLS
+
+DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
+OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
+SLEEP_ENV = "WORKERLAB_SLEEP"
+
+
+def _is_own(options: argparse.Namespace) -> bool:
+    """Whether the app is one of the lab's: then the run's copy is served, from any directory."""
+    if options.app is None:
+        return True  # unless the user's Gunicorn file names one
+    return bool(options.app.startswith(OWN_APPS)) and options.chdir is None
+
+
+def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[App, App]:
+    """The application for the WSGI classes and the one for the ASGI classes."""
+    own = _is_own(options)
+    chdir = options.chdir or _chdir_of(found) or str(Path.cwd())
+    common = App(
+        target=options.app or "",
+        chdir="" if own else chdir,
+        path=options.path or "/",
+        method=options.method or "GET",
+        headers=tuple(options.header or ()),
+        body_file=options.body_file,
+        expect_status=options.expect_status or 200,
+        env=tuple(options.env or ()),
+    )
+    own_file = found.settings.get("wsgi_app")
+    if options.app is None and isinstance(own_file, str):
+        common = replace(common, target=own_file, chdir=chdir)
+    if common.chdir:
+        if options.sleep is not None:
+            raise UsageError("--sleep speaks to the lab's own apps only")
+        return common, common
+    common = _sleeping(common, options.sleep)
+    return (
+        replace(common, target=options.app or "apps.sleep_wsgi:app"),
+        replace(common, target=options.app or "apps.sleep_asgi:app"),
+    )
+
+
+def _sleeping(app: App, flag_s: float | None) -> App:
+    """One of the lab's apps, told how long to sleep: by flag, else by --env, else a second; a
+    request's own query wins. Raises UsageError for a value the app will refuse."""
+    env = dict(app.env)
+    asked = parse_qs(urlsplit(app.path).query).get("sleep")
+    try:
+        nominal = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
+        sleep_s = seconds(asked[0]) if asked else nominal
+    except ValueError as error:
+        raise UsageError(f"the app would refuse to sleep so long: {error}") from error
+    env[SLEEP_ENV] = f"{nominal:g}"
+    return replace(app, sleep_s=sleep_s, env=tuple(env.items()))
+
+
+def _chdir_of(found: preflight.Interpreter) -> str | None:
+    value = found.settings.get("chdir")
+    return str(Path(value).expanduser().absolute()) if isinstance(value, str) else None
+
+
+def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) -> tuple[int, ...]:
+    """An explicit flag wins over the user's file, the file over our default."""
+    flag = getattr(options, name)
+    if flag is not None:
+        return flag if isinstance(flag, tuple) else (flag,)
+    value = found.settings.get(name, DEFAULTS[name])
+    return value if isinstance(value, tuple) else (int(value),)  # type: ignore[call-overload]
+
+
+def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Server, ...]:
+    axis = {name: _axis(options, found, name) for name in DEFAULTS}
+    return tuple(
+        Server(name, workers, threads, backlog, axis["worker_connections"][0])
+        for name in options.classes
+        for workers in axis["workers"]
+        for threads in (axis["threads"] if name == "gthread" else (1,))
+        for backlog in axis["backlog"]
+    )
+
+
+def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
+    """The load tools, and a line where the default one is missing and another takes its place."""
+    if options.tool is None:
+        if preflight.find_tool(TOOLS["ab"].PROGRAM):
+            return ("ab",), []
+        return ("python",), [f"ab is not installed, using the embedded load tool `python`"
+                             f" ({TOOLS['ab'].INSTALL_HINT})"]  # fmt: skip
+    check_tools(options.tool)
+    return options.tool, []
+
+
+def check_tools(names: tuple[str, ...]) -> None:
+    """Raises EnvironmentProblem for a load tool that is not installed."""
+    for name in names:
+        if not preflight.find_tool(TOOLS[name].PROGRAM):
+            raise EnvironmentProblem(f"{name} is not installed: {TOOLS[name].INSTALL_HINT}")
+
+
+def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
+    """A line for each setting of the user's file that does not take effect."""
+    own, lines = found.settings, []
+    told = {name: why for name, (_, why) in FORCED.items()}
+    for name, why in {**told, "worker_class": "the sweep names the classes"}.items():
+        if own.get(name) not in (None, False, 0, ""):
+            lines.append(f"{options.config}: {name} = {own[name]!r} is overridden: {why}")
+    log = str(own.get("accesslog"))
+    if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
+        lines.append(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
+    if options.threads and "gthread" not in options.classes:
+        lines.append("--threads speaks to gthread only, which is not among the classes")
+    threads = own.get("threads")
+    if threads not in (None, 1) and set(options.classes) != {"gthread"}:
+        lines.append(f"{options.config}: threads = {threads} speaks to gthread only")
+    return lines
+
+
+def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
+    """Worker classes that cannot run in that interpreter, and why."""
+    names = dict.fromkeys(server.worker_class for server in servers)
+    return {name: why for name in names if (why := found.lacks(name))}
+
+
+def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
+    """Raises UsageError or EnvironmentProblem; starts nothing but looks."""
+    if options.classes is None or options.levels is None:
+        raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
+    preflight.check_levels(options.levels)
+    tools, notes = _tools(options)
+    python = options.python or sys.executable
+    chdir = Path(options.chdir or ".")
+    found = preflight.interpreter(python, chdir, options.config)
+    wsgi_app, asgi_app = _apps(options, found)
+    servers = _servers(options, found)
+    plan = Plan(
+        servers=servers,
+        tools=tools,
+        levels=options.levels,
+        trials=options.trials or 1,
+        rounds=options.rounds or 5,
+        seed=random.SystemRandom().randrange(2**32),
+        wsgi_app=wsgi_app,
+        asgi_app=asgi_app,
+        python=python,
+        config=options.config,
+        unavailable=lacking(servers, found),
+        notes=(*notes, *_overrides(options, found)),
+    )
+    for one in trials(plan):
+        TOOLS[one.cell.tool].check(load_for(plan, one.cell, 1.0))
+    return plan, found

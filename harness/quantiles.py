@@ -1,0 +1,44 @@
+"""Percentiles and summaries of a sample: one definition for the whole lab.
+
+Linear interpolation between order statistics, type 7 of Hyndman and Fan, "Sample Quantiles in
+Statistical Packages" (1996): the default of R and NumPy. With n values the quantile q stands at
+rank q * (n - 1), counted from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from harness.model import Summary
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """The q-quantile, 0 <= q <= 1, of values in ascending order, in their unit.
+
+    ValueError for an empty sample or a q outside [0, 1].
+    """
+    if not ordered:
+        raise ValueError("an empty sample has no quantile")
+    if not 0 <= q <= 1:
+        raise ValueError(f"a quantile stands between 0 and 1, not at {q!r}")
+    rank = q * (len(ordered) - 1)
+    low = math.floor(rank)
+    high = min(low + 1, len(ordered) - 1)
+    below, above = ordered[low], ordered[high]
+    # Clamped, because rounding could put the sum outside its own two neighbours.
+    return min(max(below + (rank - low) * (above - below), below), above)
+
+
+def summarise(values: Iterable[float]) -> Summary:
+    """Mean, p50, p95, p99 and max, in the unit of the values; all None for an empty sample."""
+    ordered = sorted(values)
+    if not ordered:
+        return Summary()
+    return Summary(
+        mean=min(max(math.fsum(ordered) / len(ordered), ordered[0]), ordered[-1]),
+        p50=quantile(ordered, 0.50),
+        p95=quantile(ordered, 0.95),
+        p99=quantile(ordered, 0.99),
+        max=ordered[-1],
+    )

@@ -1,0 +1,95 @@
+"""From a run directory to a Report: read the files, parse what the tools said, analyse.
+
+Needs nothing but the directory, so any saved run can be understood again, on any machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import store
+from harness.analyse import Evidence, analyse
+from harness.model import Measurement, Output, ParseError, Record, Report, Spans, Trial, UsageError
+from harness.plan import Plan, from_json, grid
+from harness.spanmap import read_spans
+from harness.tools import TOOLS
+from harness.worker_classes import configured_slots
+
+
+def find(name: str) -> Path:
+    """The run a user means: a directory, a name below results/, or the newest run in a directory.
+
+    Raises UsageError when there is none.
+    """
+    places = [Path(name).expanduser(), Path("results") / name, store.ROOT / "results" / name]
+    for place in places:
+        if (place / "run.json").is_file():
+            return place.absolute()
+        if runs := sorted(place.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
+            return runs[-1].parent.absolute()
+    raise UsageError(f"{name} is no run: name its directory, or its name below results/")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def output_of(tool: str, workdir: Path, exit_code: int | None) -> Output:
+    """What a tool left behind, read from its directory."""
+    files = {
+        name: _text(workdir / name)
+        for name in TOOLS[tool].OUTPUT_FILES
+        if (workdir / name).is_file()
+    }
+    return Output(_text(workdir / "stdout"), _text(workdir / "stderr"), exit_code, files)
+
+
+def _measured(trial: Trial, record: Record, raw: Path) -> tuple[Measurement | None, str | None]:
+    if record.load_start_ns is None:
+        return None, None
+    try:
+        output = output_of(trial.cell.tool, raw / "tool", record.exit_code)
+        return TOOLS[trial.cell.tool].parse(output), None
+    except ParseError as error:
+        return None, str(error)
+
+
+def _spans(raw: Path) -> tuple[Spans, str | None]:
+    try:
+        return read_spans(raw), None
+    except (ValueError, OSError) as error:
+        return Spans(()), f"the spans cannot be read: {error}"
+
+
+def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evidence:
+    """All witnesses of one trial."""
+    raw = run / "raw" / trial.key
+    measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
+    spans, span_error = _spans(raw) if record else (Spans(()), None)
+    tool, app = TOOLS[trial.cell.tool], plan.app(trial.cell.server)
+    return Evidence(
+        trial=trial,
+        record=record,
+        measurement=measurement,
+        parse_error=parse_error or span_error,
+        spans=spans,
+        app=app.target,
+        sleep_s=app.sleep_s,
+        lone_first=tool.LONE_FIRST,
+        counted=tool.COUNTED,
+        expect_status=app.expect_status,
+        slots_configured=configured_slots(trial.cell.server),
+    )
+
+
+def report_of(directory: Path) -> Report:
+    """Raises UsageError when `directory` is not a run."""
+    run = store.load(directory)
+    plan = from_json(run.plan)
+    all_evidence = [
+        evidence(trial, run.records.get(trial.key), plan, directory) for trial in grid(plan)
+    ]
+    return analyse(run.name, run.environment, all_evidence)

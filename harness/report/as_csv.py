@@ -1,0 +1,41 @@
+"""CSV: a header, then one row per trial. Names bear units; an empty field is unknown or unlimited.
+
+Pairs (errors, requests per worker) are `name=count`, separated by blanks.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from harness.model import Cell as AskedCell
+from harness.model import CellResult, Report, Server, Trial
+from harness.report.values import cell
+
+
+def render(report: Report) -> str:
+    """RFC 4180 with line feeds; the header is there even where no trial is."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, HEADER, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_flat(cell(result)) for result in report.cells)
+    return text.getvalue()
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.endswith("_ms"):
+            row |= {f"{name[:-3]}_{which}_ms": one for which, one in value.items()}
+        elif isinstance(value, dict):
+            row[name] = " ".join(f"{key}={count}" for key, count in value.items())
+        elif isinstance(value, list):
+            row[name] = " | ".join(value)
+        else:
+            row[name] = value
+    return row
+
+
+_ANY = Trial(AskedCell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
+HEADER = tuple(_flat(cell(CellResult(_ANY, "", None, "invalid", ""))))

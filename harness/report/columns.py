@@ -1,0 +1,116 @@
+"""The columns a person reads, for the table and for Markdown. A missing value is "-"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.model import CellResult, Report
+from harness.report.sentences import SETTINGS, varying
+from harness.report.values import finite
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """Heading, unit (said below the heading), and how a cell's value is said."""
+
+    heading: str
+    unit: str
+    value: Callable[[CellResult], str]
+    right: bool = True
+    expendable: int = 0  # left out first where it is highest; 0: never
+    meaning: str = ""  # said below the table
+
+
+def _three(value: float | None, factor: float = 1.0) -> str:
+    """Three significant digits, never fewer than the whole part has."""
+    value = finite(value)
+    if value is None:
+        return MISSING
+    scaled = value * factor
+    size = abs(scaled)
+    return f"{scaled:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def _count(value: int | None) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _slots(cell: CellResult) -> str:
+    if cell.slots_configured is None and cell.verdict != "invalid":
+        return "unlimited"
+    return _count(cell.slots_configured)
+
+
+def columns(report: Report) -> list[Column]:
+    """The columns of this report: settings that never vary are left to the line above it."""
+    cells = report.cells
+    found = [Column("class", "", lambda c: c.trial.cell.server.worker_class, right=False)]
+    for name in varying(cell.trial.cell.server for cell in cells):
+        heading = "w. conn." if name == "worker connections" else name
+        found.append(Column(heading, "", _setting(name)))
+    if len({cell.trial.cell.tool for cell in cells}) > 1:
+        found.append(Column("tool", "", lambda c: c.trial.cell.tool, right=False))
+    found.append(
+        Column(
+            "conn.", "", lambda c: str(c.trial.cell.concurrency), meaning="connections kept busy"
+        )
+    )
+    if any(cell.trial.number > 1 for cell in cells):
+        found.append(Column("trial", "", lambda c: str(c.trial.number)))
+    return found + _rates() + _times(report) + _ends()
+
+
+def _setting(name: str) -> Callable[[CellResult], str]:
+    return lambda cell: str(SETTINGS[name](cell.trial.cell.server))
+
+
+def _rates() -> list[Column]:
+    at_once = "requests that can be served at once by the settings"
+    most = "the most that were served at once"
+    bound = "what connections or slots allow at best"
+    return [
+        Column("slots", "set", _slots, expendable=1, meaning=at_once),
+        Column("slots", "used", lambda c: _count(c.slots_measured), meaning=most),
+        Column("req/s", "", lambda c: _three(c.throughput_rps)),
+        Column("bound", "req/s", lambda c: _three(c.bound_rps), expendable=4, meaning=bound),
+    ]
+
+
+def _times(report: Report) -> list[Column]:
+    """Response and waiting, all in one unit: seconds as soon as anything takes one."""
+    longest = max((finite(cell.response.max) or 0.0 for cell in report.cells), default=0.0)
+    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+    response, part = "response time", "the mean part of it spent waiting"
+    return [
+        Column("p50", unit, lambda c: _three(c.response.p50, factor), meaning=response),
+        Column("p95", unit, lambda c: _three(c.response.p95, factor), True, 3, response),
+        Column("max", unit, lambda c: _three(c.response.max, factor), True, 2, response),
+        Column("wait", unit, lambda c: _three(c.waiting.mean, factor), meaning=part),
+    ]
+
+
+def _ends() -> list[Column]:
+    return [
+        Column("failed", "", lambda c: _count(c.failed)),
+        Column("verdict", "", lambda c: c.verdict, right=False),
+    ]
+
+
+def legend(chosen: Sequence[Column], cells: Sequence[CellResult]) -> str:
+    """What the headings mean: 'p50, p95, max: response time. wait: ...'."""
+    meanings: dict[str, list[str]] = {}
+    for column in chosen:
+        if column.meaning:
+            meanings.setdefault(column.meaning, []).append(name(column))
+    said = [f"{', '.join(names)}: {meaning}." for meaning, names in meanings.items()]
+    if any(column.value(cell) == MISSING for column in chosen for cell in cells):
+        said.append(f"{MISSING}: missing.")
+    return " ".join(said)
+
+
+def name(column: Column) -> str:
+    """The heading in a sentence; two columns are called slots."""
+    return f"{column.heading} {column.unit}" if column.heading == "slots" else column.heading

@@ -1,0 +1,75 @@
+"""Markdown as GitHub shows it: the cells, the classes, and the same sentences as the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.model import ClassResult, Report
+from harness.report.columns import MISSING, columns, legend
+from harness.report.remarks import invalid_lines, note_lines
+from harness.report.sentences import (
+    amount,
+    class_lines,
+    connections,
+    constants,
+    cost_lines,
+    label,
+    varying,
+)
+
+
+def render(report: Report) -> str:
+    """A document of its own, ready to be pasted into an issue."""
+    blocks = [f"## {_escaped(report.run)}", _escaped(constants(report))]
+    if report.cells:
+        chosen = columns(report)
+        heads = [f"{c.heading} {c.unit}".strip() for c in chosen]
+        rows = [[c.value(cell) for c in chosen] for cell in report.cells]
+        blocks += [_table(heads, rows, [c.right for c in chosen])]
+        blocks.append(legend(chosen, report.cells))
+    if report.classes:
+        blocks.append(_classes(report))
+    blocks.append(_bullets(class_lines(report)))
+    blocks.append("\n".join(_escaped(line) for line in cost_lines(report)))
+    for heading, lines in (("Invalid", invalid_lines(report)), ("Note", note_lines(report))):
+        if lines:
+            blocks += [f"**{heading}**", _bullets(lines)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _classes(report: Report) -> str:
+    differ = varying(group.server for group in report.classes)
+    tools = len({group.tool for group in report.classes})
+    heads = ["class", "slots set", "slots used", "capacity req/s", "95 % interval", "knee"]
+    rows = [
+        [label(group.server, group.tool, differ, tools), *_limits(group)]
+        for group in report.classes
+    ]
+    return _table(heads, rows, [False, True, True, True, True, False])
+
+
+def _limits(group: ClassResult) -> list[str]:
+    measured, interval = group.slots_measured, group.capacity_ci95
+    return [
+        "unlimited" if group.slots_configured is None else str(group.slots_configured),
+        MISSING if measured is None else str(measured),
+        MISSING if group.capacity_rps is None else amount(group.capacity_rps),
+        MISSING if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
+        group.knee_note if group.knee is None else connections(group.knee),
+    ]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    rule = ["---:" if to_right else "---" for to_right in right]
+    lines = [heads, rule, *rows]
+    return "\n".join(f"| {' | '.join(_escaped(value) for value in line)} |" for line in lines)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(line)}" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """One line, in which nothing reads as markup of a table or of HTML."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,52 @@
+"""The end of a readable report: what is invalid and why, and what the reader should know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.model import CellResult, Report
+from harness.report.sentences import label, listed, varying
+
+
+def invalid_lines(report: Report) -> list[str]:
+    """One line per invalid cell, with its reason."""
+    return [
+        f"{_where(cell, report)}: {cell.reason}"
+        for cell in report.cells
+        if cell.verdict == "invalid"
+    ]
+
+
+def note_lines(report: Report) -> list[str]:
+    """Every note once, with the cells it is about; those of the whole run last."""
+    about: dict[str, list[CellResult]] = {}
+    for cell in report.cells:
+        for note in dict.fromkeys(cell.notes):
+            about.setdefault(note, []).append(cell)
+    lines = [f"{_places(cells, report)}: {note}" for note, cells in about.items()]
+    return lines + list(report.notes)
+
+
+def _name(cell: CellResult, report: Report) -> str:
+    cells = [one.trial.cell for one in report.cells]
+    tools = len({one.tool for one in cells})
+    asked = cell.trial.cell
+    return label(asked.server, asked.tool, varying(one.server for one in cells), tools)
+
+
+def _where(cell: CellResult, report: Report) -> str:
+    several = any(one.trial.number > 1 for one in report.cells)
+    trial = f", trial {cell.trial.number}" if several else ""
+    return f"{_name(cell, report)} at {cell.trial.cell.concurrency}{trial}"
+
+
+def _places(cells: Sequence[CellResult], report: Report) -> str:
+    """'every cell', or 'sync at 4 and 8, gthread at 16'."""
+    if len(cells) == len(report.cells):
+        return "every cell"
+    levels: dict[str, list[str]] = {}
+    for cell in cells:
+        found = levels.setdefault(_name(cell, report), [])
+        if str(cell.trial.cell.concurrency) not in found:
+            found.append(str(cell.trial.cell.concurrency))
+    return ", ".join(f"{name} at {listed(at)}" for name, at in levels.items())

@@ -1,0 +1,205 @@
+"""What a colleague would say about a report: lines of text that every readable format shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from harness.model import CellResult, ClassResult, Report, Server
+from harness.report.values import finite
+from harness.units import format_duration
+from harness.worker_classes import WORKER_CLASSES
+
+Name = Callable[[Server], int]
+
+SETTINGS: Mapping[str, Name] = {
+    "workers": lambda server: server.workers,
+    "threads": lambda server: server.threads,
+    "backlog": lambda server: server.backlog,
+    "worker connections": lambda server: server.worker_connections,
+}
+
+
+def amount(value: float) -> str:
+    """A rate or a knee as one says it: '4', '3.98', '12.5', '1250'."""
+    size = abs(value)
+    text = f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def connections(knee: float) -> str:
+    """A knee as one says it: nobody believes its second decimal. '4', '6.8', '125'."""
+    return amount(round(knee, 1))
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun[:-1] if count == 1 and noun.endswith('s') else noun}"
+
+
+def varying(servers: Iterable[Server]) -> list[str]:
+    """The settings that differ within a class, so that a table must show them.
+
+    Threads that differ because only gthread has them are said once above.
+    """
+    values: dict[str, dict[str, set[int]]] = {name: {} for name in SETTINGS}
+    for server in servers:
+        for name, get in SETTINGS.items():
+            values[name].setdefault(server.worker_class, set()).add(get(server))
+    return [name for name, found in values.items() if any(len(each) > 1 for each in found.values())]
+
+
+def constants(report: Report) -> str:
+    """What is the same in all rows, said once."""
+    if not report.cells:
+        return "No trial has been finished."
+    servers = [cell.trial.cell.server for cell in report.cells]
+    differ, first = varying(servers), servers[0]
+    parts = []
+    if "workers" not in differ:
+        parts.append(_counted(first.workers, "workers"))
+    threads = {server.threads for server in servers if server.worker_class == "gthread"}
+    if len(threads) == 1:
+        parts.append(f"{_counted(threads.pop(), 'threads')} each in gthread")
+    if "backlog" not in differ:
+        parts.append(f"backlog {first.backlog}")
+    heeded = any(WORKER_CLASSES[one.worker_class].heeds_connections for one in servers)
+    if "worker connections" not in differ and heeded:
+        parts.append(_counted(first.worker_connections, "worker connections"))
+    tools = {cell.trial.cell.tool for cell in report.cells}
+    if len(tools) == 1:
+        parts.append(f"load by {tools.pop()}")
+    trials = max(cell.trial.number for cell in report.cells)
+    parts.append(_counted(trials, "trials") + (" each" if trials > 1 else ""))
+    return f"{', '.join(parts)}; {_apps(report.cells)}."
+
+
+def _apps(cells: Sequence[CellResult]) -> str:
+    users: dict[str, list[str]] = {}
+    for cell in cells:
+        classes = users.setdefault(cell.app, [])
+        if cell.trial.cell.server.worker_class not in classes:
+            classes.append(cell.trial.cell.server.worker_class)
+    sleeps = {cell.sleep_s for cell in cells}
+    sleep = sleeps.pop() if len(sleeps) == 1 else None
+    tail = f", which sleeps {format_duration(sleep)}" if sleep else ""
+    if len(users) == 1:
+        return f"app {next(iter(users))}{tail}"
+    each = [f"{app} ({', '.join(classes)})" for app, classes in users.items()]
+    return f"apps {listed(each)}{tail.replace('which sleeps', 'which sleep')}"
+
+
+def label(server: Server, tool: str, differ: Sequence[str], tools: int) -> str:
+    """A class's name, with what sets it apart from its namesakes: 'gthread (4 threads, wrk)'."""
+    parts = [_set(name, SETTINGS[name](server)) for name in differ]
+    if tools > 1:
+        parts.append(tool)
+    return server.worker_class + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _set(name: str, value: int) -> str:
+    return f"{name} {value}" if name == "backlog" else _counted(value, name)
+
+
+def class_lines(report: Report) -> list[str]:
+    """Per class, where it stops serving more."""
+    differ = varying(group.server for group in report.classes)
+    tools = len({group.tool for group in report.classes})
+    lines = []
+    for group in report.classes:
+        name = label(group.server, group.tool, differ, tools)
+        cells = _cells_of(group, report.cells)
+        lines.append(f"{name}: {_stops(group, cells)}.{_why(cells)}")
+    return lines
+
+
+def _why(cells: Sequence[CellResult]) -> str:
+    """What the most loaded saturated cell says of itself."""
+    full = [cell for cell in cells if cell.verdict == "saturated"]
+    if not full:
+        return ""
+    most = max(full, key=lambda cell: (cell.trial.cell.concurrency, -cell.trial.number))
+    return f" At {most.trial.cell.concurrency}: {most.reason}."
+
+
+def _cells_of(group: ClassResult, cells: Iterable[CellResult]) -> list[CellResult]:
+    return [
+        cell
+        for cell in cells
+        if (cell.trial.cell.server, cell.trial.cell.tool) == (group.server, group.tool)
+        and cell.verdict != "invalid"
+    ]
+
+
+def _stops(group: ClassResult, cells: Sequence[CellResult]) -> str:
+    rates = [rps for cell in cells if (rps := finite(cell.throughput_rps)) is not None]
+    if not rates:
+        return "nothing is known, for it has no valid cell"
+    waits = min((c.trial.cell.concurrency for c in cells if c.verdict == "saturated"), default=None)
+    wait = [] if waits is None else [f"saturated from {_counted(waits, 'connections')} on"]
+    stops = finite(group.knee)
+    if stops is None:
+        knee = f"knee {group.knee_note or 'unknown'}"
+        return ", ".join([_slots(group), *wait, *_capacity(group), knee])
+    most = f"more than {amount(max(rates))} req/s never came out"
+    knee = f"knee at {connections(stops)}{_below_slots(group, stops)}: {most}"
+    return ", ".join([_slots(group), knee, *wait, *_capacity(group)])
+
+
+def _below_slots(group: ClassResult, knee: float) -> str:
+    """Why a class stops before its slots are all busy, where that is its way of taking requests."""
+    slots = group.slots_measured
+    if slots is None or knee >= 0.95 * slots:
+        return ""
+    dealt = WORKER_CLASSES[group.server.worker_class].accepts_first
+    why = ", connections being dealt unevenly to the workers" if dealt else ""
+    return f", below the {slots} slots it used{why}"
+
+
+def _capacity(group: ClassResult) -> list[str]:
+    if group.capacity_rps is None or group.capacity_ci95 is None:
+        return []
+    low, high = group.capacity_ci95
+    return [f"capacity {group.capacity_rps:.4g} req/s (95 % interval {low:.4g} to {high:.4g})"]
+
+
+def _slots(group: ClassResult) -> str:
+    configured, measured = group.slots_configured, group.slots_measured
+    if configured == measured and configured is not None:
+        return _counted(configured, "slots")
+    set_to = "unlimited slots" if configured is None else _counted(configured, "slots")
+    return f"{set_to}, at most {measured} used"
+
+
+def cost_lines(report: Report) -> list[str]:
+    """How much longer than ideal the load took, and what a cell costs beside it."""
+    lines = []
+    if finite(report.overhead) is not None:
+        each = _overheads(report.cells)
+        lines.append(
+            f"Overhead: the load took {report.overhead:.3f} times as long as it would if no slot"
+            f" were ever idle{f' ({each})' if each else ''}."
+        )
+    names = {"start": "start", "warmup": "warm-up", "stop": "stop"}
+    known = {key: v for key, value in report.setup_s.items() if (v := finite(value)) is not None}
+    if known:
+        each = ", ".join(f"{names.get(key, key)} {format_duration(v)}" for key, v in known.items())
+        total = format_duration(sum(known.values()))
+        lines.append(f"Beside the load a cell took {total}: {each} (medians).")
+    return lines
+
+
+def _overheads(cells: Iterable[CellResult]) -> str:
+    """The same by class: where connections are dealt unevenly, slots are idle by nature."""
+    sums: dict[str, tuple[float, float]] = {}
+    for cell in cells:
+        took_s, best_s = finite(cell.load_s), finite(cell.ideal_s)
+        if took_s is not None and best_s:
+            name = cell.trial.cell.server.worker_class
+            load_s, ideal_s = sums.get(name, (0.0, 0.0))
+            sums[name] = load_s + took_s, ideal_s + best_s
+    each = [f"{name} {load_s / ideal_s:.3f}" for name, (load_s, ideal_s) in sums.items()]
+    return ", ".join(each) if len(each) > 1 else ""

@@ -1,0 +1,117 @@
+"""The values of a report for machines: schema 1, names with units, nothing non-finite.
+
+Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from harness.model import SCHEMA, CellResult, ClassResult, Report, Server, Summary
+
+STATISTICS = ("mean", "p50", "p95", "p99", "max")
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None where it is missing or not finite."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def rounded(value: float | None, digits: int = 4) -> float | None:
+    """`value` in so many decimals, or None where it is missing or not finite."""
+    value = finite(value)
+    return None if value is None else round(value, digits)
+
+
+def milliseconds(summary: Summary) -> dict[str, float | None]:
+    """A distribution in ms; every statistic is there, None where unknown."""
+    found: dict[str, float | None] = {}
+    for name in STATISTICS:
+        value: float | None = getattr(summary, name)
+        found[name] = None if value is None else rounded(value * 1e3, 3)
+    return found
+
+
+def _settings(server: Server) -> dict[str, Any]:
+    return {
+        "worker_class": server.worker_class,
+        "workers": server.workers,
+        "threads": server.threads,
+        "backlog": server.backlog,
+        "worker_connections": server.worker_connections,
+    }
+
+
+def cell(result: CellResult) -> dict[str, Any]:
+    """One trial, with all keys of the schema."""
+    asked = result.trial.cell
+    return {
+        **_settings(asked.server),
+        "app": result.app,
+        "sleep_s": rounded(result.sleep_s, 6),
+        "tool": asked.tool,
+        "concurrency": asked.concurrency,
+        "trial": result.trial.number,
+        "requests": result.requests,
+        "failed": result.failed,
+        "errors": dict(result.errors),
+        "slots_configured": result.slots_configured,
+        "slots_measured": result.slots_measured,
+        "throughput_rps": rounded(result.throughput_rps),
+        "tool_rps": rounded(result.tool_rps),
+        "bound_rps": rounded(result.bound_rps),
+        "response_ms": milliseconds(result.response),
+        "connect_ms": milliseconds(result.connect),
+        "service_ms": milliseconds(result.service),
+        "waiting_ms": milliseconds(result.waiting),
+        "requests_per_worker": {
+            str(pid): count for pid, count in sorted(result.requests_per_worker.items())
+        },
+        "load_s": rounded(result.load_s),
+        "ideal_s": rounded(result.ideal_s),
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "notes": list(result.notes),
+    }
+
+
+def group(result: ClassResult) -> dict[str, Any]:
+    """One (server, tool), with all keys of the schema."""
+    interval = result.capacity_ci95
+    return {
+        **_settings(result.server),
+        "tool": result.tool,
+        "slots_configured": result.slots_configured,
+        "slots_measured": result.slots_measured,
+        "capacity_rps": rounded(result.capacity_rps),
+        "capacity_ci95": None if interval is None else [rounded(side) for side in interval],
+        "knee": rounded(result.knee, 3),
+        "knee_note": result.knee_note,
+    }
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The whole report."""
+    return {
+        "schema": SCHEMA,
+        "run": report.run,
+        "environment": _finite(report.environment),
+        "overhead": rounded(report.overhead),
+        "cells": [cell(result) for result in report.cells],
+        "classes": [group(result) for result in report.classes],
+        "setup_s": {name: rounded(value) for name, value in report.setup_s.items()},
+        "notes": list(report.notes),
+    }
+
+
+def _finite(value: object) -> object:
+    """Facts of the environment as JSON can say them; what it has no word for, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
