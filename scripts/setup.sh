@@ -1,0 +1,221 @@
+#!/usr/bin/env bash
+# Sets up what is missing, and nothing when nothing is:
+#
+#   scripts/setup.sh         .venv with .venv/bin/workerlab, and the load tools ab and wrk
+#   scripts/setup.sh --tox   the same, and .venv-tox with tox
+#
+# System packages come from apt-get (as root, or by a sudo that asks for no password) or brew.
+# Without them the lab still works, with its own load generator in place of ab. Only what cannot be
+# done without ends it: exit 3 and one sentence. Everything is said on standard error.
+#
+# Written for bash 3.2, which macOS still has.
+set -euo pipefail
+exec 1>&2
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+wait_s=600          # for another setup in this checkout
+retry_after_min=60  # before system packages that could not be installed are tried again
+log=
+python=
+apt_updated=
+
+say() { echo "setup: $*"; }
+fail() { say "$*"; exit 3; }
+
+# --- small questions ------------------------------------------------------------------------
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# A fingerprint of all that decides what is installed: what is asked for, and where the checkout
+# stands, because an environment does not survive being moved.
+wanted() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
+
+# complete VENV PROGRAM: is it whole, up to date, and does its interpreter still run?
+complete() {
+  local venv=$root/$1
+  [ -x "$venv/bin/$2" ] &&
+    [ "$(cat "$venv/.complete" 2>/dev/null)" = "$(wanted)" ] &&
+    "$venv/bin/python" -c '' >/dev/null 2>&1
+}
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+can_make_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+# Debian's python3-pip without its python3-venv: that pip can fill an environment that has none.
+can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$1")" --version; } >/dev/null 2>&1
+
+# What system packages this user cannot get need not be asked for by every sweep.
+tools_settled() {
+  { have ab && have wrk; } ||
+    [ -n "$(find "$root/.venv/.tools-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]
+}
+
+# --- installers -----------------------------------------------------------------------------
+
+# quietly WORDS...: runs a command, shows its output only if it fails.
+quietly() {
+  if "$@" >"$log" 2>&1 </dev/null; then return 0; fi
+  tail -n 30 "$log"
+  return 1
+}
+
+apt() {
+  local options=(-y -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=120)
+  if [ "$(id -u)" = 0 ]; then
+    DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" "$@"
+  else
+    sudo -n apt-get "${options[@]}" "$@"
+  fi
+}
+
+may_apt() {
+  have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n apt-get --version; }; } >/dev/null 2>&1
+}
+
+# apt_install PACKAGE...
+apt_install() {
+  if [ -z "$apt_updated" ]; then
+    apt_updated=yes
+    say "apt-get update"
+    # A mirror that cannot be reached need not be the one that is needed: go on.
+    quietly apt update || say "apt-get update failed"
+  fi
+  say "apt-get install $*"
+  quietly apt install --no-install-recommends "$@"
+}
+
+# --- python ---------------------------------------------------------------------------------
+
+# Sets `python`: new enough, and able to make a venv if any of them is.
+find_python() {
+  local name
+  python=
+  for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    if new_enough "$name"; then
+      python=${python:-$name}
+      if can_make_venv "$name"; then python=$name; return 0; fi
+    fi
+  done
+  [ -n "$python" ]
+}
+
+ensure_python() {
+  if ! find_python && may_apt; then apt_install python3.11 python3.11-venv || true; fi
+  find_python || fail "Python 3.11 or newer is needed, and PATH has none (python3 is $(
+    python3 --version 2>/dev/null || echo missing))."
+  can_make_venv "$python" && return 0
+  local package
+  package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+  if may_apt; then apt_install "$package" || true; fi
+  can_make_venv "$python" || can_fill_venv "$python" ||
+    fail "$python cannot make virtual environments: let root install $package, then try again."
+}
+
+# make_venv VENV PIP-ARGUMENT...: always from scratch, so that a half-made one is no special case.
+make_venv() {
+  local venv=$root/$1 with='' pip
+  pip=("$venv/bin/python" -m pip)
+  shift
+  if ! can_make_venv "$python"; then
+    with=--without-pip
+    pip=("$python" -m pip --python "$venv/bin/python")
+  fi
+  rm -rf "$venv"
+  quietly "$python" -m venv ${with:+"$with"} "$venv" ||
+    fail "$python could not make $venv (see above)."
+  say "pip install $*"
+  (cd "$root" && PIP_DISABLE_PIP_VERSION_CHECK=1 quietly \
+    "${pip[@]}" install --quiet -c constraints.txt "$@") ||
+    fail "pip could not install into $venv (see above)."
+  wanted >"$venv/.complete"
+}
+
+# --- load tools -----------------------------------------------------------------------------
+
+# install_tool PROGRAM PACKAGE
+install_tool() {
+  have "$1" && return 0
+  if [ "$(uname -s)" = Darwin ]; then
+    have brew || return 1
+    say "brew install $2"
+    quietly brew install "$2" || return 1
+  else
+    may_apt || return 1
+    apt_install "$2" || return 1
+  fi
+  have "$1"
+}
+
+# Neither is needed, so nothing here fails.
+ensure_tools() {
+  if tools_settled; then return 0; fi
+  : >"$root/.venv/.tools-tried"
+  install_tool ab apache2-utils ||
+    say "ab is missing and cannot be installed: the embedded load tool 'python' will be used."
+  install_tool wrk wrk ||
+    say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
+}
+
+# --- the story ------------------------------------------------------------------------------
+
+# One at a time: the lock is held by an open file, so the kernel lets go of it however we end.
+# Any python3 will do for that, and bash cannot: macOS has no flock(1).
+hold_lock() {
+  have python3 || fail "Python 3.11 or newer is needed, and there is none on PATH."
+  exec python3 -c '
+import fcntl, os, sys, time
+path, limit, script = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
+try:
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+except OSError as problem:
+    sys.stderr.write(f"setup: {path} cannot be written: {problem.strerror}.\n")
+    sys.exit(3)
+deadline, told = time.monotonic() + limit, False
+while True:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except OSError:
+        if time.monotonic() > deadline:
+            sys.stderr.write(f"setup: another setup has held {path} for {limit:g} s: giving up.\n")
+            sys.exit(3)
+        if not told:
+            sys.stderr.write("setup: waiting for another setup in this checkout\n")
+        told = True
+        time.sleep(0.2)
+os.set_inheritable(lock, True)
+os.environ["WORKERLAB_SETUP_LOCKED"] = "1"
+os.execvp("bash", ["bash", *script])
+' "$root/.setup.lock" "$wait_s" "$root/scripts/setup.sh" "$@"
+}
+
+main() {
+  local want_tox=no
+  case "$*" in
+    "") ;;
+    --tox) want_tox=yes ;;
+    *) say "unknown argument: $*"; exit 2 ;;
+  esac
+  if complete .venv workerlab && tools_settled &&
+    { [ $want_tox = no ] || complete .venv-tox tox; }; then
+    return 0
+  fi
+  [ -n "${WORKERLAB_SETUP_LOCKED:-}" ] || hold_lock "$@"
+  unset WORKERLAB_SETUP_LOCKED
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  if ! complete .venv workerlab; then
+    ensure_python
+    say "making .venv with $("$python" --version 2>&1)"
+    make_venv .venv -e '.[all]'
+  fi
+  if [ $want_tox = yes ] && ! complete .venv-tox tox; then
+    ensure_python
+    say "installing tox in its own venv, .venv-tox"
+    make_venv .venv-tox tox
+  fi
+  ensure_tools
+  say "done"
+}
+
+main "$@"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Sets up what is missing, then runs the tests through tox and counts them.
+# Its arguments are tox's: scripts/test.sh -e unit,gevent -- -k saturated
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+"$root/scripts/setup.sh" --tox
+
+# What earlier runs left must not be counted for this one.
+rm -f "$root"/.tox/junit-*.xml
+status=0
+"$root/.venv-tox/bin/tox" run -c "$root/tox.ini" "$@" || status=$?
+"$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml
+exit "$status"
