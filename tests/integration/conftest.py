@@ -1,0 +1,138 @@
+"""Runs the lab as its users do: as a program, in a directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG_S = 120.0  # a bound for hanging, not an expectation of speed
+
+
+def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:
+    """Wait for a condition, and give back what made it true."""
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"never happened: {what}")
+
+
+def processes(marker: str) -> list[int]:
+    """Live processes whose environment or words hold `marker` (the run's own directory)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if marker.encode() in words and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def listening_ports() -> set[int]:
+    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return {int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The JSON document, and nothing but it, on standard output."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+class Lab:
+    """The program, run in `place`; its runs are kept in `place`/results."""
+
+    def __init__(self, place: Path, path: Path | None = None) -> None:
+        self.place = place
+        self.env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        if path is not None:  # programs that stand before the real ones
+            self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness", *words],
+            cwd=self.place,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __call__(self, *words: str) -> Done:
+        process = self.start(*words)
+        try:
+            out, err = process.communicate(timeout=5 * LONG_S)
+        except BaseException:
+            process.kill()
+            raise
+        return Done(process.returncode, out, err)
+
+    @property
+    def run(self) -> Path:
+        (only,) = (self.place / "results").iterdir()
+        return only
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = (self.run / "trials.jsonl").read_text().split("\n")[:-1]
+        entries = (json.loads(line) for line in lines)
+        return [entry["record"] for entry in entries if "record" in entry]
+
+    def workers(self) -> list[int]:
+        """Pids of the workers of the trial that is running now, newest trial first."""
+        trials = sorted((self.place / "results").glob("*/raw/*"), key=lambda p: p.stat().st_mtime)
+        return [int(path.stem.partition("-")[2]) for path in trials[-1].glob("worker-*.json")]
+
+    def loading(self) -> bool:
+        """Whether the load tool of some trial is at work (its directory exists)."""
+        return bool(list((self.place / "results").glob("*/raw/*/tool/stdout")))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """A lab whose every process and port must be gone after the test."""
+    yield Lab(tmp_path)
+    until(lambda: not processes(str(tmp_path)), f"no process left of {tmp_path}", 30)
+    taken = {
+        json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening.json")
+    }
+    until(lambda: not listening_ports() & taken, "no port left", 30)
+
+
+@contextmanager
+def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
+    """A directory for the front of PATH with a program called `name`."""
+    directory = place / "fakes"
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(text)
+    (directory / name).chmod(0o755)
+    yield directory
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    os.kill(pid, number)

@@ -1,0 +1,81 @@
+"""How long a burst of requests takes: below, at and above what a class serves at once.
+
+The sizes are the same for every class, so that a group of the benchmark, "burst of N", holds the
+classes side by side. Asserted is only what no machine can beat.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from harness.measure.running import Launch, Running
+from harness.measure.server import running
+from harness.model import App, Server
+from harness.store import copy_code
+from harness.worker_classes import ASGI_CLASSES, configured_slots
+from tests.integration.conftest import LONG_S
+
+WORKERS, THREADS, CONNECTIONS = 2, 2, 4
+# Slots: sync and tornado 2, gthread 4, gevent and eventlet 8, asgi and uvicorn without limit
+SIZES = (1, 2, 4, 8, 16)
+SLEEP_S = 0.05
+EARLY_S = 0.001  # a timer may fire so much before its time
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
+    place = tmp_path_factory.mktemp("burst")
+    (place / "trial").mkdir()
+    copy_code(place / "code")
+    style = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
+    launch = Launch(
+        server=Server(
+            worker_class, WORKERS, THREADS if worker_class == "gthread" else 1, 64, CONNECTIONS
+        ),
+        app=App(
+            f"apps.sleep_{style}:app", "", env=(("WORKERLAB_SLEEP", str(SLEEP_S)),), sleep_s=SLEEP_S
+        ),
+        python=sys.executable,
+        code=place / "code",
+        trial=place / "trial",
+        config=None,
+        records=10_000,
+    )
+    with running(launch) as found:
+        yield found
+
+
+def burst(server: Running, size: int) -> float:
+    """Seconds until `size` requests, sent together on connections of their own, are answered."""
+    address = (server.host, server.port)
+    request = f"GET / HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n\r\n".encode()
+    began = time.monotonic()
+    connections = [socket.create_connection(address, timeout=LONG_S) for _ in range(size)]
+    for connection in connections:
+        connection.sendall(request)
+    for connection in connections:
+        with connection, connection.makefile("rb") as answer:
+            assert answer.read().startswith(b"HTTP/1.1 200 ")
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_burst(benchmark: BenchmarkFixture, server: Running, worker_class: str, size: int) -> None:
+    slots = configured_slots(server.launch.server) or size
+    where = "below" if size < slots else "at" if size == slots else "above"
+    benchmark.group = f"burst of {size:2}"
+    benchmark.name = worker_class
+    benchmark.extra_info.update(worker_class=worker_class, slots=slots, size=size, where=where)
+    took_s: list[float] = []
+    benchmark.pedantic(lambda: took_s.append(burst(server, size)), rounds=ROUNDS)
+    rounds = math.ceil(size / slots)
+    assert min(took_s) >= rounds * (SLEEP_S - EARLY_S)
+    assert server.lost() is None

@@ -1,0 +1,239 @@
+"""However a trial ends: nothing left behind, nothing finished lost, the touched cell invalid, and
+`--resume` completes it. (That no process and no port stays is checked by the `lab` fixture.)"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.measure.process import GUARD_SLACK_S
+from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
+
+# Long enough to be met in the middle of the load, short enough to finish on resume
+SLOW = ("--workers", "2", "--sleep", "0.3", "--rounds", "3")
+
+
+@pytest.fixture(autouse=True)
+def _classes_that_matter(worker_class: str) -> None:
+    if worker_class not in ("sync", "gevent", "uvicorn"):
+        pytest.skip("faults are tested with a blocking, a green and an asyncio class")
+
+
+def in_mid_cell(lab: Lab, worker_class: str, levels: str = "1,2") -> subprocess.Popen[str]:
+    """A sweep that has finished its first cell and is in the load of its second."""
+    process = lab.start("sweep", worker_class, levels, *SLOW, "--tool", "python")
+
+    def second_load() -> bool:
+        tools = list((lab.place / "results").glob("*/raw/*/tool/stdout"))
+        return len(tools) == 2 and len(lab.records()) == 1
+
+    until(second_load, "the load of the second cell")
+    return process
+
+
+def verdicts(lab: Lab) -> list[str]:
+    done = lab("report", str(lab.run), "--format", "json")
+    return [cell["verdict"] for cell in done.report["cells"]]
+
+
+def resumed(lab: Lab) -> None:
+    """A resumed run is whole and keeps what it had."""
+    first = lab.records()[0]
+    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    cells = done.report["cells"]
+    assert [cell["concurrency"] for cell in cells] == [1, 2]
+    assert all(cell["throughput_rps"] for cell in cells)
+    assert lab.records()[0] == first
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_first_signal_stops_the_cell_and_prints_what_is_finished(
+    lab: Lab, worker_class: str, number: signal.Signals, code: int
+) -> None:
+    process = in_mid_cell(lab, worker_class)
+    send(process.pid, number)
+    out, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == code, err
+    assert "--resume" in err
+    assert worker_class in out
+    assert verdicts(lab) != ["invalid", "invalid"]
+    assert verdicts(lab)[1] == "invalid"
+    resumed(lab)
+
+
+def _guards(process: subprocess.Popen[str]) -> list[int]:
+    """The guards that this harness has started."""
+    found = []
+    for pid in processes("guard.py"):
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if int(stat[1]) == process.pid:
+            found.append(pid)
+    return found
+
+
+def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
+    """The guards are stopped, so that what the first interrupt cleans up cannot be finished: only
+    a second one lets the harness end before they go on."""
+    process = in_mid_cell(lab, worker_class)
+    guards = _guards(process)
+    assert guards
+    for guard in guards:
+        send(guard, signal.SIGSTOP)
+    try:
+        send(process.pid, signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)  # it waits for its guards
+        send(process.pid, signal.SIGINT)
+        assert process.wait(timeout=GUARD_SLACK_S / 2) == 130
+    finally:
+        for guard in guards:
+            send(guard, signal.SIGCONT)
+    process.communicate(timeout=LONG_S)
+    until(lambda: not processes(str(lab.place)), "everything gone")
+    resumed(lab)
+
+
+def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
+    process = in_mid_cell(lab, worker_class)
+    process.kill()
+    process.communicate(timeout=LONG_S)
+    until(lambda: not processes(str(lab.place)), "everything gone")
+    assert verdicts(lab)[1] == "invalid"
+    assert verdicts(lab)[0] != "invalid"
+    resumed(lab)
+
+
+def _arbiter(lab: Lab) -> int:
+    stat = Path(f"/proc/{lab.workers()[0]}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("victim", ["worker", "arbiter", "tool"])
+def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
+    process = in_mid_cell(lab, worker_class)
+    if victim == "tool":
+        pid = until(lambda: _generators(lab), "the generator itself")[0]
+    else:
+        pid = _arbiter(lab) if victim == "arbiter" else lab.workers()[0]
+    send(pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == 1, err
+    assert verdicts(lab)[1] == "invalid"
+    assert "invalid:" in err
+    resumed(lab)
+
+
+def _generators(lab: Lab) -> list[int]:
+    """The generator itself, not the guard that has its words among its own."""
+    found = []
+    for pid in processes("closed_loop"):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        here = os.readlink(f"/proc/{pid}/cwd").startswith(str(lab.place))
+        if here and not any(word.endswith(b"guard.py") for word in words):
+            found.append(pid)
+    return found
+
+
+FAKES = {
+    "garbage": "#!/bin/sh\necho 'no benchmark at all \\001'\n",
+    "silent": "#!/bin/sh\nexit 0\n",
+    "gigabyte": "#!/bin/sh\nexec yes 'Requests per second: 1000000 [#/sec] (mean)'\n",
+    "failing": "#!/bin/sh\necho 'apr_socket_recv: Connection reset by peer (104)' >&2\nexit 104\n",
+}
+
+
+@pytest.mark.parametrize("kind", FAKES)
+def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, kind: str, lab: Lab) -> None:
+    with fake_program(tmp_path, "ab", FAKES[kind]) as path:
+        faked = Lab(tmp_path, path)
+        done = faked("sweep", worker_class, "2", *SLOW, "--tool", "ab", "--format", "json")
+    assert done.code == 1, done.err
+    (cell,) = done.report["cells"]
+    assert cell["verdict"] == "invalid"
+    assert cell["throughput_rps"] is None
+    assert cell["tool_rps"] is None
+    assert cell["reason"]
+    kept = sum(path.stat().st_size for path in faked.run.rglob("*") if path.is_file())
+    assert kept < 64 << 20
+
+
+def test_a_load_tool_that_hangs(
+    tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
+    from harness.experiments.sweep import task_for
+    from harness.measure import trial
+    from harness.model import Command, Load
+    from harness.plan import from_json
+    from harness.plan import trials as trials_of
+    from harness.store import load as load_run
+
+    done = lab("sweep", worker_class, "1", *SLOW[:4], "--rounds", "2", "--tool", "python")
+    assert done.code == 0, done.err
+    plan = from_json(load_run(lab.run).plan)
+    (one,) = trials_of(plan)
+    monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
+    task = task_for(plan, one, lab.run)
+    trial.forget(task.launch.trial)
+    hanging = trial.Task(
+        key=task.key,
+        launch=task.launch,
+        load=lambda _: Load(concurrency=1, requests=3, duration_s=1, deadline_s=0.3),
+        command=lambda *_: Command(("sleep", "1000")),
+    )
+    kept = []
+    record = trial.run(hanging, kept.append)
+    assert kept == [record]
+    assert record.fault is not None
+    assert record.fault.kind == "tool"
+    assert "deadline" in record.fault.reason
+
+
+def _mount_small(place: Path) -> bool:
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True
+    )
+    return mounted.returncode == 0
+
+
+def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
+    """The first cell fits, the second does not; room is made and the run resumed."""
+    small = tmp_path / "results"
+    if not _mount_small(small):
+        pytest.skip("mounting a small file system needs root")
+    try:
+        process = in_mid_cell(lab, worker_class)
+        filler = small / "filler"
+        _fill(filler)
+        _, err = process.communicate(timeout=LONG_S)
+        assert process.returncode in (1, 3), err
+        assert "Traceback" not in err
+        filler.unlink()
+        assert verdicts(lab)[0] != "invalid"
+        resumed(lab)
+    finally:
+        process.kill()
+        process.communicate(timeout=LONG_S)
+        until(lambda: not processes(str(small)), "everything gone")
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def _fill(path: Path) -> None:
+    """Write until nothing fits any more."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            _write_for_ever(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_for_ever(handle: int) -> None:
+    while True:
+        os.write(handle, bytes(1 << 12))

@@ -1,0 +1,649 @@
+"""Any app, any configuration, any interpreter: the lab measures it and leaves it as it is."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import importlib.util
+import os
+import socket
+import struct
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.measure.running import Launch, Running
+from harness.measure.server import running
+from harness.model import App, Server, Span
+from harness.spanmap import read_spans
+from harness.store import copy_code
+from harness.worker_classes import ASGI_CLASSES
+from tests.integration.conftest import LONG_S, ROOT, Lab, until
+
+FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
+QUICK = ("--tool", "python", "--workers", "2", "--rounds", "2", "--format", "json")
+
+
+def only(worker_class: str, *names: str) -> None:
+    if worker_class not in names:
+        pytest.skip(f"speaks of {', '.join(names)}")
+
+
+# --- a server with an app of ours -----------------------------------------------------------
+
+Serve = Callable[..., AbstractContextManager[Running]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, worker_class: str) -> Serve:
+    """`serve(text)`: a real server of the class under test, for the app that `text` calls `app`."""
+
+    def start(text: str, **app: Any) -> AbstractContextManager[Running]:
+        (tmp_path / "own.py").write_text(text)
+        for name in ("code", "trial"):
+            (tmp_path / name).mkdir()
+        copy_code(tmp_path / "code")
+        launch = Launch(
+            server=Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100),
+            app=App("own:app", str(tmp_path), **app),
+            python=sys.executable,
+            code=tmp_path / "code",
+            trial=tmp_path / "trial",
+            config=None,
+            records=10_000,
+        )
+        return running(launch)
+
+    return start
+
+
+def spans(server: Running) -> list[Span]:
+    """In the order in which they began."""
+    found = read_spans(server.launch.trial).spans
+    return sorted(found, key=lambda span: span.start_ns)
+
+
+def fetch(server: Running, path: str = "/", method: str = "GET") -> tuple[int, bytes]:
+    """A request on a connection of its own, and the whole answer."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+    try:
+        connection.request(method, path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def settled(server: Running) -> list[Span]:
+    """All spans, once each has ended: an answer may arrive before its end is written."""
+    until(lambda: all(span.end_ns for span in spans(server)), "every span ends")
+    return spans(server)
+
+
+FILE_APP = """
+SIZE = 3_000_001
+
+def app(environ, start_response):
+    headers = [("Content-Type", "application/octet-stream")]
+    if environ["PATH_INFO"] == "/length":
+        headers.append(("Content-Length", str(SIZE - 1)))
+    file = open("big", "rb")
+    if environ["PATH_INFO"] != "/whole":
+        file.seek(1)
+    start_response("200 OK", headers)
+    return environ["wsgi.file_wrapper"](file)
+"""
+
+
+@pytest.mark.parametrize("path", ["/whole", "/part", "/length"])
+def test_files_are_sent_whole(serve: Serve, tmp_path: Path, worker_class: str, path: str) -> None:
+    """By sendfile where the server can, from where the app has left the file, and measured."""
+    only(worker_class, *FILE_CLASSES)
+    content = os.urandom(3_000_001)
+    (tmp_path / "big").write_bytes(content)
+    with serve(FILE_APP, path=path) as server:
+        before = len(spans(server))
+        status, body = fetch(server, path)
+        assert (status, len(body)) == (200, len(content) - (path != "/whole"))
+        assert body == content[path != "/whole" :]
+        assert len(settled(server)) == before + 1
+
+
+WSGI_STREAM = """
+import time
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    for number in range(3):
+        time.sleep(0.05)
+        yield b"chunk %d\\n" % number
+"""
+
+ASGI_STREAM = """
+import asyncio
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise ValueError(scope["type"])
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for number in range(3):
+        await asyncio.sleep(0.05)
+        body = b"chunk %d\\n" % number
+        await send({"type": "http.response.body", "body": body, "more_body": number < 2})
+    await asyncio.sleep(1)  # in the background: nobody waits for it
+"""
+
+
+def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> None:
+    """An app without lifespan, too: it says so by raising."""
+    with serve(ASGI_STREAM if worker_class in ASGI_CLASSES else WSGI_STREAM) as server:
+        before = len(spans(server))
+        assert fetch(server) == (200, b"chunk 0\nchunk 1\nchunk 2\n")
+        last = settled(server)[-1]
+        assert len(spans(server)) == before + 1
+        assert last.end_ns is not None
+        took_s = (last.end_ns - last.start_ns) / 1e9
+        assert took_s >= 0.15
+        if worker_class in ASGI_CLASSES:
+            assert took_s < 1.15
+
+
+def test_head_and_bodies_arrive(serve: Serve, worker_class: str) -> None:
+    text = """
+from apps.answers import asgi_answer, wsgi_answer
+from http import HTTPStatus
+
+def app(environ, start_response):
+    return wsgi_answer(environ, start_response, HTTPStatus.OK, "hello")
+"""
+    if worker_class in ASGI_CLASSES:
+        text += """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await asgi_answer(scope, receive, send, HTTPStatus.OK, "hello")
+"""
+    with serve(f"import sys; sys.path.insert(0, 'code')\n{text}") as server:
+        assert fetch(server) == (200, b"hello\n")
+        assert fetch(server, method="HEAD") == (200, b"")
+        settled(server)
+
+
+ASGI2_APP = """
+class app:
+    def __init__(self, scope):
+        assert scope["type"] == "http"
+
+    async def __call__(self, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"two steps"})
+"""
+
+
+def test_the_old_form_of_asgi(serve: Serve, worker_class: str) -> None:
+    only(worker_class, "uvicorn")
+    with serve(ASGI2_APP) as server:
+        before = len(spans(server))
+        assert fetch(server) == (200, b"two steps")
+        assert len(settled(server)) == before + 1
+
+
+# --- websockets, lifespan, native tornado ---------------------------------------------------
+
+WEBSOCKET_APP = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"plain"})
+    elif scope["type"] == "websocket":
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"][::-1]})
+    else:
+        raise ValueError(scope["type"])
+"""
+
+
+def handshake(server: Running) -> socket.socket:
+    """A connection upgraded as RFC 6455 says (section 4.1)."""
+    connection = socket.create_connection((server.host, server.port), timeout=LONG_S)
+    key = base64.b64encode(os.urandom(16)).decode()
+    words = (
+        f"GET / HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    connection.sendall(words.encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        assert byte, head
+        head += byte
+    assert head.startswith(b"HTTP/1.1 101 "), head
+    return connection
+
+
+def echoed(connection: socket.socket, text: str) -> str:
+    """One short text frame there (masked, as clients must) and one back (section 5.2)."""
+    mask, payload = os.urandom(4), text.encode()
+    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
+    connection.sendall(struct.pack("!BB", 0x81, 0x80 | len(payload)) + mask + masked)
+    with connection.makefile("rb") as file:
+        first, length = file.read(2)
+        assert first == 0x81
+        return file.read(length).decode()
+
+
+def test_websockets_pass_through(serve: Serve, worker_class: str) -> None:
+    only(worker_class, "asgi", "uvicorn")
+    if worker_class == "uvicorn" and not importlib.util.find_spec("websockets"):
+        pytest.skip("uvicorn speaks websockets with the package websockets only")
+    with serve(WEBSOCKET_APP) as server:
+        before = len(spans(server))
+        with handshake(server) as connection:
+            assert echoed(connection, "stressed") == "desserts"
+            assert echoed(connection, "drawer") == "reward"
+        assert fetch(server) == (200, b"plain")
+        assert len(settled(server)) == before + 1  # the request alone
+
+
+LIFESPAN_APP = """
+started = []
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        assert (await receive())["type"] == "lifespan.startup"
+        started.append("pool")
+        if "state" in scope:
+            scope["state"]["pool"] = "open"
+        await send({"type": "lifespan.startup.complete"})
+        assert (await receive())["type"] == "lifespan.shutdown"
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    found = scope.get("state", {}).get("pool", "no state")
+    await send({"type": "http.response.start", "status": 200 if started else 503, "headers": []})
+    await send({"type": "http.response.body", "body": f"{started} {found}".encode()})
+"""
+
+
+def test_lifespan_really_starts(serve: Serve, worker_class: str) -> None:
+    only(worker_class, "asgi", "uvicorn")
+    with serve(LIFESPAN_APP) as server:
+        assert fetch(server) == (200, b"['pool'] open")
+        assert len(settled(server)) == len(spans(server)) > 0
+
+
+TORNADO_APP = """
+import asyncio
+import tornado.web
+
+class Handler(tornado.web.RequestHandler):
+    async def get(self):
+        await asyncio.sleep(0.2)
+        if self.get_argument("fail", None):
+            raise RuntimeError("asked for")
+        self.write("native")
+
+app = tornado.web.Application([("/", Handler)])
+"""
+
+
+def test_native_tornado_is_measured(serve: Serve, worker_class: str) -> None:
+    """And serves more at once than it has workers, unlike WSGI on the same class."""
+    only(worker_class, "tornado")
+    at_once = 8
+    with serve(TORNADO_APP) as server, ThreadPoolExecutor(at_once) as pool:
+        before = len(spans(server))
+        answers = list(pool.map(lambda _: fetch(server), range(at_once)))
+        assert answers == at_once * [(200, b"native")]
+        assert fetch(server, "/?fail=1")[0] == 500
+        assert fetch(server, "/nowhere")[0] == 404
+        new = settled(server)[before:]
+        assert len(new) == at_once + 2
+        burst = new[:at_once]
+        assert max(span.start_ns for span in burst) < min(span.end_ns or 0 for span in burst)
+        proofs = server.proofs.values()
+        assert {proof["app_kind"] for proof in proofs} == {"tornado"}
+
+
+# --- as a user would ------------------------------------------------------------------------
+
+WSGI_OK = """
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return [b"ok"]
+"""
+ASGI_OK = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+"""
+WSGI_RAISES = """
+def app(environ, start_response):
+    raise RuntimeError("broken")
+"""
+ASGI_RAISES = """
+async def app(scope, receive, send):
+    raise RuntimeError("broken")
+"""
+WSGI_SAYS_500 = """
+def app(environ, start_response):
+    start_response("500 No", [])
+    return [b"broken"]
+"""
+
+
+def write(place: Path, worker_class: str, wsgi: str, asgi: str) -> None:
+    (place / "own.py").write_text(asgi if worker_class in ASGI_CLASSES else wsgi)
+
+
+def numbers(cell: dict[str, Any]) -> list[object]:
+    """All that was measured of a cell."""
+    single = ("throughput_rps", "tool_rps", "bound_rps", "slots_measured", "requests", "failed")
+    spread = ("response_ms", "connect_ms", "service_ms", "waiting_ms")
+    return [cell[name] for name in single] + [
+        value for name in spread for value in (cell[name] or {}).values()
+    ]
+
+
+def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
+    # Tornado's container never answers for a WSGI app that raised
+    wsgi = WSGI_SAYS_500 if worker_class == "tornado" else WSGI_RAISES
+    write(lab.place, worker_class, wsgi, ASGI_RAISES)
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", "own:app")
+    assert done.code == 1, done.err
+    (cell,) = done.report["cells"]
+    assert cell["verdict"] == "invalid"
+    assert "500" in cell["reason"]
+    assert set(numbers(cell)) == {None}
+    (found,) = done.report["classes"]
+    assert (found["capacity_rps"], found["knee"]) == (None, None)
+
+
+def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
+    """It would boot, and answer fast."""
+    write(lab.place, worker_class, asgi=WSGI_OK, wsgi=ASGI_OK)
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", "own:app")
+    assert done.code == 3, done.err
+    assert "own:app is a" in done.err
+    assert "Traceback" not in done.err
+    (cell,) = done.report["cells"]
+    assert cell["verdict"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("no_such_module:app", "no_such_module"),
+        ("own:no_such_app", "no_such_app"),
+        ("broken:app", "asked for"),
+    ],
+)
+def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
+    write(lab.place, worker_class, WSGI_OK, ASGI_OK)
+    (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
+    done = lab("sweep", worker_class, "2,4", *QUICK, "--app", target)
+    assert done.code == 3, done.err
+    assert names in done.err
+    assert "Traceback" not in done.err
+    assert [cell["verdict"] for cell in done.report["cells"]] == ["invalid", "invalid"]
+
+
+OWN_CONFIG = """
+import os
+from pathlib import Path
+here = Path(__file__).parent
+workers = 1
+raw_env = ["OWN_WORD=from the file"]
+bind = "0.0.0.0:1"
+reload = True
+daemon = True
+max_requests = 3
+pidfile = str(here / "pid")
+
+def when_ready(server):
+    (here / "when_ready").touch()
+
+def post_worker_init(worker):
+    (here / f"post_worker_init-{worker.pid}").touch()
+
+def post_fork(server, worker):
+    (here / f"post_fork-{os.getpid()}").touch()
+"""
+OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile")
+WSGI_WORD = """
+import os
+
+def app(environ, start_response):
+    right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
+    start_response("200 OK" if right else "500 No", [])
+    return [b"ok"]
+"""
+ASGI_WORD = """
+import os
+
+async def app(scope, receive, send):
+    right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
+    if scope["type"] == "http":
+        status = 200 if right else 500
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+@pytest.fixture
+def configured(lab: Lab, worker_class: str) -> Lab:
+    """A lab in a directory with a Gunicorn file and an app that needs it."""
+    write(lab.place, worker_class, WSGI_WORD, ASGI_WORD)
+    (lab.place / "own_conf.py").write_text(OWN_CONFIG)
+    return lab
+
+
+CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from a flag")
+
+
+def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
+    words = ("--tool", "python", "--rounds", "4", "--format", "json", *CONFIGURED)
+    done = configured("sweep", worker_class, "2", *words)
+    assert done.code == 0, done.err
+    (record,) = configured.records()
+    place, pids = configured.place, record["worker_pids"]
+    # its workers win over our default, its hooks run beside ours
+    assert record["proof"]["workers"] == len(pids) == 1
+    assert (place / "when_ready").exists()
+    for hook in ("post_worker_init", "post_fork"):
+        assert [path.name for path in place.glob(f"{hook}-*")] == [f"{hook}-{pids[0]}"]
+    # what would make the numbers wrong does not take effect, and is said, a line each
+    assert sum(done.report["cells"][0]["requests_per_worker"].values()) > 3
+    assert not (place / "pid").exists()
+    said = done.err.splitlines()
+    for name in OVERRIDDEN:
+        lines = [line for line in said if line.startswith(f"{place}/own_conf.py: {name} ")]
+        assert len(lines) == 1, (name, done.err)
+        assert "overridden" in lines[0]
+
+
+def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str) -> None:
+    done = configured("sweep", worker_class, "2", *QUICK, *CONFIGURED)
+    assert done.code == 0, done.err
+    (record,) = configured.records()
+    assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
+
+
+@pytest.mark.parametrize("flag", [(), ("--chdir", "shop")])
+def test_where_an_app_of_the_users_file_is_imported_from(
+    lab: Lab, worker_class: str, flag: tuple[str, ...]
+) -> None:
+    """The file says so, relative to the caller; a flag wins over it."""
+    (lab.place / "shop").mkdir()
+    write(lab.place / "shop", worker_class, WSGI_OK, ASGI_OK)
+    (lab.place / "elsewhere").mkdir()
+    said = "elsewhere" if flag else "shop"
+    (lab.place / "own_conf.py").write_text(f"wsgi_app = 'own:app'\nchdir = {said!r}\n")
+    done = lab("sweep", worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
+    assert done.code == 0, done.err
+    assert done.report["cells"][0]["throughput_rps"] > 0
+
+
+# --- other interpreters ---------------------------------------------------------------------
+
+
+class Outsider(Lab):
+    """A lab whose environment does not lead a server to the checkout."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        del self.env["PYTHONPATH"]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        code = (
+            f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+            "from harness.cli import main; sys.exit(main())"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            cwd=self.place,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+
+@pytest.fixture
+def outsider(lab: Lab) -> Outsider:
+    return Outsider(lab.place)
+
+
+PACKAGES = Path(sysconfig.get_path("purelib"))
+
+
+def environment(place: Path, packages: Path) -> Path:
+    """The interpreter of a new environment that sees `packages` and nothing else.
+
+    Their own .pth files are not read there, so an editable harness is not found through them.
+    """
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    words = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    purelib = subprocess.run([python, "-c", words], capture_output=True, text=True, check=True)
+    Path(purelib.stdout.strip(), "packages.pth").write_text(f"{packages}\n")
+    return python
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with all packages of this one, and without the harness."""
+    seen = tmp_path_factory.mktemp("foreign") / "packages"
+    seen.mkdir()
+    for path in PACKAGES.iterdir():
+        if path.name not in ("harness", "apps", "configs"):
+            (seen / path.name).symlink_to(path)
+    return environment(seen.parent / "venv", seen)
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with Gunicorn and nothing more than that needs."""
+    seen = tmp_path_factory.mktemp("bare") / "packages"
+    seen.mkdir()
+    for path in PACKAGES.iterdir():
+        if path.name.startswith(("gunicorn", "packaging")):
+            (seen / path.name).symlink_to(path)
+    return environment(seen.parent / "venv", seen)
+
+
+ALONE = """
+try:
+    import harness
+except ImportError:
+    pass
+else:
+    raise SystemExit("the harness is on the path of the server")
+"""
+
+
+def test_an_interpreter_that_knows_nothing_of_the_lab(
+    outsider: Outsider, worker_class: str, foreign: Path
+) -> None:
+    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    words = (*QUICK, "--app", "own:app", "--python", str(foreign))
+    done = outsider("sweep", worker_class, "2", *words)
+    assert done.code == 0, done.err
+    (record,) = outsider.records()
+    assert record["proof"]["executable"] == str(foreign)
+    (cell,) = done.report["cells"]
+    assert cell["throughput_rps"] > 0
+    assert sum(cell["requests_per_worker"].values()) == cell["requests"]
+
+
+def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) -> None:
+    """What the test above proves, it proves: with the checkout on its path, the app refuses."""
+    for path, code in ((str(ROOT), 1), ("", 0)):
+        env = {**outsider.env, "PYTHONPATH": path}
+        done = subprocess.run([foreign, "-c", ALONE], env=env, cwd=outsider.place, timeout=LONG_S)
+        assert done.returncode == code
+
+
+def test_a_class_whose_package_is_missing(
+    outsider: Outsider, worker_class: str, bare: Path
+) -> None:
+    """It is said, the others run, and the exit code tells."""
+    needs = worker_class in ("eventlet", "gevent", "tornado", "uvicorn")
+    missing, runs = (worker_class, "sync") if needs else ("gevent", worker_class)
+    words = (*QUICK, "--python", str(bare), "--sleep", "0.1")
+    done = outsider("sweep", f"{missing},{runs}", "2", *words)
+    assert done.code == 3, done.err
+    assert f"{missing} is unavailable: needs {missing}" in done.err
+    assert f"{bare} -m pip install" in done.err
+    cells = {cell["worker_class"]: cell for cell in done.report["cells"]}
+    assert cells[missing]["verdict"] == "invalid"
+    assert set(numbers(cells[missing])) == {None}
+    assert cells[runs]["throughput_rps"] > 0
+
+
+def test_an_interpreter_that_is_none(lab: Lab, worker_class: str) -> None:
+    missing = str(lab.place / "no-such-python")  # a slip of the pen; the other is no Python
+    for python, code in ((missing, 2), ("/bin/false", 3)):
+        done = lab("sweep", worker_class, "2", *QUICK, "--python", python)
+        assert done.code == code, done.err
+        assert len(done.err.splitlines()) == 1
+        assert python in done.err
+        assert not (lab.place / "results").exists()
+
+
+# --- the traps ------------------------------------------------------------------------------
+
+
+def slots_measured(lab: Lab, worker_class: str, *words: str) -> object:
+    words = (*QUICK, "--sleep", "0.2", *words)
+    done = lab("sweep", worker_class, "6", *words)
+    assert done.code == 0, done.err
+    (found,) = done.report["classes"]
+    return found["slots_measured"]
+
+
+def test_the_trap_of_a_blocking_sleep_in_async_code(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "asgi", "uvicorn")
+    assert slots_measured(lab, worker_class, "--app", "apps.blocking_asgi:app") == 2
+
+
+def test_the_trap_of_an_imported_sleep(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "gevent")
+    (lab.place / "preloading.py").write_text("preload_app = True\n")
+    words = ("--app", "apps.imported_sleep:app")
+    assert slots_measured(lab, worker_class, *words, "--config", "preloading.py") == 2
+
+
+def test_the_imported_sleep_is_no_trap_without_preloading(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "gevent", "eventlet")
+    assert slots_measured(lab, worker_class, "--app", "apps.imported_sleep:app") == 6

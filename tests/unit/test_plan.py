@@ -1,0 +1,265 @@
+"""From axes to trials: how many requests, in which order, for how long, with room for how much."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.arguments import parser
+from harness.experiments import sweep
+from harness.measure.preflight import Interpreter
+from harness.model import App, Cell, Server
+from harness.plan import (
+    Plan,
+    from_json,
+    ideal_s,
+    load_for,
+    predicted_s,
+    records_for,
+    to_json,
+    trials,
+)
+from harness.worker_classes import CLASSES, configured_slots
+
+TEXT = st.text(max_size=10)
+PAIRS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
+COUNTS = st.integers(1, 200)
+LONE_S = st.floats(1e-4, 600)
+APPS = st.builds(
+    App,
+    target=TEXT,
+    chdir=TEXT,
+    path=TEXT,
+    method=st.sampled_from(["GET", "POST"]),
+    headers=PAIRS,
+    body_file=st.none() | TEXT,
+    expect_status=st.integers(100, 599),
+    env=PAIRS,
+    sleep_s=st.none() | st.floats(0, 3600),
+)
+SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, COUNTS)
+
+
+def some(one: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(one, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+PLANS = st.builds(
+    Plan,
+    servers=some(SERVERS),
+    tools=some(st.sampled_from(["ab", "wrk", "python"])),
+    levels=some(st.integers(1, 30_000)),
+    trials=st.integers(1, 4),
+    rounds=st.integers(2, 50),
+    seed=st.integers(0, 2**32 - 1),
+    wsgi_app=APPS,
+    asgi_app=APPS,
+    python=TEXT,
+    config=st.none() | TEXT,
+    unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
+    notes=st.lists(TEXT, max_size=2).map(tuple),
+)
+
+
+def plan(**changes: object) -> Plan:
+    app = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
+    common = Plan(
+        servers=(Server("sync", 4, 1, 2048, 1000),),
+        tools=("ab",),
+        levels=(4, 8, 16),
+        trials=1,
+        rounds=5,
+        seed=1,
+        wsgi_app=app,
+        asgi_app=app,
+        python="python3",
+        config=None,
+        unavailable={},
+        notes=(),
+    )
+    return dataclasses.replace(common, **changes)  # type: ignore[arg-type]
+
+
+def a_cell(of: Plan, data: st.DataObject) -> Cell:
+    server = data.draw(st.sampled_from(of.servers))
+    tool = data.draw(st.sampled_from(of.tools))
+    return Cell(server, tool, data.draw(st.sampled_from(of.levels)))
+
+
+# --- amounts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "concurrency", "slots", "lone_s", "ideal"),
+    [
+        (21, 4, 4, 1.0, 6.0),  # the first alone, then five rounds
+        (41, 8, 4, 1.0, 11.0),  # half of the connections wait
+        (41, 8, None, 1.0, 6.0),
+        (41, 8, 1000, 0.5, 3.0),
+        (1, 1, 1, 0.25, 0.25),
+        (2, 1, 4, 1.0, 2.0),
+        (10, 4, 4, 1.0, 4.0),  # the last round is not full
+    ],
+)
+def test_ideal(
+    requests: int, concurrency: int, slots: int | None, lone_s: float, ideal: float
+) -> None:
+    assert ideal_s(requests, concurrency, slots, lone_s) == pytest.approx(ideal)
+
+
+@given(PLANS, LONE_S, st.data())
+def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
+    cell = a_cell(of, data)
+    load, app = load_for(of, cell, lone_s), of.app(cell.server)
+    assert load.concurrency == cell.concurrency
+    assert load.requests == 1 + of.rounds * cell.concurrency
+    asked = (load.method, load.headers, load.body_file, load.expect_status)
+    assert asked == (app.method, app.headers, app.body_file, app.expect_status)
+
+
+@given(PLANS, LONE_S, st.data())
+def test_the_deadline_is_beyond_all_that_may_be_right(
+    of: Plan, lone_s: float, data: st.DataObject
+) -> None:
+    cell = a_cell(of, data)
+    load = load_for(of, cell, lone_s)
+    for slots in (configured_slots(cell.server), cell.server.workers):
+        assert load.deadline_s > ideal_s(load.requests, cell.concurrency, slots, lone_s)
+    assert load.deadline_s > load.duration_s
+    assert math.isfinite(load.deadline_s)
+
+
+@given(PLANS, LONE_S, st.booleans(), st.data())
+def test_the_prediction_is_more_than_the_load(
+    of: Plan, lone_s: float, counted: bool, data: st.DataObject
+) -> None:
+    cell = a_cell(of, data)
+    load, slots = load_for(of, cell, lone_s), configured_slots(cell.server)
+    ideal = ideal_s(load.requests, cell.concurrency, slots, lone_s)
+    predicted = predicted_s(of, cell, lone_s, counted=counted)
+    assert predicted > (ideal if counted else load.duration_s)
+
+
+@given(PLANS, st.data())
+def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataObject) -> None:
+    """The kernel may deal every request to one worker."""
+    cell = a_cell(of, data)
+    load = load_for(of, cell, data.draw(LONE_S))
+    assert records_for(of, cell, counted=True) > load.requests
+    sleep_s = of.app(cell.server).sleep_s
+    if sleep_s and sleep_s >= 0.01:
+        timed = load_for(of, cell, sleep_s)
+        # A connection asks again when it was answered, and an answer takes at least the sleep
+        most = cell.concurrency * (1 + math.floor(timed.duration_s / sleep_s))
+        assert records_for(of, cell, counted=False) > most
+    else:
+        assert records_for(of, cell, counted=False) >= 100_000
+
+
+# --- order ----------------------------------------------------------------------------------
+
+
+@given(PLANS)
+def test_trials_are_the_whole_grid_once(of: Plan) -> None:
+    every = trials(of)
+    grid = len(of.servers) * len(of.tools) * len(of.levels) * of.trials
+    assert len(every) == len({one.key for one in every}) == grid
+    assert {one.number for one in every} == set(range(1, of.trials + 1))
+    assert all("/" not in one.key for one in every)
+    assert trials(of) == every  # what resumes a run finds the same
+
+
+def test_one_trial_of_each_comes_in_the_order_of_the_plan() -> None:
+    of = plan(tools=("ab", "python"))
+    seen = [(one.cell.tool, one.cell.concurrency) for one in trials(of)]
+    assert seen == [(tool, level) for tool in ("ab", "python") for level in (4, 8, 16)]
+
+
+def test_repeated_trials_come_in_random_order() -> None:
+    orders = {tuple(trials(plan(trials=3, seed=seed))) for seed in range(10)}
+    assert len(orders) > 5
+    assert len({frozenset(order) for order in orders}) == 1
+
+
+@given(PLANS)
+def test_a_plan_survives_the_file(of: Plan) -> None:
+    assert from_json(json.loads(json.dumps(to_json(of)))) == of
+
+
+# --- from words to a plan -------------------------------------------------------------------
+
+MakePlan = Callable[..., Plan]
+
+
+@pytest.fixture
+def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    """`plan_of`, in an interpreter that has everything, with a Gunicorn file of the user's."""
+
+    def make(*words: str, **settings: object) -> Plan:
+        nothing_missing: dict[str, list[str]] = {name: [] for name in CLASSES}
+        found = Interpreter("python3", "25.3.0", CLASSES, nothing_missing, settings)
+        monkeypatch.setattr(sweep.preflight, "interpreter", lambda *_: found)
+        monkeypatch.setattr(sweep.preflight, "check_levels", lambda _: None)
+        options = parser().parse_args(["sweep", *words, "--tool", "python"])
+        return sweep.plan_of(options)[0]
+
+    return make
+
+
+def test_threads_speak_to_gthread_only(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("all", "4", "--threads", "2,3")
+    threads = {
+        name: [s.threads for s in made.servers if s.worker_class == name] for name in CLASSES
+    }
+    assert threads.pop("gthread") == [2, 3]
+    assert set(map(tuple, threads.values())) == {(1,)}  # sync with threads would become gthread
+
+
+def test_the_defaults(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("sync,gthread", "16,4,8,4")
+    assert made.servers == (
+        Server("sync", 4, 1, 2048, 1000),
+        Server("gthread", 4, 2, 2048, 1000),
+    )
+    assert (made.levels, made.trials, made.rounds) == ((4, 8, 16), 1, 5)
+    assert made.app(made.servers[0]).sleep_s == 1.0
+
+
+def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("gevent,sync", "4", "--workers", "1,2", "--backlog", "8,16")
+    shapes = [(s.worker_class, s.workers, s.backlog) for s in made.servers]
+    assert shapes == [
+        (name, workers, backlog)
+        for name in ("gevent", "sync")
+        for workers in (1, 2)
+        for backlog in (8, 16)
+    ]
+
+
+def test_a_flag_wins_over_the_users_file_and_that_over_our_default(words_to_plan: MakePlan) -> None:
+    own = {"workers": 3, "backlog": 64}
+    (server,) = words_to_plan("sync", "4", **own).servers
+    assert (server.workers, server.backlog, server.worker_connections) == (3, 64, 1000)
+    (server,) = words_to_plan("sync", "4", "--workers", "2", **own).servers
+    assert (server.workers, server.backlog) == (2, 64)
+
+
+def test_asgi_classes_get_the_asgi_app(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("all", "4", "--sleep", "0.25")
+    targets = {s.worker_class: made.app(s).target for s in made.servers}
+    asgi = {name for name, target in targets.items() if target == "apps.sleep_asgi:app"}
+    assert asgi == {"asgi", "uvicorn"}
+    assert {made.app(s).sleep_s for s in made.servers} == {0.25}
+
+
+def test_a_foreign_app_is_taken_from_the_callers_directory(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("sync,asgi", "4", "--app", "shop.wsgi:app", "--path", "/cart")
+    assert made.wsgi_app == made.asgi_app == App("shop.wsgi:app", os.getcwd(), "/cart")

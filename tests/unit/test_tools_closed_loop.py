@@ -1,0 +1,562 @@
+"""The generator against servers that behave, and servers that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import json
+import socket
+import struct
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.generators import closed_loop
+from harness.generators.closed_loop import Garbage, Response
+from harness.model import Load, Measurement, Output
+from harness.tools import python
+
+PATIENCE_S = 10.0  # nothing here takes a tenth of it; only a hang does
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\nContent-Length: 1\r\n\r\n"
+    b"5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
+)
+UNTIL_CLOSE = b"HTTP/1.0 200\r\nServer: x\r\n\r\nhello"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
+
+
+# --- reading a response -------------------------------------------------------------------
+
+
+def read(data: bytes, pieces: int = 1, method: str = "GET") -> tuple[str, int | None]:
+    """How the response ends when these bytes come in this many bytes at a time, then the end."""
+    response = Response(method)
+    try:
+        for start in range(0, len(data), pieces):
+            if response.feed(data[start : start + pieces]):
+                return "complete", response.status
+    except Garbage:
+        return "garbage", response.status
+    return response.end() or "complete at the end", response.status
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 10_000])
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (LENGTH, ("complete", 200)),
+        (CHUNKED, ("complete", 200)),
+        (UNTIL_CLOSE, ("complete at the end", 200)),
+        (NO_CONTENT, ("complete", 204)),
+        (INTERIM, ("complete", 200)),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", ("complete", 304)),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", ("complete", 503)),
+        (LENGTH.replace(b"\r\n\r\n", b"\r\ncontent-length: 5\r\n\r\n"), ("complete", 200)),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx", ("complete at the end", 200)),
+    ],
+)  # fmt: skip
+def test_whole_responses(data: bytes, pieces: int, wanted: tuple[str, int]) -> None:
+    assert read(data, pieces) == wanted
+
+
+@pytest.mark.parametrize("data", [LENGTH, CHUNKED, NO_CONTENT, INTERIM])
+def test_a_response_is_complete_at_its_last_byte_and_not_before(data: bytes) -> None:
+    for stop in range(len(data)):
+        assert read(data[:stop])[0] == ("truncated" if stop else "closed")
+    assert read(data + b"more")[0] == "complete"
+
+
+def test_a_response_to_head_has_no_body() -> None:
+    assert read(LENGTH.removesuffix(b"hello"), method="HEAD") == ("complete", 200)
+
+
+@pytest.mark.parametrize("pieces", [1, 10_000])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\xff\x00\xff\x00\xff\x00",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 999 No\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfive\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello!\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 5000,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 12_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000,
+    ],
+)
+def test_what_is_not_http(data: bytes, pieces: int) -> None:
+    assert read(data, pieces)[0] == "garbage"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.integers(1, 50), st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n"]))
+def test_any_bytes_have_an_outcome(data: bytes, pieces: int, before: bytes) -> None:
+    outcome = read(before + data, pieces)[0]
+    assert outcome in ("complete", "complete at the end", "garbage", "truncated", "closed")
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=40)), st.integers(1, 60))
+def test_any_chunks_in_any_pieces(chunks: list[bytes], pieces: int) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    assert read(head + body + b"0\r\n\r\n", pieces) == ("complete", 200)
+    assert read(head + body, pieces)[0] == "truncated"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5f5e0ff\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+def test_no_body_is_kept(head: bytes) -> None:
+    response, block = Response("GET"), bytes(100_000)
+    tracemalloc.start()
+    try:
+        response.feed(head)
+        for _ in range(200):
+            assert not response.feed(block)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(block)
+
+
+# --- the load -----------------------------------------------------------------------------
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Site:
+    """A server on loopback; what it saw."""
+
+    answer: Handler
+    requests: list[bytes] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    in_flight_at_arrival: list[int] = field(default_factory=list)
+    closed_by_client: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.in_flight += 1
+            self.in_flight_at_arrival.append(self.in_flight)
+            try:
+                self.requests.append(head)
+                await self.answer(reader, writer)
+            finally:
+                self.in_flight -= 1
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
+    """Answers with these bytes, then waits for the client to close, closes or resets."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(after_s)
+        writer.write(data)
+        await writer.drain()
+        if then == "reset":
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        elif then == "wait":
+            await reader.read()
+
+    return answer
+
+
+def load_site(
+    answer: Handler,
+    concurrency: int = 2,
+    requests: int = 5,
+    words: tuple[str, ...] = (),
+    deadline_s: float = PATIENCE_S,
+) -> tuple[Measurement, Site]:
+    """The generator and the server in one event loop; the measurement as the tool reads it."""
+    site, rows = Site(answer), io.StringIO()
+
+    async def both() -> Output:
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            asked = ["--url", f"http://127.0.0.1:{port}/x?y=1", "--deadline", str(deadline_s)]
+            asked += ["--concurrency", str(concurrency), "--requests", str(requests), *words]
+            run = closed_loop.Run(closed_loop.make_plan(closed_loop.parse_arguments(asked)), rows)
+            whole = await run.all()
+        return Output(json.dumps(run.document(whole)), files={python.ROWS: rows.getvalue()})
+
+    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    return python.parse(output), site
+
+
+def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
+    found, site = load_site(saying(LENGTH, after_s=0.01), concurrency=4, requests=13)
+    assert (found.requests, found.failed, found.errors) == (13, 0, {})
+    assert len(site.requests) == 13
+    assert site.in_flight_at_arrival[:2] == [1, 1]
+    assert max(site.in_flight_at_arrival) == 4
+    first, *others = found.timings
+    assert first.end_s is not None
+    assert all(other.start_s >= first.start_s + first.end_s for other in others)
+    assert found.lone_s == first.end_s
+
+
+def test_fewer_requests_than_connections() -> None:
+    found, site = load_site(saying(LENGTH), concurrency=8, requests=3)
+    assert found.requests == len(site.requests) == 3
+
+
+def test_one_request_is_all() -> None:
+    found, _ = load_site(saying(LENGTH), concurrency=4, requests=1)
+    assert (found.requests, len(found.timings)) == (1, 1)
+
+
+def test_moments_are_in_order_and_no_shorter_than_the_work() -> None:
+    found, _ = load_site(saying(LENGTH, after_s=0.02))
+    for timing in found.timings:
+        assert timing.connect_s is not None
+        assert timing.first_byte_s is not None
+        assert timing.end_s is not None
+        assert 0 < timing.connect_s < timing.first_byte_s <= timing.end_s
+        assert timing.first_byte_s >= 0.02
+
+
+def test_a_body_that_comes_later_ends_later() -> None:
+    async def in_two_parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LENGTH[:-1])
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(LENGTH[-1:])
+        await reader.read()
+
+    found, _ = load_site(in_two_parts, requests=1)
+    (timing,) = found.timings
+    assert timing.end_s is not None
+    assert timing.first_byte_s is not None
+    assert timing.end_s - timing.first_byte_s >= 0.019
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        (LENGTH, "wait"),  # the server waits for us to close: we do at once
+        (LENGTH, "close"),
+        (LENGTH + b"and more than that", "wait"),
+        (CHUNKED, "wait"),
+        (UNTIL_CLOSE, "close"),
+        (NO_CONTENT, "wait"),
+        (INTERIM, "wait"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000), "wait"),
+    ],
+)
+def test_answers_of_every_framing(data: bytes, then: str) -> None:
+    found, site = load_site(saying(data, then=then))
+    assert (found.requests, found.errors) == (5, {})
+    assert len(site.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "then", "cause"),
+    [
+        (b"", "close", "closed"),
+        (b"", "reset", "reset"),
+        (LENGTH[:-1], "close", "truncated"),
+        (CHUNKED[:-7], "close", "truncated"),
+        (LENGTH[:9], "close", "truncated"),
+        (b"what?\r\n\r\n", "wait", "protocol"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, "wait", "protocol"),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", "wait", "non_2xx"),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "wait", "non_2xx"),
+    ],
+)
+def test_misbehaviour_by_cause(data: bytes, then: str, cause: str) -> None:
+    found, site = load_site(saying(data, then=then))
+    assert found.errors == {cause: 5}
+    assert found.requests == (5 if cause == "non_2xx" else 0)
+    assert len(site.requests) == 5
+    assert found.lone_s is None
+
+
+def test_one_bad_answer_of_three() -> None:
+    count = 0
+
+    async def every_third(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        await saying(b"" if count % 3 == 0 else LENGTH, then="close")(reader, writer)
+
+    found, _ = load_site(every_third, concurrency=3, requests=9)
+    assert (found.requests, found.errors) == (6, {"closed": 3})
+
+
+@pytest.mark.parametrize(
+    ("status", "expect", "errors"),
+    [(200, 200, {}), (201, 200, {}), (404, 404, {}), (200, 404, {"status": 5})],
+)
+def test_the_expected_status(status: int, expect: int, errors: dict[str, int]) -> None:
+    answer = saying(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+    found, _ = load_site(answer, words=("--expect-status", str(expect)))
+    assert (found.requests, found.errors) == (5, errors)
+
+
+def test_a_stalling_server_ends_with_the_deadline() -> None:
+    async def after_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = LENGTH if first else b"HTTP/1.1 200 OK\r\n"
+        first.clear()
+        await saying(data)(reader, writer)
+
+    first = [True]
+    found, _ = load_site(after_the_first, concurrency=3, requests=10, deadline_s=0.2)
+    assert (found.requests, found.errors) == (1, {"timeout": 3})
+    assert found.notes == ("stopped at its deadline: 6 requests were never sent",)
+    assert 0.2 <= found.duration_s < PATIENCE_S
+    assert found.lone_s is not None
+
+
+def test_an_endless_answer_ends_with_the_deadline() -> None:
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(bytes(10_000))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    found, _ = load_site(endless, deadline_s=0.1)
+    assert found.errors == {"timeout": 1}
+
+
+def test_what_is_sent() -> None:
+    _, site = load_site(saying(LENGTH), requests=1, words=("--header", "X-A: é"))
+    lines = site.requests[0].decode("latin-1").split("\r\n")
+    host = lines[1]
+    assert lines[0] == "GET /x?y=1 HTTP/1.1"
+    assert host.startswith("Host: 127.0.0.1:")
+    assert lines[2:] == [
+        "User-Agent: workerlab", "Accept: */*", "X-A: é", "Connection: close", "", "",
+    ]  # fmt: skip
+
+
+def test_a_body_is_sent_whole(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 8_000
+    (tmp_path / "body").write_bytes(body)
+    seen: list[bytes] = []
+
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readexactly(len(body)))
+        await saying(LENGTH)(reader, writer)
+
+    words = ("--method", "PUT", "--body-file", str(tmp_path / "body"), "--header", "expect: x")
+    found, site = load_site(collect, requests=3, words=words)
+    assert found.failed == 0
+    assert seen == [body] * 3
+    assert b"Content-Length: 2048000\r\n" in site.requests[0]
+    assert b"Content-Type: application/octet-stream\r\n" in site.requests[0]
+    assert b"expect" not in site.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ([("host", "a"), ("User-agent", "b")], b"/1.1\r\nAccept: */*\r\nContent-Type"),
+        ([("host", "a")], b"octet-stream\r\nhost: a\r\nConnection: close\r\n"),
+        ([("CONTENT-TYPE", "a/b")], b"CONTENT-TYPE: a/b\r\nConnection: close\r\nContent-Length: 1"),
+        ([("Connection", "keep-alive")], b"octet-stream\r\nConnection: close\r\n"),
+    ],
+)
+def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: bytes) -> None:
+    request = closed_loop.request_bytes("POST", "/", "h", headers, b"x")
+    assert wanted in request
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "value"), [("GE T", "/", "x"), ("GET", "/ /", "x"), ("GET", "/", "x\r\ny")]
+)
+def test_what_no_request_can_carry(method: str, target: str, value: str) -> None:
+    with pytest.raises(ValueError, match="line break or a blank"):
+        closed_loop.request_bytes(method, target, "h", [("A", value)], None)
+
+
+# --- connecting ---------------------------------------------------------------------------
+
+
+def load_port(port: int, deadline_s: float = PATIENCE_S, requests: int = 3) -> Measurement:
+    words = ["--url", f"http://127.0.0.1:{port}", "--concurrency", "2"]
+    words += ["--requests", str(requests), "--deadline", str(deadline_s)]
+    rows = io.StringIO()
+    run = closed_loop.Run(closed_loop.make_plan(closed_loop.parse_arguments(words)), rows)
+    whole = asyncio.run(asyncio.wait_for(run.all(), PATIENCE_S))
+    return python.parse(
+        Output(json.dumps(run.document(whole)), files={python.ROWS: rows.getvalue()})
+    )
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found = load_port(bound.getsockname()[1])
+    assert (found.requests, found.errors) == (0, {"refused": 3})
+    assert found.response.mean is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a full queue drops SYNs on Linux only")
+def test_a_full_accept_queue_is_a_connect_timeout() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        try:
+            for _ in range(10):  # more than fit
+                waiting.append(socket.socket())
+                waiting[-1].setblocking(False)
+                waiting[-1].connect_ex(listener.getsockname())
+            found = load_port(listener.getsockname()[1], deadline_s=0.2)
+        finally:
+            for sock in waiting:
+                sock.close()
+    assert found.errors == {"connect_timeout": 1}
+    assert found.connect.mean is None
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.EADDRNOTAVAIL, "no_address"),
+        (errno.EMFILE, "no_files"),
+        (errno.ETIMEDOUT, "connect_timeout"),
+        (errno.ECONNRESET, "reset"),
+        (errno.EHOSTUNREACH, "connect"),
+    ],
+)
+def test_errors_of_connecting_by_cause(
+    number: int, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_loop: object, sock: socket.socket, _address: object) -> None:
+        seen.append(sock)
+        raise OSError(number, "no")
+
+    seen: list[socket.socket] = []
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", fail)
+    found = load_port(1)
+    assert found.errors == {cause: 3}
+    assert len(seen) == 3
+    assert all(sock.fileno() == -1 for sock in seen)
+
+
+def test_no_files_left_for_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    words = ["--url", "http://127.0.0.1:1", "--concurrency", "1", "--requests", "2"]
+    plan = closed_loop.make_plan(closed_loop.parse_arguments(words))
+    run = closed_loop.Run(plan, io.StringIO())
+
+    async def all_without_files() -> bool:
+        monkeypatch.setattr(socket, "socket", full)
+        return await run.all()
+
+    assert asyncio.run(all_without_files())
+    assert run.errors == {"no_files": 2}
+
+
+def test_no_socket_stays_open() -> None:
+    async def open_connections() -> int:
+        site = Site(saying(LENGTH))
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            words = ["--url", url, "--concurrency", "4", "--requests", "21"]
+            plan = closed_loop.make_plan(closed_loop.parse_arguments(words))
+            await closed_loop.Run(plan, io.StringIO()).all()
+            # The server sees the end of the last connections in the next turns of the loop.
+            while site.in_flight:
+                await asyncio.sleep(0)
+        return len(site.requests)
+
+    assert asyncio.run(asyncio.wait_for(open_connections(), PATIENCE_S)) == 21
+
+
+# --- the program --------------------------------------------------------------------------
+
+
+async def run_program(*words: str, cwd: Path) -> Output:
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await process.communicate()
+    rows = cwd / python.ROWS
+    files = {python.ROWS: rows.read_text()} if rows.exists() else {}
+    return Output(stdout.decode(), stderr.decode(), process.returncode, files)
+
+
+PLAIN = Load(concurrency=3, requests=10, duration_s=1.0, deadline_s=PATIENCE_S)
+
+
+def test_the_program_does_as_the_tool_commands(tmp_path: Path) -> None:
+    async def both() -> Output:
+        site = Site(saying(LENGTH))
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            argv = python.command(PLAIN, url, str(tmp_path)).argv
+            return await run_program(*argv, cwd=tmp_path)
+
+    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    found = python.parse(output)
+    assert (found.requests, found.failed, len(found.timings)) == (10, 0, 10)
+    assert output.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("load", "url", "code"),
+    [
+        (PLAIN, "https://127.0.0.1/", 2),
+        (PLAIN, "http://127.0.0.1/ /", 2),
+        (PLAIN, "http://127.0.0.1:99999/", 2),
+        (replace(PLAIN, headers=(("A", "x\ny"),)), "http://127.0.0.1/", 2),
+        (replace(PLAIN, headers=(("", "x"),)), "http://127.0.0.1/", 2),
+        (replace(PLAIN, body_file="missing"), "http://127.0.0.1/", 3),
+    ],
+)
+def test_the_program_refuses_with_one_sentence(
+    load: Load, url: str, code: int, tmp_path: Path
+) -> None:
+    argv = python.command(load, url, str(tmp_path)).argv
+    output = asyncio.run(run_program(*argv, cwd=tmp_path))
+    assert output.exit_code == code
+    assert output.stdout == ""
+    assert "Traceback" not in output.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    words = list(python.command(PLAIN, "http://127.0.0.1:1/", str(tmp_path)).argv)
+    words[words.index("--rows") + 1] = "/dev/full"
+    output = asyncio.run(run_program(*words, cwd=tmp_path))
+    assert output.exit_code == 3
+    assert "No space left" in output.stderr
+    assert "Traceback" not in output.stderr
