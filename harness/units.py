@@ -47,8 +47,8 @@ def scan_bytes(text: str) -> float:
     return _scan(text, BYTES, "size")
 
 
-def _three_digits(value: float) -> str:
-    """About three significant digits, never fewer than the whole part has."""
+def three_digits(value: float) -> str:
+    """About three significant digits, never fewer than the whole part has: "3.98", "1250"."""
     size = abs(value)
     return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
@@ -63,7 +63,7 @@ def _format(value: float | None, table: dict[str, float], gap: str) -> str:
         # A unit is taken once its rounded figure reaches 1, so that 999.6 ms reads 1.00 s.
         if abs(value) / next_size >= 0.9995:
             unit, size = next_unit, next_size
-    return f"{_three_digits(value / size)}{gap}{unit}".rstrip()
+    return f"{three_digits(value / size)}{gap}{unit}".rstrip()
 
 
 # What a person says of a wait: minutes stay seconds up to two of them.

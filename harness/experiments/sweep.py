@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from harness import store
 from harness.arguments import program
@@ -82,7 +83,7 @@ class Lone:
 
     def learn(self, one: Trial, record: Record) -> None:
         if record.lone_s:
-            self._known[self._plan.app(one.cell.server)] = record.lone_s[0]
+            self._known[self._plan.app(one.cell.server)] = median(record.lone_s)
 
     def predict(self, one: Trial) -> float | None:
         app = self._plan.app(one.cell.server)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from harness.measure.process import Guarded
 from harness.measure.running import Faulty, Launch, Running
@@ -101,8 +102,7 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
 
 def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
     """Run the load tool to its end, its deadline, or the server's death."""
-    lone_s = sorted(server.lone_s)[len(server.lone_s) // 2]
-    load = task.load(lone_s)
+    load = task.load(median(server.lone_s))
     workdir = task.launch.trial / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))

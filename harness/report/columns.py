@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from harness.model import CellResult, Report
 from harness.report.sentences import SETTINGS, varying
 from harness.report.values import finite
-
-MISSING = "-"
+from harness.units import MISSING, three_digits
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,8 @@ class Column:
 
 
 def _three(value: float | None, factor: float = 1.0) -> str:
-    """Three significant digits, never fewer than the whole part has."""
     value = finite(value)
-    if value is None:
-        return MISSING
-    scaled = value * factor
-    size = abs(scaled)
-    return f"{scaled:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+    return MISSING if value is None else three_digits(value * factor)
 
 
 def _count(value: int | None) -> str:

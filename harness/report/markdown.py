@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model import ClassResult, Report
-from harness.report.columns import MISSING, columns, legend
+from harness.report.columns import columns, legend
 from harness.report.remarks import invalid_lines, note_lines
 from harness.report.sentences import (
     amount,
@@ -16,6 +16,7 @@ from harness.report.sentences import (
     label,
     varying,
 )
+from harness.units import MISSING
 
 
 def render(report: Report) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.model import CellResult, ClassResult, Report, Server
 from harness.report.values import finite
-from harness.units import format_duration
+from harness.units import format_duration, three_digits
 from harness.worker_classes import WORKER_CLASSES
 
 Name = Callable[[Server], int]
@@ -21,8 +21,7 @@ SETTINGS: Mapping[str, Name] = {
 
 def amount(value: float) -> str:
     """A rate or a knee as one says it: '4', '3.98', '12.5', '1250'."""
-    size = abs(value)
-    text = f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+    text = three_digits(value)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -69,13 +69,14 @@ class Lab:
 
     def __init__(self, place: Path, path: Path | None = None) -> None:
         self.place = place
+        self.program = [sys.executable, "-m", "harness"]
         self.env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         if path is not None:  # programs that stand before the real ones
             self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "harness", *words],
+            [*self.program, *words],
             cwd=self.place,
             env=self.env,
             stdout=subprocess.PIPE,

@@ -502,21 +502,11 @@ class Outsider(Lab):
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         del self.env["PYTHONPATH"]
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
         code = (
             f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
             "from harness.cli import main; sys.exit(main())"
         )
-        return subprocess.Popen(
-            [sys.executable, "-c", code, *words],
-            cwd=self.place,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self.program = [sys.executable, "-c", code]
 
 
 @pytest.fixture

@@ -64,7 +64,6 @@ def test_no_number_is_impossible(swept: dict[str, Any]) -> None:
         assert 0 < cell["throughput_rps"] <= held / LEAST_S
         assert cell["service_ms"]["mean"] >= 1000 * LEAST_S
         assert cell["response_ms"]["mean"] >= 1000 * LEAST_S
-        assert cell["waiting_ms"]["mean"] is None or cell["waiting_ms"]["mean"] >= 0
         assert cell["failed"] == 0
         assert cell["requests"] == 1 + 5 * cell["concurrency"]
         assert sum(cell["requests_per_worker"].values()) == cell["requests"]
