@@ -4,8 +4,9 @@ Who makes what:
 
     plan     -> Server, Load, Cell, Trial              (what shall be done)
     measure  -> Record                                 (what was seen: facts, nothing derived)
+                Observations                           (what the kernel and /proc said meanwhile)
     tools    -> Command, Output -> Measurement         (what one load tool says)
-    analyse  -> Summary, CellResult, ClassResult, Report   (what it means)
+    analyse  -> Summary, Split, CellResult, ClassResult, View, Report   (what it means)
 
 `None` means "not known" or "unlimited", never 0.
 """
@@ -95,6 +96,7 @@ class Load:
     requests: int  # for tools that count: 1 + rounds * concurrency
     duration_s: float  # for tools that run for a time
     deadline_s: float  # when the harness gives up on the tool
+    keepalive: bool = False  # connections are used again, where the server allows it
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
@@ -108,6 +110,7 @@ class Cell:
     server: Server
     tool: str
     concurrency: int
+    keepalive: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,9 @@ class Trial:
     @property
     def key(self) -> str:
         """Names the trial within its run, and its directory."""
-        return f"{self.cell.server.group}-{self.cell.tool}-c{self.cell.concurrency}-{self.number}"
+        kept = "-k" if self.cell.keepalive else ""
+        cell = self.cell
+        return f"{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}-{self.number}"
 
 
 # --- what was seen ------------------------------------------------------------------------
@@ -165,11 +170,17 @@ class Record:
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = field(default_factory=dict)  # effective configuration
     warnings: tuple[str, ...] = ()
+    tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
 
 
 @dataclass(frozen=True)
 class Span:
-    """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC; `end_ns` None: never ended."""
+    """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC; `end_ns` None: never ended.
+
+    `accept_ns`: when the worker accepted its connection; the requests that follow on a kept-alive
+    connection bear the same. None where the worker's accept cannot be timed. `request_id`: what
+    the client called it, where the load tool names its requests.
+    """
 
     pid: int
     start_ns: int
@@ -184,6 +195,76 @@ class Spans:
 
     spans: tuple[Span, ...]
     full: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueueSample:
+    """The listening socket at one moment: connections waiting to be accepted, and its limit (the
+    kernel lets limit + 1 in)."""
+
+    at_ns: int
+    length: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class ProcessSample:
+    """What the processes have used up to this moment, CPU seconds since sampling began, and the
+    memory they hold now. `host_busy_s`: busy seconds of all cores together."""
+
+    at_ns: int
+    server_cpu_s: float | None
+    tool_cpu_s: float | None
+    host_busy_s: float | None
+    server_rss_bytes: int | None
+    tool_rss_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ConnectionSample:
+    """The server's TCP connections at one moment, both ends (load and server share the kernel).
+
+    `server`, `client`: sockets by state, in the kernel's names (ESTABLISHED, SYN_RECV, ...).
+    `per_worker`: connections each worker has accepted and not closed, by pid. `unread`: how many
+    of these hold bytes of a request that nobody has read.
+    """
+
+    at_ns: int
+    server: Mapping[str, int]
+    client: Mapping[str, int]
+    per_worker: Mapping[int, int]
+    unread: int
+
+
+@dataclass(frozen=True)
+class Counters:
+    """How much the kernel's counters (TcpExt) grew during the load, in the whole network
+    namespace. None: this kernel does not have that one."""
+
+    listen_overflows: int | None = None
+    listen_drops: int | None = None
+    syn_retransmits: int | None = None
+    syn_cookies: int | None = None  # TCPReqQFullDoCookies
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
+
+    `missing`: which sampler (queue, processes, connections, counters) gave nothing or died, and
+    why; what it gave before that stays, but must not be summed up. `intervals_s`: the median
+    distance of its samples. `syn_steps_s`: when this kernel repeats an unanswered SYN, seconds
+    after the first.
+    """
+
+    queue: tuple[QueueSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
+    connections: tuple[ConnectionSample, ...] = ()
+    counters: Counters | None = None
+    cores: int | None = None
+    syn_steps_s: tuple[float, ...] = ()
+    intervals_s: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 # --- what a tool says ---------------------------------------------------------------------
@@ -223,7 +304,8 @@ class Timing:
     """One request as the client timed it: seconds, `start_s` since the tool's own start.
 
     `connect_s`, `first_byte_s` and `end_s` are measured from `start_s`; None: never reached.
-    `cause` names the failure, None for a success.
+    `cause` names the failure, None for a success. `reused`: sent on a connection that was there
+    already; `connect_s` is then 0.
     """
 
     start_s: float
@@ -232,6 +314,8 @@ class Timing:
     end_s: float | None
     status: int | None
     cause: str | None
+    request_id: str | None = None
+    reused: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,11 +337,48 @@ class Measurement:
     first_byte: Summary = Summary()
     lone_s: float | None = None  # response time of a request that had the server for itself
     timings: tuple[Timing, ...] = ()  # every request, where the tool times each (python)
+    origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
+    connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     notes: tuple[str, ...] = ()
 
 
 # --- what it means ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where a response time went: means in seconds over the steady window, None: no witness.
+
+    connect: until the client's connect() returned. accept_queue: until a worker accepted.
+    in_worker: until the app was called. service: in the app. transfer: until the client had the
+    last byte. unattributed: response - the known parts; may be negative, never spread.
+
+    `exact`: every request was followed by its id, its accept timed in the worker; otherwise each
+    part is an estimate of its own witness, which `witnesses` names, by part.
+    """
+
+    response_s: float | None = None
+    connect_s: float | None = None
+    accept_queue_s: float | None = None
+    in_worker_s: float | None = None
+    service_s: float | None = None
+    transfer_s: float | None = None
+    unattributed_s: float | None = None
+    exact: bool = False
+    witnesses: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the load cost. Cores: CPU seconds per second, mean over the load. `host_busy`: the
+    busy fraction of all cores, 0 to 1. Memory: the most that was seen, in bytes."""
+
+    server_cores: float | None = None
+    generator_cores: float | None = None
+    host_busy: float | None = None
+    server_rss_bytes: int | None = None
+    generator_rss_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -284,12 +405,66 @@ class CellResult:
     requests_per_worker: Mapping[int, int] = field(default_factory=dict)
     load_s: float | None = None
     ideal_s: float | None = None
+    split: Split = Split()
+    counters: Counters = Counters()
+    accept_queue_max: int | None = None
+    accept_queue_limit: int | None = None
+    usage: Usage = Usage()
+    connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
+    split_prediction_rps: float | None = None
+    diagnosis: str | None = None  # what a colleague would say, and what to change
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
+class Bar:
+    """One request in a timeline: seconds since the load began. `lane`: which of its worker's
+    slots it took, from 0. `arrived_s`: when its client began it, None where that is not known."""
+
+    worker: int
+    lane: int
+    start_s: float
+    end_s: float
+    arrived_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was used at one moment; rates since the moment before. Any may be unknown."""
+
+    at_s: float
+    server_cores: float | None
+    generator_cores: float | None
+    host_busy: float | None
+    server_rss_bytes: int | None
+    generator_rss_bytes: int | None
+
+
+@dataclass(frozen=True)
+class View:
+    """One trial over time, thinned to what a page can show; seconds since the load began.
+
+    `bars`: the requests of the stretch `shown`, of `spans` in all; `note` says what was left out
+    and how. `queue`: (moment, accept queue's length); `states`: (moment, side and state, sockets);
+    `steady`: the window the cell's means are taken from.
+    """
+
+    key: str  # of its Trial
+    bars: tuple[Bar, ...]
+    shown: tuple[float, float]
+    spans: int
+    workers: tuple[int, ...] = ()  # pids, in the order of their lanes
+    queue: tuple[tuple[float, int], ...] = ()
+    queue_limit: int | None = None
+    states: tuple[tuple[float, str, int], ...] = ()
+    usage: tuple[Moment, ...] = ()
+    steady: tuple[float, float] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class ClassResult:
-    """All cells of one (class, workers, threads, backlog, tool)."""
+    """All cells of one (class, workers, threads, backlog, tool, keep-alive)."""
 
     server: Server
     tool: str
@@ -299,6 +474,8 @@ class ClassResult:
     capacity_ci95: tuple[float, float] | None
     knee: float | None
     knee_note: str
+    keepalive: bool = False
+    diagnosis: str | None = None
 
 
 @dataclass(frozen=True)
@@ -312,3 +489,4 @@ class Report:
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
     notes: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()  # for the page; other formats leave them out

@@ -20,6 +20,7 @@ from harness.worker_classes import ASGI_CLASSES, configured_slots
 
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
 TIMED_LEAST_S = 2.0
+DROPS_S = 90.0  # what a full accept queue drops, clients repeat for more than a minute
 WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
 UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
 
@@ -40,6 +41,8 @@ class Plan:
     config: str | None
     unavailable: Mapping[str, str]  # class -> why
     notes: tuple[str, ...]
+    keepalive: tuple[bool, ...] = (False,)
+    cells: tuple[Cell, ...] = ()  # these, in this order, instead of the product of the axes
 
     def app(self, server: Server) -> App:
         return self.asgi_app if server.worker_class in ASGI_CLASSES else self.wsgi_app
@@ -59,18 +62,25 @@ def from_json(values: Mapping[str, Any]) -> Plan:
     lists = {name: tuple(values[name]) for name in ("tools", "levels", "notes")}
     apps = {name: app(values[name]) for name in ("wsgi_app", "asgi_app")}
     servers = tuple(Server(**server) for server in values["servers"])
-    return Plan(**{**values, **lists, **apps, "servers": servers})
+    cells = tuple(
+        Cell(**{**cell, "server": Server(**cell["server"])}) for cell in values.get("cells", ())
+    )
+    return Plan(
+        **{**values, **lists, **apps, "servers": servers, "cells": cells,
+           "keepalive": tuple(values.get("keepalive", (False,)))}
+    )  # fmt: skip
 
 
 def grid(plan: Plan) -> list[Trial]:
     """Every trial of the plan, in the order a reader expects."""
-    return [
-        Trial(Cell(server, tool, level), number)
-        for number in range(1, plan.trials + 1)
+    cells = plan.cells or tuple(
+        Cell(server, tool, level, keepalive)
         for tool in plan.tools
         for server in plan.servers
+        for keepalive in plan.keepalive
         for level in plan.levels
-    ]
+    )
+    return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in cells]
 
 
 def trials(plan: Plan) -> list[Trial]:
@@ -92,7 +102,8 @@ def load_for(plan: Plan, cell: Cell, lone_s: float) -> Load:
     """What the tool is asked to do, once a lone request has shown what one costs.
 
     The deadline supposes the worst a class can do: one request per worker at a time, whatever its
-    slots (something blocks its loop), three times over, and a load tool that needs 10 ms a request.
+    slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
+    dropped handshakes where there are more connections than the accept queue takes.
     """
     app, c = plan.app(cell.server), cell.concurrency
     requests = 1 + plan.rounds * c
@@ -100,11 +111,13 @@ def load_for(plan: Plan, cell: Cell, lone_s: float) -> Load:
     rounds_s = ideal_s(requests, c, slots, lone_s)
     worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
     duration_s = float(math.ceil(max(TIMED_LEAST_S, rounds_s)))
+    drops_s = DROPS_S if cell.server.backlog < c else 0.0
     return Load(
         concurrency=c,
         requests=requests,
         duration_s=duration_s,
-        deadline_s=math.ceil(30 + 3 * worst_s + 0.01 * requests),
+        deadline_s=math.ceil(30 + 3 * worst_s + 0.01 * requests + drops_s),
+        keepalive=cell.keepalive,
         method=app.method,
         headers=app.headers,
         body_file=app.body_file,

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness import store
 from harness.analyse import Evidence, analyse
 from harness.model import Measurement, Output, ParseError, Record, Report, Spans, Trial, UsageError
+from harness.observations import read_observations
 from harness.plan import Plan, from_json, grid
 from harness.spanmap import read_spans
 from harness.tools import TOOLS
@@ -82,6 +83,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evid
         counted=tool.COUNTED,
         expect_status=app.expect_status,
         slots_configured=configured_slots(trial.cell.server),
+        observations=read_observations(raw),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harness.model import Measurement, Record, Spans, Trial
+from harness.model import Measurement, Observations, Record, Spans, Trial
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,4 @@ class Evidence:
     counted: bool  # the tool sends a number of requests; False: for a time
     expect_status: int = 200
     slots_configured: int | None = None  # None: unlimited
+    observations: Observations = field(default_factory=Observations)
