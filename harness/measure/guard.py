@@ -11,7 +11,8 @@ timer in the server (nobody to say when).
 
 Run as a program, it is alone (`python -I -S guard.py GRACE_S OUT ERR PROGRAM ARGS…`), needs no
 privilege and imports little, since every trial starts two. It speaks lines on its stdout:
-`started PID`, `exited CODE` (negative: the signal), `cleared` once nothing is left below it.
+`started PID`, `exited CODE CPU_S` (a negative code is the signal; CPU seconds, user and system, of
+the program and the children it awaited), `cleared` once nothing is left below it.
 On its stdin it understands `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
 """
 
@@ -99,7 +100,7 @@ class Guard:
         """Collect every child that has ended; report the guarded one."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self.alone = True
                 return
@@ -107,7 +108,7 @@ class Guard:
                 return
             if pid == self.pid:
                 self.code = os.waitstatus_to_exitcode(status)
-                say(f"exited {self.code}")
+                say(f"exited {self.code} {used.ru_utime + used.ru_stime:.6f}")
 
     def clear(self) -> None:
         """KILL all that is below, until nothing is. A killed child's own children are adopted,

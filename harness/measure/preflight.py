@@ -145,7 +145,7 @@ def _cpu_model() -> str | None:
     return next((line.partition(":")[2].strip() for line in lines if "model name" in line), None)
 
 
-def _sysctl(name: str) -> str | None:
+def sysctl(name: str) -> str | None:
     try:
         return Path("/proc/sys", *name.split(".")).read_text().strip()
     except OSError:
@@ -165,7 +165,7 @@ def fingerprint(found: Interpreter, tools: Mapping[str, str | None]) -> dict[str
         "server_python": found.python,
         "gunicorn": found.gunicorn,
         "tools": dict(tools),
-        "sysctl": {name: _sysctl(name) for name in SYSCTLS},
+        "sysctl": {name: sysctl(name) for name in SYSCTLS},
         "open_files": {"soft": soft, "hard": hard},
         "load_average_at_start": os.getloadavg()[0],
     }

@@ -19,7 +19,8 @@ class Guarded:
     """A program run below a guard, as a context manager: whatever happens, it is gone after it.
 
     `pid` is the program's pid and its process group; `exit_code` is negative when a signal ended
-    it and None while it runs or when it could not be learned.
+    it and None while it runs or when it could not be learned; so is `cpu_s`, the CPU time of the
+    program and of the children it awaited, user and system.
 
     Raises OSError if the guard itself cannot be started.
     """
@@ -37,6 +38,7 @@ class Guarded:
         self.argv, self.grace_s = tuple(argv), grace_s
         self.pid: int | None = None
         self.exit_code: int | None = None
+        self.cpu_s: float | None = None
         self._ended = False
         self._unread = b""
         command = [sys.executable, "-I", "-S", str(GUARD), str(grace_s), str(stdout), str(stderr)]
@@ -110,7 +112,8 @@ class Guarded:
             if name == "started":
                 self.pid = int(value)
             elif name == "exited":
-                self.exit_code = int(value)
+                code, _, cpu_s = value.partition(" ")
+                self.exit_code, self.cpu_s = int(code), float(cpu_s)
                 self._ended = True
 
     def _close(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from harness.measure.observe import Observer
 from harness.measure.process import Guarded
 from harness.measure.running import Faulty, Launch, Running
 from harness.measure.server import running
@@ -28,12 +29,14 @@ TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours 
 
 @dataclass(frozen=True)
 class Task:
-    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure."""
+    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is
+    called again and again while the load runs."""
 
     key: str
     launch: Launch
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
+    watch: Callable[[Running, Observer], None] | None = None
 
 
 @dataclass
@@ -112,28 +115,40 @@ def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
         argv=command.argv,
         planned_requests=load.requests,
         planned_duration_s=load.duration_s,
-        load_start_ns=time.monotonic_ns(),
     )
     try:
-        with Guarded(
-            command.argv,
-            cwd=workdir,
-            env=os.environ,
-            stdout=workdir / "stdout",
-            stderr=workdir / "stderr",
-            grace_s=1.0,
-        ) as tool:
-            fault = _watch(tool, server, workdir, load)
-            facts.known["load_end_ns"] = time.monotonic_ns()
+        with Observer(
+            task.launch.trial, server.host, server.port, server.process.pid, tuple(server.proofs)
+        ) as observer:
+            facts.known["load_start_ns"] = time.monotonic_ns()
+            with _tool(command, workdir) as tool:
+                observer.follow(tool.pid)
+                fault = _watch(task, tool, server, load, observer)
+                facts.known["load_end_ns"] = time.monotonic_ns()
+                observer.stop()
     finally:
         _cut_floods(workdir)
-    facts.known["exit_code"] = tool.exit_code
+    facts.known.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
     return fault
 
 
-def _watch(tool: Guarded, server: Running, workdir: Path, load: Load) -> Fault | None:
+def _tool(command: Command, workdir: Path) -> Guarded:
+    return Guarded(
+        command.argv,
+        cwd=workdir,
+        env=os.environ,
+        stdout=workdir / "stdout",
+        stderr=workdir / "stderr",
+        grace_s=1.0,
+    )
+
+
+def _watch(
+    task: Task, tool: Guarded, server: Running, load: Load, observer: Observer
+) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
+    workdir = task.launch.trial / "tool"
     while not tool.wait(WATCH_S):
         if not server.process.running:
             tool.kill()
@@ -144,6 +159,8 @@ def _watch(tool: Guarded, server: Running, workdir: Path, load: Load) -> Fault |
         if any(path.stat().st_size > FLOOD_BYTES for path in workdir.iterdir()):
             tool.kill()
             return Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
+        if task.watch is not None:
+            task.watch(server, observer)
     if tool.exit_code is not None and tool.exit_code < 0:
         return Fault("tool", f"the load tool was ended by signal {-tool.exit_code}")
     return None

@@ -11,18 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.measure.process import Guarded
+from tests.unit.conditions import LONG_S, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG_S = 30.0  # a bound for hanging, not an expectation of speed
 
 # What the programs below are made of. `told` marks a moment for the test to wait for.
 PROLOGUE = """
@@ -49,15 +48,6 @@ def daemon():
     told("daemon")
     sleep()
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    give_up = time.monotonic() + LONG_S
-    while time.monotonic() < give_up:
-        if found := condition():
-            return found
-        time.sleep(0.002)
-    raise AssertionError(f"never happened: {what}")
 
 
 def left_of(place: Path) -> list[int]:
@@ -135,6 +125,35 @@ def test_how_it_ended(place: Path, text: str, code: int) -> None:
         assert process.wait(LONG_S)
         assert not process.running
     assert process.exit_code == code
+
+
+SPIN = "while time.process_time() < 0.3: pass\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "used_s"),
+    [
+        (SPIN, 0.3),
+        # A child that was awaited counts, one that was not does not
+        ("pid = os.fork()\n" + SPIN + "pid and os.waitpid(pid, 0)", 0.6),
+        (SPIN + "os.kill(os.getpid(), signal.SIGKILL)", 0.3),
+    ],
+)
+def test_what_cpu_it_used(place: Path, text: str, used_s: float) -> None:
+    with guarded(place, text) as process:
+        assert process.cpu_s is None
+        assert process.wait(LONG_S)
+    assert process.cpu_s is not None
+    # A scheduler may charge a fork's first moments to the parent; start and exit come on top
+    assert used_s * 0.97 <= process.cpu_s <= used_s + 0.5
+
+
+def test_what_a_killed_one_used(place: Path) -> None:
+    with guarded(place, SPIN + "told('ready'); sleep()") as process:
+        told(place, "ready")
+        process.kill()
+    assert process.cpu_s is not None
+    assert process.cpu_s >= 0.29
 
 
 def test_its_output_stands_in_files(place: Path) -> None:
@@ -318,4 +337,5 @@ def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
         os.kill(guard, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code is None
+        assert process.cpu_s is None
         os.kill(process.pid or 0, signal.SIGKILL)  # nobody else can any more

@@ -1,0 +1,146 @@
+"""What the observer costs: CPU per sample of each sampler, and the share of a core it then takes.
+
+    python tests/benchmarks/observer_cost.py [20,100,1000] [--samples 15]
+    python tests/benchmarks/observer_cost.py --load sync,uvicorn [--pairs 20]
+
+The first holds that many connections open, half of them accepted by a process that stands for the
+workers. Samples are taken at the distance the observer itself would keep: right after each other
+they cost a third, because the kernel's tables are still in the processor's cache.
+
+The second asks what a server loses: wrk drives one running hello-world server for a second with
+and a second without an observer, in turn, the first of each pair alternating. Printed are the
+median of the paired ratios with / without, and their quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from harness.measure.observe import Observer, Sampler, cpu_s
+from harness.measure.preflight import raise_file_limit
+from harness.measure.running import Launch, Running
+from harness.measure.server import running
+from harness.model import App, Server
+from harness.store import copy_code
+from harness.worker_classes import ASGI_CLASSES
+
+
+def accept(listener: socket.socket, count: int, told: Connection) -> None:
+    """Stands for a worker: accept `count` connections and hold them until told to end."""
+    held = [listener.accept() for _ in range(count)]
+    told.send(len(held))
+    told.recv()
+
+
+def cost_s(sampler: Sampler, samples: int) -> float:
+    """Median CPU of a sample, each as long after the last as the observer would wait."""
+    costs: list[float] = []
+    for _ in range(samples):
+        before_s = cpu_s()
+        sampler.ask()
+        costs.append(cpu_s() - before_s)
+        time.sleep(min(sampler.cadence.next_s(costs[-1]), 1.0))
+    return statistics.median(costs)
+
+
+def samplers(connections: int, samples: int, each: Callable[[Sampler, float], None]) -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=connections))
+        here, there = multiprocessing.Pipe()
+        worker = multiprocessing.Process(target=accept, args=(listener, connections // 2, there))
+        worker.start()
+        stack.callback(worker.join)
+        stack.callback(here.send, "end")
+        host, port = listener.getsockname()
+        for _ in range(connections):
+            stack.enter_context(socket.create_connection((host, port)))
+        here.recv()
+        assert worker.pid is not None
+        observer = Observer(Path("unused"), host, port, worker.pid, [worker.pid])
+        for sampler in observer.samplers:
+            each(sampler, cost_s(sampler, samples))
+
+
+def show_cost(levels: list[int], samples: int) -> None:
+    print(f"{'connections':>11}  {'sampler':12} {'ms CPU':>7} {'every ms':>9} {'of a core':>9}")
+    for connections in levels:
+
+        def show(sampler: Sampler, each_s: float, connections: int = connections) -> None:
+            pause_s = statistics.mean(sampler.cadence.next_s(each_s) for _ in range(1000))
+            share = f"{each_s / (each_s + pause_s):9.2%}"
+            row = f"{1e3 * each_s:7.2f} {1e3 * pause_s:9.0f} {share}"
+            print(f"{connections:11}  {sampler.name:12} {row}", flush=True)
+
+        samplers(connections, samples, show)
+
+
+def hello(name: str, directory: Path) -> Launch:
+    style = "asgi" if name in ASGI_CLASSES else "wsgi"
+    (directory / "trial").mkdir(parents=True)
+    copy_code(directory / "code")
+    app = App(f"apps.sleep_{style}:app", "", env=(("WORKERLAB_SLEEP", "0"),), sleep_s=0)
+    server = Server(name, 2, 1, 2048, 1000)
+    return Launch(server, app, sys.executable, directory / "code", directory / "trial", None, 0)
+
+
+def rate(server: Running, directory: Path, watched: bool) -> float:
+    """Requests per second as wrk counts them, on connections of their own."""
+    words = ["wrk", "-t1", "-c8", "-d1s", "-H", "Connection: close", server.url]
+    observer = Observer(
+        directory, server.host, server.port, server.process.pid, tuple(server.proofs)
+    )
+    with observer if watched else nullcontext():
+        text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Requests/sec:\s+([\d.]+)", text)
+    assert found, text
+    return float(found[1])
+
+
+def show_load(names: list[str], pairs: int, same: bool) -> None:
+    for name in names:
+        place = Path(tempfile.mkdtemp(prefix="observer-cost-"))
+        try:
+            with running(hello(name, place)) as server:
+                ratios = []
+                for number in range(pairs + 1):
+                    first = bool(number % 2)
+                    seen = {
+                        one: rate(server, place, one and not same) for one in (first, not first)
+                    }
+                    ratios.append(seen[True] / seen[False])
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        low, middle, high = statistics.quantiles(ratios[1:], n=4)  # the first pair warmed it up
+        print(f"{name:10} {middle:7.3f} {low:7.3f} {high:7.3f}   observed / not", flush=True)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("levels", nargs="?", default="20,100,1000")
+    words.add_argument("--samples", type=int, default=15)
+    words.add_argument("--load", help="worker classes whose throughput is compared instead")
+    words.add_argument("--pairs", type=int, default=20)
+    words.add_argument("--same", action="store_true", help="no observer in either: the noise")
+    options = words.parse_args()
+    raise_file_limit()
+    if options.load:
+        show_load(options.load.split(","), options.pairs, options.same)
+    else:
+        show_cost([int(level) for level in options.levels.split(",")], options.samples)
+
+
+if __name__ == "__main__":
+    main()
