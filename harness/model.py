@@ -97,6 +97,7 @@ class Load:
     duration_s: float  # for tools that run for a time
     deadline_s: float  # when the harness gives up on the tool
     keepalive: bool = False  # connections are used again, where the server allows it
+    drops: bool = False  # more connections than the accept queue takes: some will be dropped
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
@@ -446,7 +447,8 @@ class View:
 
     `bars`: the requests of the stretch `shown`, of `spans` in all; `note` says what was left out
     and how. `queue`: (moment, accept queue's length); `states`: (moment, side and state, sockets);
-    `steady`: the window the cell's means are taken from.
+    `steady`: the window the cell's means are taken from. `connects`: (from, until, connections
+    that took this long to connect), those with any; `syn_steps_s`: as in Observations.
     """
 
     key: str  # of its Trial
@@ -459,6 +461,8 @@ class View:
     states: tuple[tuple[float, str, int], ...] = ()
     usage: tuple[Moment, ...] = ()
     steady: tuple[float, float] | None = None
+    connects: tuple[tuple[float, float, int], ...] = ()
+    syn_steps_s: tuple[float, ...] = ()
     note: str = ""
 
 

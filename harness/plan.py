@@ -20,7 +20,9 @@ from harness.worker_classes import ASGI_CLASSES, configured_slots
 
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
 TIMED_LEAST_S = 2.0
-DROPS_S = 90.0  # what a full accept queue drops, clients repeat for more than a minute
+# Where a full accept queue drops packets: until the client's kernel repeats a request for the last
+# time (0.2 s, doubled each time) and learns that the server has given the connection up
+DROPS_S = 240.0
 WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
 UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
 
@@ -111,13 +113,14 @@ def load_for(plan: Plan, cell: Cell, lone_s: float) -> Load:
     rounds_s = ideal_s(requests, c, slots, lone_s)
     worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
     duration_s = float(math.ceil(max(TIMED_LEAST_S, rounds_s)))
-    drops_s = DROPS_S if cell.server.backlog < c else 0.0
+    drops = cell.server.backlog < c
     return Load(
         concurrency=c,
         requests=requests,
         duration_s=duration_s,
-        deadline_s=math.ceil(30 + 3 * worst_s + 0.01 * requests + drops_s),
+        deadline_s=math.ceil(30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)),
         keepalive=cell.keepalive,
+        drops=drops,
         method=app.method,
         headers=app.headers,
         body_file=app.body_file,

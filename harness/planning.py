@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from harness.arguments import seconds
 from harness.measure import preflight
 from harness.measure.server import FORCED
-from harness.model import App, EnvironmentProblem, Server, UsageError
+from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
 from harness.plan import Plan, load_for, trials
 from harness.tools import TOOLS
 
@@ -166,7 +166,19 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         config=options.config,
         unavailable=lacking(servers, found),
         notes=(*notes, *_overrides(options, found)),
+        keepalive=options.keepalive or (False,),
     )
     for one in trials(plan):
-        TOOLS[one.cell.tool].check(load_for(plan, one.cell, 1.0))
+        check(plan, one.cell)
     return plan, found
+
+
+def check(plan: Plan, cell: Cell) -> None:
+    """Raises UsageError, in one sentence, for a cell that cannot be measured."""
+    tool, name = TOOLS[cell.tool], cell.server.worker_class
+    tool.check(load_for(plan, cell, 1.0))
+    if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
+        others = [f"--tool {other}" for other in TOOLS if name not in TOOLS[other].NO_KEEPALIVE]
+        raise UsageError(
+            f"{cell.tool} cannot keep connections to {name} alive: {why}; say {' or '.join(others)}"
+        )

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,17 @@ def _write_synced(path: Path, text: str) -> None:
     _sync_directory(path.parent)
 
 
+def fresh(parent: str | None, label: str) -> Path:
+    """A name for a new run's directory that says when and what; not there yet."""
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
+    directory = Path(parent or "results").expanduser().absolute() / name
+    number = 1
+    while directory.exists():
+        number += 1
+        directory = directory.with_name(f"{name}-{number}")
+    return directory
+
+
 def create(directory: Path, plan: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
     """Make a new run directory. Raises UsageError when it exists, EnvironmentProblem on a full
     or read-only disk."""
@@ -76,7 +88,7 @@ def copy_code(code: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(ROOT / name, code / name, ignore=ignore)
-    for name in ("probe.py", "inside.py", "gunicorn_conf.py"):
+    for name in ("probe.py", "accepts.py", "inside.py", "gunicorn_conf.py"):
         shutil.copyfile(MEASURE / name, code / name)
 
 

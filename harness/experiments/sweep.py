@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -36,13 +35,8 @@ def new_run(options: argparse.Namespace) -> tuple[Path, Plan]:
         for name in plan.tools
         if (argv := TOOLS[name].VERSION_ARGV) is not None
     }
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = f"{stamp}-{'-'.join(dict.fromkeys(s.worker_class for s in plan.servers))}"
-    directory = Path(options.out or "results").expanduser().absolute() / name
-    number = 1
-    while directory.exists():
-        number += 1
-        directory = directory.with_name(f"{name}-{number}")
+    label = "-".join(dict.fromkeys(server.worker_class for server in plan.servers))
+    directory = store.fresh(options.out, label)
     store.create(directory, to_json(plan), preflight.fingerprint(found, versions))
     return directory, plan
 
@@ -65,6 +59,8 @@ def task_for(plan: Plan, one: Trial, directory: Path) -> trial.Task:
         config=plan.config,
         records=records_for(plan, one.cell, counted=tool.COUNTED),
         warmup_path=f"/?sleep={WARMUP_S}" if own and (app.sleep_s or 0) > WARMUP_S else None,
+        named=tool.NAMES_REQUESTS,
+        kept=one.cell.keepalive,
     )
     return trial.Task(
         key=one.key,

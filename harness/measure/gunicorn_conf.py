@@ -6,6 +6,8 @@ It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
     settings  what the plan fixes on top of them
     env       NAME=VALUE, on top of the files' own raw_env
     records   how many spans each worker's map can hold
+    named     whether the load names its requests
+    kept      whether it sends more than one of them on a connection
 
 and chains the user's hooks with the lab's, which stand in `inside.py`. Only names that start with
 an underscore here: every other name is a setting to Gunicorn.
@@ -31,7 +33,7 @@ def post_worker_init(worker: _Any) -> None:
     """The user's hook first: it may replace the app, and what serves is what is measured."""
     if _users["post_worker_init"] is not None:
         _users["post_worker_init"](worker)
-    _inside.install(worker, _inside.LAUNCH["records"])
+    _inside.install(worker, _inside.LAUNCH)
 
 
 def when_ready(server: _Any) -> None:

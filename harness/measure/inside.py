@@ -106,11 +106,11 @@ def wrap(worker: Any, kind: str) -> None:
         wrapped = PROBE.probe_tornado(app)
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
         threads = "Dummy" not in type(app.executor).__name__
-        container_wrap = PROBE.wrap_wsgi if threads else PROBE.wrap_in_turn
-        app.wsgi_application = container_wrap(app.wsgi_application)
-        wrapped = app
+        wrapped = PROBE.probe_container(app, threads)
     elif type(worker).__name__ == "TornadoWorker":
-        wrapped = PROBE.wrap_in_turn(app)
+        from tornado.wsgi import WSGIContainer
+
+        wrapped = PROBE.probe_container(WSGIContainer(app), threads=False)
     elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
         wrapped = PROBE.wrap_asgi(app)
     elif kind == "asgi2":
@@ -118,6 +118,11 @@ def wrap(worker: Any, kind: str) -> None:
     else:
         wrapped = PROBE.wrap_wsgi(app, handled_markers())
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
+
+
+def is_asgi(worker: Any) -> bool:
+    """Gunicorn's own ASGI worker, or uvicorn's."""
+    return hasattr(worker, "asgi") or hasattr(worker, "config")
 
 
 def event_loop() -> str | None:
@@ -205,11 +210,12 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
         "event_loop": None,
         "http_parser": None,
         "patched": patched(),
+        "accept_timed": None,
         "served": False,
     }
 
 
-def install(worker: Any, records: int) -> None:
+def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's part of post_worker_init: the app is loaded, no request has come yet."""
     kind = app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
@@ -221,13 +227,16 @@ def install(worker: Any, records: int) -> None:
             event_loop=event_loop(),
             http_parser=http_parser(worker),
             accept_queue_limit=accept_queue_limit(worker),
+            accept_timed=bool(PROBE.accepted),  # a request is here, so its connection is, too
         )
         write_json(name, proof)
 
-    if not records:  # the benchmark of the probe's cost needs a server without it
+    if not launch["records"]:  # the benchmark of the probe's cost needs a server without it
         write_json(name, proof)
         return
-    PROBE.start(TRIAL, records, first_request)
+    ACCEPTS.time_accepts(worker, PROBE.accepted, not is_asgi(worker))
+    names, kept = launch["named"], launch["kept"]
+    PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
     wrap(worker, kind)
     write_json(name, proof)
 
@@ -235,3 +244,4 @@ def install(worker: Any, records: int) -> None:
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
 PROBE = load_beside("probe")
+ACCEPTS = load_beside("accepts")

@@ -28,6 +28,7 @@ import mmap
 import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from operator import itemgetter
 from time import monotonic_ns as now
 from typing import Any
 
@@ -39,8 +40,15 @@ CELL = 8
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
 FULL = 3  # the header's cell that says that records are missing
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
-SCRATCH = 5  # cells 5 and 6 of the header take what must not be recorded
-END = 1  # a record's end stands one cell after its start
+SCRATCH = 5  # cells 5 to 7 of the header take what must not be recorded
+# Where a record's parts stand, in cells after its start
+END = 1
+ACCEPTED = 2
+NAME = 3
+NAMED = struct.Struct("<16s")  # cut or padded to this
+NAME_HEADER = b"x-workerlab-request"
+NAME_KEY = "HTTP_X_WORKERLAB_REQUEST"
+PEER_KEY = "workerlab.peer"  # never seen by an app: see `probe_container`
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -57,6 +65,9 @@ def nothing() -> None:
 cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
 first_request: Callable[[], None] = nothing  # called once, inside the first request
+accepted: dict[Any, int] = {}  # when each peer's connection was accepted: see accepts.py
+look_up: Callable[[Any, int], int] = accepted.pop
+named = False  # whether clients name their requests
 
 
 def create_map(path: str, capacity: int) -> mmap.mmap:
@@ -87,12 +98,23 @@ def free_path(directory: str) -> str:
     return next(path for path in paths if not os.path.exists(path))
 
 
-def start(directory: str, capacity: int, first: Callable[[], None]) -> None:
-    """Record this process's requests from now on. `first` is called once, in the first of them."""
-    global cells, take, first_request
+def start(
+    directory: str,
+    capacity: int,
+    first: Callable[[], None],
+    *,
+    names: bool = False,
+    kept: bool = False,
+) -> None:
+    """Record this process's requests from now on. `first` is called once, in the first of them;
+    `names`: the clients name their requests, in the header X-Workerlab-Request; `kept`: they send
+    more than one on a connection. Where they do not, an accept is forgotten when it was told: a
+    small dictionary stays in the processor's cache."""
+    global cells, take, first_request, named, look_up
     cells = memoryview(create_map(free_path(directory), capacity)).cast("q")
     take = itertools.count(FIRST, RECORD.size // CELL).__next__
-    first_request = first
+    first_request, named = first, names
+    look_up = accepted.get if kept else accepted.pop
     os.register_at_fork(after_in_child=stop)
 
 
@@ -107,13 +129,15 @@ def stop() -> None:
     take = itertools.repeat(SCRATCH).__next__
 
 
-def begin() -> int:
-    """Write a request's start; returns its place. For where a call more does not matter."""
+def begin(peer: Any) -> int:
+    """Write a request's start and when its connection was accepted; returns its place. For where
+    a call more does not matter."""
     place = take()
     if place == FIRST:
         first_request()
     try:
         cells[place] = now()
+        cells[place + ACCEPTED] = look_up(peer, 0)
     except IndexError:
         place = overflow()
     return place
@@ -125,8 +149,22 @@ def overflow() -> int:
     return SCRATCH
 
 
+def identify(place: int, name: bytes) -> None:
+    """Write what the client calls the request."""
+    if place != SCRATCH:  # which has no room for it
+        NAMED.pack_into(cells, (place + NAME) * CELL, name)
+
+
 def end(place: int) -> None:
     cells[place + END] = now()
+
+
+remote = itemgetter("REMOTE_ADDR", "REMOTE_PORT")  # the peer of a WSGI request, both as text
+
+
+def told(environ: dict[str, Any]) -> Any:
+    """The peer as `probe_container` left it, taken out of the app's sight."""
+    return environ.pop(PEER_KEY)
 
 
 class Closing:
@@ -160,18 +198,22 @@ def chain_close(body: Any, place: int) -> Any:
     """A file wrapper has to stay one, or the server cannot send the file by itself."""
     close = getattr(body, "close", None)
 
-    def closing() -> None:
+    def close_and_end() -> None:
         try:
             if close is not None:
                 close()
         finally:
             end(place)
 
-    body.close = closing
+    body.close = close_and_end
     return body
 
 
-def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
+def wrap_wsgi(
+    app: WsgiApp,
+    handled: tuple[object, ...] = (),
+    peer_of: Callable[[dict[str, Any]], Any] = remote,
+) -> WsgiApp:
     """`app`, recorded from its call until the server closes the body.
 
     `handled`: what an app may return to say that it has answered by itself (a websocket, say);
@@ -179,7 +221,18 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
     """
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        place = begin()
+        place = take()
+        if place == FIRST:
+            first_request()
+        try:
+            cells[place] = now()
+            cells[place + ACCEPTED] = look_up(peer_of(environ), 0)
+        except IndexError:
+            place = overflow()
+        except KeyError:  # the server does not tell the peer
+            pass
+        if named:
+            identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
         try:
             body = app(environ, start_response)
         except BaseException:
@@ -187,16 +240,21 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
             raise
         if type(body) is list:
             return Closing(body, place)
-        for marker in handled:
-            if body is marker:
-                end(place)
-                return body
-        wrapper = environ.get("wsgi.file_wrapper")
-        if isinstance(wrapper, type) and isinstance(body, wrapper):
-            return chain_close(body, place)
-        return Closing(body, place)
+        return closing(body, place, environ, handled)
 
     return probed
+
+
+def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
+    """`body` of any kind, saying when it is closed."""
+    for marker in handled:
+        if body is marker:
+            end(place)
+            return body
+    wrapper = environ.get("wsgi.file_wrapper")
+    if isinstance(wrapper, type) and isinstance(body, wrapper):
+        return chain_close(body, place)
+    return Closing(body, place)
 
 
 class InTurn(Closing):
@@ -239,13 +297,37 @@ def wrap_in_turn(app: WsgiApp) -> WsgiApp:
     """`app` in tornado's container without threads: see InTurn."""
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        InTurn.latest = place = begin()
+        InTurn.latest = place = begin(told(environ))
+        if named:
+            identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
         try:
             return InTurn(app(environ, start_response), place)
         finally:
             end(place)
 
     return probed
+
+
+def probe_container(container: Any, threads: bool) -> Any:
+    """tornado's WSGI container, its app recorded. It does not tell an app the port of its peer, so
+    that is put into the environ it makes, and taken out again before the app sees it."""
+    make_environ, app = container.environ, container.wsgi_application
+
+    def environ(request: Any) -> dict[str, Any]:
+        made: dict[str, Any] = make_environ(request)
+        made[PEER_KEY] = peer_of_tornado(request)
+        return made
+
+    container.environ = environ
+    container.wsgi_application = wrap_wsgi(app, (), told) if threads else wrap_in_turn(app)
+    return container
+
+
+def peer_of_tornado(request: Any) -> Any:
+    """As text, as `remote` has it; not `remote_ip`, which may come from a header."""
+    context = getattr(request.connection, "context", None)
+    address = getattr(context, "address", None)
+    return (address[0], str(address[1])) if isinstance(address, tuple) else None
 
 
 async def send_last(send: Send, message: Message, ended: int) -> None:
@@ -266,8 +348,11 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             first_request()
         try:
             cells[place] = now()
+            cells[place + ACCEPTED] = look_up(scope.get("client"), 0)
         except IndexError:
             place = overflow()
+        if named:
+            identify(place, next((v for k, v in scope["headers"] if k == NAME_HEADER), b""))
         ended = place + END
 
         # An annotation would be built anew in each request: a comment is not
@@ -303,7 +388,9 @@ def probe_tornado(application: Any) -> Any:
     find_handler, log_request = application.find_handler, application.log_request
 
     def finding(request: Any, **names: Any) -> Any:
-        request.workerlab_place = begin()
+        request.workerlab_place = place = begin(peer_of_tornado(request))
+        if named:
+            identify(place, request.headers.get("X-Workerlab-Request", "").encode("latin-1"))
         return find_handler(request, **names)
 
     def logging(handler: Any) -> Any:

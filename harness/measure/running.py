@@ -32,6 +32,8 @@ class Launch:
     config: str | None  # the user's own Gunicorn file
     records: int  # room for spans, per worker
     warmup_path: str | None = None  # a cheaper request, where the lab knows one
+    named: bool = False  # the load names its requests
+    kept: bool = False  # it keeps its connections
 
 
 @dataclass

@@ -47,6 +47,8 @@ def _write_launch(launch: Launch) -> None:
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
         "records": launch.records,
+        "named": launch.named,
+        "kept": launch.kept,
     }
     (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 

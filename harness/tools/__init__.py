@@ -6,6 +6,7 @@ harness runs the command in a directory of its own, and hands back what it left 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from harness.model import Command, Load, Measurement, Output
@@ -34,6 +35,14 @@ class Tool(Protocol):
     @property
     def LONE_FIRST(self) -> bool:
         """True: its first request is sent alone, the others when that one was answered."""
+
+    @property
+    def NAMES_REQUESTS(self) -> bool:
+        """True: each request bears a name of its own in the header X-Workerlab-Request."""
+
+    @property
+    def NO_KEEPALIVE(self) -> Mapping[str, str]:
+        """Worker classes with which it cannot keep connections alive, and what happens."""
 
     @property
     def OUTPUT_FILES(self) -> tuple[str, ...]:

@@ -13,8 +13,11 @@ Checked against ab 2.4.71 and its source. Four things about ab shape this file:
   end of stream counts as the first byte, so the rows do not show it either.
 - SIGINT gives a whole report of a part of the run, exit 1. Only exit 0 is believed.
 
-`-r` (go on after a reset) is not used: ab then counts the reset request as complete, and its
-short time stands in every distribution. So one reset ends the run.
+`-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
+there the kernel gives up on connections that the client believes to have, and without it the first
+such reset ends ab without a report. With it ab counts the reset request as complete (and as a
+Receive and an Exception), and its time stands in every distribution. Elsewhere one reset ends the
+run.
 
 What the Measurement holds:
 
@@ -28,6 +31,8 @@ What the Measurement holds:
 - `response`: from the start of connect() to the server's close, over all complete requests.
 - `connect`: from the start of connect() to the request's first write, in whole ms: 0 means less
   than half of one. The handshake is the kernel's: waiting for accept() is not in it.
+- `connects_s`: the same for each connection. With -k, where a request on a kept connection has 0
+  there as a fast connect has, neither is known.
 - `first_byte`: ab's ctime + wait, i.e. since the start of connect(), less the time of writing
   the request; the sum of two rounded ms, so within 1 ms.
 - `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
@@ -49,6 +54,11 @@ PROGRAM = "ab"
 VERSION_ARGV = ("ab", "-V")
 COUNTED = True
 LONE_FIRST = True
+NAMES_REQUESTS = False
+NO_KEEPALIVE = {
+    "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives up",
+    "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
+}
 ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
 OUTPUT_FILES = (ROWS, PERCENTILES)
 INSTALL_HINT = (
@@ -96,6 +106,7 @@ def command(load: Load, url: str, workdir: str) -> Command:
     per request: ab only gives up when no connection had an event for that long."""
     words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
     words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
+    words += ["-k"] * load.keepalive + ["-r"] * load.drops
     words += ["-g", f"{workdir}/{ROWS}", "-e", f"{workdir}/{PERCENTILES}"]
     headers = list(load.headers)
     if load.body_file is not None:
@@ -127,6 +138,7 @@ def parse(output: Output) -> Measurement:
     totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
     report.check_totals(totals)
     twice = min(errors.get("read", 0), errors.get("exception", 0))
+    connects_ms = [] if report.kept() else [row.connect_ms for row in rows]
     failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
     return Measurement(
         requests=requests,
@@ -135,9 +147,10 @@ def parse(output: Output) -> Measurement:
         duration_s=duration_s,
         rps=rps,
         response=_seconds(totals),
-        connect=_seconds([row.connect_ms for row in rows]),
+        connect=_seconds(connects_ms),
         first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
         lone_s=None if failed else _lone(rows, totals),
+        connects_s=tuple(ms / 1000 for ms in connects_ms),
         notes=_notes(rows),
     )
 
@@ -200,6 +213,11 @@ class _Report:
     def count(self, label: str) -> int:
         """A whole number; "bytes" may follow."""
         return int(self._match(label, rf"{_N}(?: bytes)?")[1])
+
+    def kept(self) -> bool:
+        """Whether any connection was used again. The line is there only with -k."""
+        label = "Keep-Alive requests"
+        return label in self._values and self.count(label) > 0
 
     def errors(self) -> dict[str, int]:
         """Events by cause, zeros left out."""

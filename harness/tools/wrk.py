@@ -6,7 +6,7 @@ agree with it, within its own rounding. The script defines neither `request` nor
 would be called for each request, and cost the CPU that the load needs.
 
 A new connection per request (`Connection: close`), so that it asks of the server what ab asks.
-wrk then reconnects when the server has closed.
+wrk then reconnects when the server has closed. Without that header it keeps its connections.
 
 What the Measurement holds:
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
@@ -37,6 +37,8 @@ PROGRAM = "wrk"
 VERSION_ARGV = ("wrk", "-v")
 COUNTED = False
 LONE_FIRST = False
+NAMES_REQUESTS = False
+NO_KEEPALIVE: Mapping[str, str] = {}
 OUTPUT_FILES: tuple[str, ...] = ()
 INSTALL_HINT = (
     "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
@@ -102,7 +104,7 @@ def _asked_s(load: Load) -> int:
 
 
 def _script(load: Load) -> str:
-    headers = {"Connection": "close"}
+    headers = {} if load.keepalive else {"Connection": "close"}
     if load.body_file is not None and not any(n.lower() == "content-type" for n, _ in load.headers):
         headers["Content-Type"] = "application/octet-stream"
     # wrk looks for "Host" in this spelling before it adds its own.

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from harness.measure.running import Launch, Running
+from harness.measure.server import running
+from harness.model import App, Server, Span
+from harness.spanmap import read_spans
+from harness.store import copy_code
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed
@@ -137,3 +145,59 @@ def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
 
 def send(pid: int, number: signal.Signals) -> None:
     os.kill(pid, number)
+
+
+# --- a server with an app of ours -----------------------------------------------------------
+
+Serve = Callable[..., AbstractContextManager[Running]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, worker_class: str) -> Serve:
+    """`serve(text)`: a real server of the class under test, for the app that `text` calls `app`.
+    No records: without the probe."""
+
+    def start(
+        text: str, *, records: int = 10_000, named: bool = False, **app: Any
+    ) -> AbstractContextManager[Running]:
+        place = Path(tempfile.mkdtemp(dir=tmp_path))
+        (tmp_path / "own.py").write_text(text)
+        for name in ("code", "trial"):
+            (place / name).mkdir()
+        copy_code(place / "code")
+        launch = Launch(
+            server=Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100),
+            app=App("own:app", str(tmp_path), **app),
+            python=sys.executable,
+            code=place / "code",
+            trial=place / "trial",
+            config=None,
+            records=records,
+            named=named,
+        )
+        return running(launch)
+
+    return start
+
+
+def spans(server: Running) -> list[Span]:
+    """In the order in which they began."""
+    found = read_spans(server.launch.trial).spans
+    return sorted(found, key=lambda span: span.start_ns)
+
+
+def fetch(server: Running, path: str = "/", method: str = "GET") -> tuple[int, bytes]:
+    """A request on a connection of its own, and the whole answer."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+    try:
+        connection.request(method, path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def settled(server: Running) -> list[Span]:
+    """All spans, once each has ended: an answer may arrive before its end is written."""
+    until(lambda: all(span.end_ns for span in spans(server)), "every span ends")
+    return spans(server)

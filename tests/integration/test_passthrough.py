@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import importlib.util
 import os
 import socket
@@ -12,21 +11,15 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
-from harness.model import App, Server, Span
-from harness.spanmap import read_spans
-from harness.store import copy_code
+from harness.measure.running import Running
 from harness.worker_classes import ASGI_CLASSES
-from tests.integration.conftest import LONG_S, ROOT, Lab, until
+from tests.integration.conftest import LONG_S, ROOT, Lab, Serve, fetch, settled, spans
 
 FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
 QUICK = ("--tool", "python", "--workers", "2", "--rounds", "2", "--format", "json")
@@ -35,57 +28,6 @@ QUICK = ("--tool", "python", "--workers", "2", "--rounds", "2", "--format", "jso
 def only(worker_class: str, *names: str) -> None:
     if worker_class not in names:
         pytest.skip(f"speaks of {', '.join(names)}")
-
-
-# --- a server with an app of ours -----------------------------------------------------------
-
-Serve = Callable[..., AbstractContextManager[Running]]
-
-
-@pytest.fixture
-def serve(tmp_path: Path, worker_class: str) -> Serve:
-    """`serve(text)`: a real server of the class under test, for the app that `text` calls `app`."""
-
-    def start(text: str, **app: Any) -> AbstractContextManager[Running]:
-        (tmp_path / "own.py").write_text(text)
-        for name in ("code", "trial"):
-            (tmp_path / name).mkdir()
-        copy_code(tmp_path / "code")
-        launch = Launch(
-            server=Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100),
-            app=App("own:app", str(tmp_path), **app),
-            python=sys.executable,
-            code=tmp_path / "code",
-            trial=tmp_path / "trial",
-            config=None,
-            records=10_000,
-        )
-        return running(launch)
-
-    return start
-
-
-def spans(server: Running) -> list[Span]:
-    """In the order in which they began."""
-    found = read_spans(server.launch.trial).spans
-    return sorted(found, key=lambda span: span.start_ns)
-
-
-def fetch(server: Running, path: str = "/", method: str = "GET") -> tuple[int, bytes]:
-    """A request on a connection of its own, and the whole answer."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
-    try:
-        connection.request(method, path, headers={"Connection": "close"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
-def settled(server: Running) -> list[Span]:
-    """All spans, once each has ended: an answer may arrive before its end is written."""
-    until(lambda: all(span.end_ns for span in spans(server)), "every span ends")
-    return spans(server)
 
 
 FILE_APP = """

@@ -92,6 +92,9 @@ BAD = {
     "sleep not a number": ([*GOOD, "--sleep", "long"], "'long'"),
     "rounds 1": ([*GOOD, "--rounds", "1"], "--rounds"),
     "trials 0": ([*GOOD, "--trials", "0"], "--trials"),
+    "keep-alive perhaps": ([*GOOD, "--keepalive", "maybe"], "neither off nor on"),
+    "keep-alive in a list": ([*GOOD, "--keepalive", "on,1"], "'1'"),
+    "empty keep-alive": ([*GOOD, "--keepalive", ""], "empty entry"),
     "unknown tool": ([*GOOD, "--tool", "wkr"], "did you mean wrk?"),
     "unknown format": ([*GOOD, "--format", "yaml"], "--format"),
     "header without colon": ([*GOOD, "--header", "Accept"], "'Accept'"),
@@ -221,6 +224,16 @@ def test_paths_are_relative_to_the_caller(here: Path) -> None:
     options = parser().parse_args(["sweep", *GOOD, *words])
     assert (options.config, options.chdir) == (str(here / "own.py"), str(here))
     assert Path(options.body_file).samefile(here / "own.py")
+
+
+def test_keep_alive_is_an_axis() -> None:
+    def axis(*words: str) -> object:
+        return parser().parse_args(["sweep", *GOOD, *words]).keepalive
+
+    assert axis() is None
+    assert axis("--keepalive", "on") == (True,)
+    assert axis("--keepalive", "off,on,off") == (False, True)
+    assert axis("--keepalive", "on,off") == (True, False)
 
 
 def test_lists_are_sorted_and_said_once() -> None:

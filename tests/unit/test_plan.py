@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from harness.arguments import parser
 from harness.experiments import sweep
 from harness.measure.preflight import Interpreter
-from harness.model import App, Cell, Server
+from harness.model import App, Cell, Server, UsageError
 from harness.plan import (
     Plan,
     from_json,
@@ -27,6 +28,7 @@ from harness.plan import (
     to_json,
     trials,
 )
+from harness.tools import TOOLS, ab
 from harness.worker_classes import CLASSES, configured_slots
 
 TEXT = st.text(max_size=10)
@@ -66,6 +68,7 @@ PLANS = st.builds(
     config=st.none() | TEXT,
     unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
     notes=st.lists(TEXT, max_size=2).map(tuple),
+    keepalive=st.sampled_from([(False,), (True,), (False, True)]),
 )
 
 
@@ -91,7 +94,8 @@ def plan(**changes: object) -> Plan:
 def a_cell(of: Plan, data: st.DataObject) -> Cell:
     server = data.draw(st.sampled_from(of.servers))
     tool = data.draw(st.sampled_from(of.tools))
-    return Cell(server, tool, data.draw(st.sampled_from(of.levels)))
+    level = data.draw(st.sampled_from(of.levels))
+    return Cell(server, tool, level, data.draw(st.sampled_from(of.keepalive)))
 
 
 # --- amounts --------------------------------------------------------------------------------
@@ -121,6 +125,7 @@ def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
     load, app = load_for(of, cell, lone_s), of.app(cell.server)
     assert load.concurrency == cell.concurrency
     assert load.requests == 1 + of.rounds * cell.concurrency
+    assert load.keepalive == cell.keepalive
     asked = (load.method, load.headers, load.body_file, load.expect_status)
     assert asked == (app.method, app.headers, app.body_file, app.expect_status)
 
@@ -135,6 +140,21 @@ def test_the_deadline_is_beyond_all_that_may_be_right(
         assert load.deadline_s > ideal_s(load.requests, cell.concurrency, slots, lone_s)
     assert load.deadline_s > load.duration_s
     assert math.isfinite(load.deadline_s)
+
+
+@given(PLANS, LONE_S, st.data())
+def test_a_full_accept_queue_has_the_time_its_clients_take(
+    of: Plan, lone_s: float, data: st.DataObject
+) -> None:
+    """They repeat what was dropped for more than a minute, and ab, which waits no longer than its
+    -s for anything to happen, would give up without a report."""
+    cell = a_cell(of, data)
+    load = load_for(of, cell, lone_s)
+    words = ab.command(load, "http://x/", "/run/x").argv
+    patience_s = int(words[words.index("-s") + 1])
+    assert patience_s >= load.deadline_s
+    if cell.server.backlog < cell.concurrency:
+        assert patience_s >= 90
 
 
 @given(PLANS, LONE_S, st.booleans(), st.data())
@@ -170,7 +190,7 @@ def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataO
 @given(PLANS)
 def test_trials_are_the_whole_grid_once(of: Plan) -> None:
     every = trials(of)
-    grid = len(of.servers) * len(of.tools) * len(of.levels) * of.trials
+    grid = len(of.servers) * len(of.tools) * len(of.keepalive) * len(of.levels) * of.trials
     assert len(every) == len({one.key for one in every}) == grid
     assert {one.number for one in every} == set(range(1, of.trials + 1))
     assert all("/" not in one.key for one in every)
@@ -189,9 +209,24 @@ def test_repeated_trials_come_in_random_order() -> None:
     assert len({frozenset(order) for order in orders}) == 1
 
 
-@given(PLANS)
-def test_a_plan_survives_the_file(of: Plan) -> None:
+@given(PLANS, st.data())
+def test_a_plan_survives_the_file(of: Plan, data: st.DataObject) -> None:
+    cells = tuple(a_cell(of, data) for _ in range(data.draw(st.integers(0, 2))))
+    of = dataclasses.replace(of, cells=cells)
     assert from_json(json.loads(json.dumps(to_json(of)))) == of
+
+
+@given(PLANS)
+def test_a_plan_of_before_keep_alive_can_be_read(of: Plan) -> None:
+    old = json.loads(json.dumps(to_json(of)))
+    del old["keepalive"], old["cells"]
+    assert from_json(old) == dataclasses.replace(of, keepalive=(False,))
+
+
+def test_cells_in_the_order_they_are_given() -> None:
+    server = Server("sync", 4, 1, 2048, 1000)
+    cells = (Cell(server, "ab", 16), Cell(server, "python", 4, keepalive=True))
+    assert [one.cell for one in trials(plan(cells=cells))] == list(cells)
 
 
 # --- from words to a plan -------------------------------------------------------------------
@@ -208,7 +243,8 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         found = Interpreter("python3", "25.3.0", CLASSES, nothing_missing, settings)
         monkeypatch.setattr(sweep.preflight, "interpreter", lambda *_: found)
         monkeypatch.setattr(sweep.preflight, "check_levels", lambda _: None)
-        options = parser().parse_args(["sweep", *words, "--tool", "python"])
+        monkeypatch.setattr(sweep.preflight, "find_tool", lambda _: True)
+        options = parser().parse_args(["sweep", "--tool", "python", *words])
         return sweep.plan_of(options)[0]
 
     return make
@@ -263,3 +299,35 @@ def test_asgi_classes_get_the_asgi_app(words_to_plan: MakePlan) -> None:
 def test_a_foreign_app_is_taken_from_the_callers_directory(words_to_plan: MakePlan) -> None:
     made = words_to_plan("sync,asgi", "4", "--app", "shop.wsgi:app", "--path", "/cart")
     assert made.wsgi_app == made.asgi_app == App("shop.wsgi:app", os.getcwd(), "/cart")
+
+
+def test_keep_alive_is_off_unless_it_is_asked_for(words_to_plan: MakePlan) -> None:
+    assert words_to_plan("sync", "4").keepalive == (False,)
+    made = words_to_plan("gevent", "4,8", "--keepalive", "off,on")
+    seen = [(one.cell.keepalive, one.cell.concurrency) for one in trials(made)]
+    assert seen == [(False, 4), (False, 8), (True, 4), (True, 8)]
+    assert len({one.key for one in trials(made)}) == 4
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
+    words_to_plan: MakePlan, name: str
+) -> None:
+    words = (name, "4", "--keepalive", "on", "--tool")
+    if name in ("asgi", "uvicorn"):
+        with pytest.raises(UsageError, match=f"to {name} alive: .*say --tool wrk or --tool python"):
+            words_to_plan(*words, "ab")
+        assert words_to_plan(name, "4", "--tool", "ab").tools == ("ab",)
+    else:
+        assert words_to_plan(*words, "ab").keepalive == (True,)
+    for tool in ("wrk", "python"):
+        assert words_to_plan(*words, tool).tools == (tool,)
+
+
+def test_only_python_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
+    """No other cell pays for looking for a name."""
+    made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
+    named = {
+        one.cell.tool: sweep.task_for(made, one, tmp_path).launch.named for one in trials(made)
+    }
+    assert named == {"ab": False, "wrk": False, "python": True}

@@ -26,7 +26,7 @@ from harness.spanmap import read_spans
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURE = ROOT / "harness" / "measure"
-FOREIGN = ("probe", "inside", "introspect", "gunicorn_conf", "guard")
+FOREIGN = ("probe", "accepts", "inside", "introspect", "gunicorn_conf", "guard")
 
 
 class Recording:
@@ -36,8 +36,8 @@ class Recording:
         self.place = place
         self.firsts = 0
 
-    def begin(self, capacity: int = 64) -> None:
-        probe.start(str(self.place), capacity, self._first)
+    def begin(self, capacity: int = 64, *, names: bool = False, kept: bool = False) -> None:
+        probe.start(str(self.place), capacity, self._first, names=names, kept=kept)
 
     def _first(self) -> None:
         self.firsts += 1
@@ -62,8 +62,9 @@ class Recording:
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    for name in ("cells", "take", "first_request"):
+    for name in ("cells", "take", "first_request", "named", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
+    monkeypatch.setattr(probe, "accepted", {})
     # What is registered for forks cannot be taken back, and would speak in every later child
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     found = Recording(tmp_path)
@@ -360,8 +361,15 @@ def test_asgi2(recording: Recording) -> None:
     assert ended(recording.only)
 
 
+def tornado_request(address: object = ("127.0.0.1", 4000)) -> Any:
+    return SimpleNamespace(
+        connection=SimpleNamespace(context=SimpleNamespace(address=address)),
+        headers={"X-Workerlab-Request": "17"},
+    )
+
+
 def test_tornado_application_stays_what_it_is(recording: Recording) -> None:
-    request = SimpleNamespace()
+    request = tornado_request()
     logged = []
     application = SimpleNamespace(
         find_handler=lambda given, **names: (given, names), log_request=logged.append
@@ -374,6 +382,157 @@ def test_tornado_application_stays_what_it_is(recording: Recording) -> None:
     probed.log_request(handler)
     assert logged == [handler]
     assert ended(recording.only)
+
+
+# --- accepts and names ----------------------------------------------------------------------
+
+PEER = ("127.0.0.1", 4000)
+TEXT_PEER = ("127.0.0.1", "4000")
+ENVIRON = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "4000"}
+
+
+def ask_wsgi(changes: dict[str, Any]) -> None:
+    probe.wrap_wsgi(lambda *_: [])({**ENVIRON, **changes}, lambda *_: None).close()
+
+
+def ask_asgi(recording: Recording, **changes: Any) -> None:
+    scope = {**HTTP, "client": PEER, "headers": [], **changes}
+    asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(scope, receive, Sent(recording)))
+
+
+def test_every_request_of_a_kept_connection_bears_its_accept(recording: Recording) -> None:
+    recording.begin(kept=True)
+    probe.accepted.update({PEER: 7, TEXT_PEER: 8})
+    for _ in range(2):
+        ask_wsgi({})
+        ask_asgi(recording)
+    probe.accepted[TEXT_PEER] = 9
+    ask_wsgi({})
+    assert [span.accept_ns for span in recording.spans] == [8, 7, 8, 7, 9]
+
+
+def test_an_accept_is_forgotten_where_one_request_is_all(recording: Recording) -> None:
+    """Nothing grows, and a second request has none rather than one that is not its own."""
+    probe.accepted.update({PEER: 7, TEXT_PEER: 8})
+    for _ in range(2):
+        ask_wsgi({})
+        ask_asgi(recording)
+    assert [span.accept_ns for span in recording.spans] == [8, 7, None, None]
+    assert probe.accepted == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"REMOTE_ADDR": "10.0.0.1"},  # from a proxy's header
+        {"REMOTE_PORT": "4001"},
+        {"REMOTE_PORT": ""},
+        {"REMOTE_PORT": "http"},
+        {"REMOTE_ADDR": ""},
+    ],
+)
+def test_an_unknown_wsgi_peer_has_no_accept(recording: Recording, changes: dict[str, Any]) -> None:
+    probe.accepted[TEXT_PEER] = 7
+    ask_wsgi(changes)
+    assert recording.only.accept_ns is None
+    assert ended(recording.only)
+
+
+def test_a_wsgi_request_without_a_peer_has_no_accept(recording: Recording) -> None:
+    wsgi([]).close()
+    assert recording.only.accept_ns is None
+
+
+@pytest.mark.parametrize("client", [None, ("10.0.0.1", 0), ("127.0.0.1", 4001)])
+def test_an_unknown_asgi_peer_has_no_accept(recording: Recording, client: object) -> None:
+    probe.accepted[PEER] = 7
+    ask_asgi(recording, client=client)
+    assert recording.only.accept_ns is None
+
+
+class Container:
+    """tornado's WSGI container, as far as the probe knows it."""
+
+    def __init__(self, app: Any) -> None:
+        self.wsgi_application = app
+
+    def environ(self, request: Any) -> dict[str, Any]:
+        return {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_WORKERLAB_REQUEST": "17", "request": request}
+
+    def __call__(self, request: Any) -> None:
+        body = self.wsgi_application(self.environ(request), lambda *_: None)
+        list(body)
+        body.close()
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_tornados_container_tells_the_probe_what_the_app_does_not_see(
+    recording: Recording, threads: bool
+) -> None:
+    recording.begin(names=True)
+    probe.accepted[TEXT_PEER] = 7
+    seen = []
+
+    def app(environ: dict[str, Any], _: Any) -> list[bytes]:
+        seen.append(environ)
+        return []
+
+    container, request = Container(app), tornado_request((*PEER, 0, 0))
+    assert probe.probe_container(container, threads) is container
+    container(request)
+    (span,) = recording.spans
+    assert (span.accept_ns, span.request_id) == (7, "17")
+    assert seen == [Container(app).environ(request)]
+
+
+def test_tornado_application_tells_its_peer_and_name(recording: Recording) -> None:
+    recording.begin(names=True)
+    probe.accepted[TEXT_PEER] = 7
+    application = SimpleNamespace(find_handler=lambda _: None, log_request=lambda _: None)
+    request = tornado_request()
+    probe.probe_tornado(application).find_handler(request)
+    application.log_request(SimpleNamespace(request=request))
+    (span,) = recording.spans
+    assert (span.accept_ns, span.request_id) == (7, "17")
+    assert ended(span)
+
+
+def test_tornado_on_a_unix_socket(recording: Recording) -> None:
+    for request in (tornado_request("0.0.0.0"), tornado_request(None), SimpleNamespace()):
+        request.connection = getattr(request, "connection", None)
+        assert probe.peer_of_tornado(request) is None
+
+
+NAMED = {"HTTP_X_WORKERLAB_REQUEST": "17"}
+
+
+def test_names_are_kept_where_the_load_gives_them(recording: Recording) -> None:
+    recording.begin(names=True)
+    ask_wsgi(NAMED)
+    ask_wsgi({})
+    ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "1234567890123456789"})
+    ask_asgi(recording, headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
+    ask_asgi(recording)
+    names = [span.request_id for span in recording.spans]
+    assert names == ["17", None, "1234567890123456", "18", None]
+
+
+def test_names_are_not_looked_for_elsewhere(recording: Recording) -> None:
+    ask_wsgi(NAMED)
+    ask_asgi(recording, headers=[(b"x-workerlab-request", b"18")])
+    assert [span.request_id for span in recording.spans] == [None, None]
+
+
+def test_names_that_find_no_room_overwrite_nothing(recording: Recording) -> None:
+    recording.map.unlink()
+    recording.begin(1, names=True)
+    probe.accepted[TEXT_PEER] = 7
+    ask_wsgi(NAMED)
+    first = recording.only
+    for _ in range(2):
+        ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "18"})
+    assert recording.spans == (first,)
+    assert recording.read().full == (os.getpid(),)
 
 
 # --- the map --------------------------------------------------------------------------------

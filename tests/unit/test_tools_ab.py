@@ -133,8 +133,28 @@ def test_the_words_for_a_request_of_another_kind(
     assert words(**changes) == [*words()[:-1], *added, URL]
 
 
-def test_ab_never_keeps_connections_alive() -> None:
+def test_ab_keeps_connections_alive_where_it_is_asked_to() -> None:
     assert "-k" not in words(method="POST", body_file="/b")
+    with_k = words(keepalive=True)
+    assert [word for word in with_k if word != "-k"] == words()
+    assert with_k.count("-k") == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "connects"), [(None, [0, 0, 0, 0, 0]), (0, [0, 0, 0, 0, 0]), (4, [])]
+)
+def test_no_times_to_connect_where_some_did_not(kept: int | None, connects: list[int]) -> None:
+    """A request on a kept connection has 0 ms there, as one that connected at once has."""
+    lines = [] if kept is None else [f"Keep-Alive requests:    {kept}"]
+    found = ab.parse(output(with_line("Failed requests", *lines)))
+    assert found.connects_s == tuple(connects)
+    assert found.connect.mean == (0 if connects else None)
+    assert found.first_byte.mean is not None
+
+
+def test_a_strange_count_of_kept_connections_is_refused() -> None:
+    with pytest.raises(ParseError, match="unknown form"):
+        ab.parse(output(with_line("Failed requests", "Keep-Alive requests:    some")))
 
 
 @pytest.mark.parametrize(

@@ -155,35 +155,46 @@ class Site:
 
     answer: Handler
     requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
+    open: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
     in_flight_at_arrival: list[int] = field(default_factory=list)
     closed_by_client: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            self.in_flight += 1
-            self.in_flight_at_arrival.append(self.in_flight)
-            try:
-                self.requests.append(head)
-                await self.answer(reader, writer)
-            finally:
-                self.in_flight -= 1
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.in_flight += 1
+                self.in_flight_at_arrival.append(self.in_flight)
+                try:
+                    self.requests.append(head)
+                    await self.answer(reader, writer)
+                finally:
+                    self.in_flight -= 1
+                if writer.is_closing():
+                    return
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            self.open -= 1
             writer.close()
 
 
 def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
-    """Answers with these bytes, then waits for the client to close, closes or resets."""
+    """Answers with these bytes, then waits for the client to close, closes, resets, or stays for
+    the next request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(after_s)
         writer.write(data)
         await writer.drain()
-        if then == "reset":
+        if then == "close":
+            writer.close()
+        elif then == "reset":
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
@@ -199,9 +210,10 @@ def load_site(
     requests: int = 5,
     words: tuple[str, ...] = (),
     deadline_s: float = PATIENCE_S,
+    site: Site | None = None,
 ) -> tuple[Measurement, Site]:
     """The generator and the server in one event loop; the measurement as the tool reads it."""
-    site, rows = Site(answer), io.StringIO()
+    site, rows = site or Site(answer), io.StringIO()
 
     async def both() -> Output:
         async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
@@ -359,7 +371,8 @@ def test_what_is_sent() -> None:
     assert lines[0] == "GET /x?y=1 HTTP/1.1"
     assert host.startswith("Host: 127.0.0.1:")
     assert lines[2:] == [
-        "User-Agent: workerlab", "Accept: */*", "X-A: é", "Connection: close", "", "",
+        "User-Agent: workerlab", "Accept: */*", "X-A: é", "Connection: close",
+        "X-Workerlab-Request: 1", "", "",
     ]  # fmt: skip
 
 
@@ -388,11 +401,14 @@ def test_a_body_is_sent_whole(tmp_path: Path) -> None:
         ([("host", "a")], b"octet-stream\r\nhost: a\r\nConnection: close\r\n"),
         ([("CONTENT-TYPE", "a/b")], b"CONTENT-TYPE: a/b\r\nConnection: close\r\nContent-Length: 1"),
         ([("Connection", "keep-alive")], b"octet-stream\r\nConnection: close\r\n"),
+        ([("x-workerlab-request", "me")], b"octet-stream\r\nConnection: close\r\n"),
     ],
 )
 def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: bytes) -> None:
-    request = closed_loop.request_bytes("POST", "/", "h", headers, b"x")
-    assert wanted in request
+    before, after = closed_loop.request_bytes("POST", "/", "h", headers, b"x")
+    assert wanted in before
+    assert before.endswith(b"\r\nX-Workerlab-Request: ")
+    assert after == b"\r\n\r\nx"
 
 
 @pytest.mark.parametrize(
@@ -401,6 +417,150 @@ def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: byte
 def test_what_no_request_can_carry(method: str, target: str, value: str) -> None:
     with pytest.raises(ValueError, match="line break or a blank"):
         closed_loop.request_bytes(method, target, "h", [("A", value)], None)
+
+
+# --- keep-alive ---------------------------------------------------------------------------
+
+
+def kept(answer: Handler, concurrency: int = 2, requests: int = 9) -> tuple[Measurement, Site]:
+    return load_site(answer, concurrency, requests, ("--keepalive",))
+
+
+def test_each_client_keeps_its_connection() -> None:
+    """The first of them is that of the request that was alone."""
+    found, site = kept(saying(LENGTH, after_s=0.005, then="stay"), concurrency=3, requests=13)
+    assert (found.requests, found.failed, site.connections) == (13, 0, 3)
+    assert len(found.connects_s) == 3
+    assert sum(timing.reused for timing in found.timings) == 10
+    assert max(site.in_flight_at_arrival) == 3
+    for timing in found.timings:
+        assert timing.connect_s is not None
+        assert (timing.connect_s == 0) == timing.reused
+    assert b"Connection:" not in site.requests[0]
+
+
+def test_requests_are_numbered_from_1() -> None:
+    found, site = kept(saying(LENGTH, then="stay"))
+    names = [timing.request_id for timing in found.timings]
+    assert sorted(names, key=lambda name: int(name or 0)) == [str(n) for n in range(1, 10)]
+    for number in range(1, 10):
+        line = b"\r\nX-Workerlab-Request: %d\r\n" % number
+        assert sum(line in head for head in site.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        (LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: x, Close\r\n\r\n"), "stay"),
+        (LENGTH.replace(b"1.1", b"1.0"), "stay"),
+        (LENGTH + b"and more than that", "stay"),
+        (UNTIL_CLOSE, "close"),
+        (LENGTH.replace(b"200 OK", b"101 Up").replace(b"5", b"0"), "stay"),
+    ],
+    ids=["says so", "http 1.0", "unasked bytes", "until close", "protocol switch"],
+)
+def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -> None:
+    found, site = kept(saying(data, then=then))
+    assert site.connections == len(site.requests) == 9
+    assert not any(timing.reused for timing in found.timings)
+    assert not any("kept connections" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        CHUNKED,
+        NO_CONTENT,
+        INTERIM,
+        LENGTH.replace(b"1.1", b"1.0").replace(b"\r\n\r\n", b"\r\nConnection: Keep-Alive\r\n\r\n"),
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_any_framed_answer_leaves_the_connection_usable(data: bytes) -> None:
+    _, site = kept(saying(data, then="stay"))
+    assert (site.connections, len(site.requests)) == (2, 9)
+
+
+def in_the_face(every: int, then: str) -> Handler:
+    """Answers, but ends a connection on its `every`th request, whose bytes it has read."""
+    seen: dict[asyncio.StreamWriter, int] = {}
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen[writer] = seen.get(writer, 0) + 1
+        last = seen[writer] == every
+        await saying(b"" if last else LENGTH, then=then if last else "stay")(reader, writer)
+
+    return answer
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: str) -> None:
+    found, site = kept(in_the_face(3, then), concurrency=1, requests=9)
+    assert (found.requests, found.failed) == (9, 0)
+    # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
+    assert site.connections == 5
+    assert len(site.requests) == 13
+    assert found.notes[0].startswith("4 kept connections were closed by the server")
+    assert len(found.connects_s) == 1
+    again = [t for t in found.timings if not t.reused and t.connect_s not in found.connects_s]
+    assert [timing.request_id for timing in again] == ["3", "5", "7", "9"]
+
+
+def test_it_is_tried_once_more_and_not_for_ever() -> None:
+    """A new connection that ends without an answer is a failure, as it is without keep-alive."""
+    answered = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        answered += 1
+        data, then = (LENGTH, "stay") if answered == 1 else (b"", "close")
+        await saying(data, then=then)(reader, writer)
+
+    found, site = kept(answer, concurrency=1, requests=3)
+    assert (found.requests, found.errors) == (1, {"closed": 2})
+    assert len(site.requests) == 4
+    assert found.notes[0].startswith("1 kept connections")
+
+
+def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:
+    answered = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        answered += 1
+        data, then = (LENGTH, "stay") if answered % 2 else (LENGTH[:9], "close")
+        await saying(data, then=then)(reader, writer)
+
+    found, site = kept(answer, concurrency=1, requests=4)
+    assert (found.requests, found.errors) == (2, {"truncated": 2})
+    assert site.connections == 2
+
+
+def test_a_connection_closed_right_after_its_answer_costs_a_new_one_and_nothing_else() -> None:
+    """Whether the client notices before or after it sends its next request."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LENGTH)
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    found, site = kept(answer, concurrency=1, requests=3)
+    assert (found.requests, found.failed, site.connections) == (3, 0, 3)
+
+
+def test_a_client_with_nothing_more_to_send_closes_its_connection() -> None:
+    """Or it would take a slot from those who wait: the last one is answered only then."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(site.requests) == 5:
+            while site.open > 1:
+                await asyncio.sleep(0.001)
+        await saying(LENGTH, then="stay")(reader, writer)
+
+    site = Site(answer)
+    found, _ = load_site(answer, 4, 5, ("--keepalive",), site=site)
+    assert (found.requests, found.failed) == (5, 0)
 
 
 # --- connecting ---------------------------------------------------------------------------
@@ -415,6 +575,50 @@ def load_port(port: int, deadline_s: float = PATIENCE_S, requests: int = 3) -> M
     return python.parse(
         Output(json.dumps(run.document(whole)), files={python.ROWS: rows.getvalue()})
     )
+
+
+class Slammed(asyncio.Protocol):
+    """The door, in the client's face: before it could send a byte."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self.banner:
+            transport.write(b"SSH-2.0-x\r\n")
+        elif self.resets:
+            linger = struct.pack("ii", 1, 0)
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
+            transport.abort()
+        else:
+            transport.close()
+
+    def __init__(self, *, resets: bool = False, banner: bool = False) -> None:
+        self.resets, self.banner = resets, banner
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+@pytest.mark.parametrize(
+    ("behaviour", "causes"),
+    [({}, {"closed", "reset"}), ({"resets": True}, {"reset"}), ({"banner": True}, {"protocol"})],
+)
+def test_a_server_that_acts_before_it_is_asked(
+    behaviour: dict[str, bool], causes: set[str], words: tuple[str, ...]
+) -> None:
+    async def both() -> closed_loop.Run:
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(lambda: Slammed(**behaviour), "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            asked = ["--url", url, "--concurrency", "4", "--requests", "41", *words]
+            plan = closed_loop.make_plan(closed_loop.parse_arguments(asked))
+            run = closed_loop.Run(plan, io.StringIO())
+            assert await run.all()
+            return run
+
+    run = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    assert run.errors.total() == 41
+    assert set(run.errors) <= causes
+    assert run.reconnects == 0
 
 
 def test_nobody_listens() -> None:

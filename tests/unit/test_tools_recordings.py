@@ -1,9 +1,9 @@
 """Pairs: what a real tool left, and what it means.
 
 NAME.stdout, NAME.stderr and NAME.<file of the tool> were recorded with ab 2.4.71, wrk 4.1.0 and
-the lab's generator, against Gunicorn 25.3.0 (sync, 4 workers) and a server that misbehaves on
-purpose. NAME.expected.json has the words that were run, the exit code, and the measurement or
-the error.
+the lab's generator, against Gunicorn 25.3.0 (sync, 4 workers; where the name says so, gthread
+with 2) and a server that misbehaves on purpose. NAME.expected.json has the words that were run,
+the exit code, and the measurement or the error.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ def test_more_than_64_connections_get_a_second_thread() -> None:
 def test_the_script_asks_for_a_connection_per_request() -> None:
     assert 'wrk.headers["Connection"] = "close"' in script()
     assert 'wrk.headers["Connection"] = "close"' in script(headers=(("connection", "x"),))
+    assert "Connection" not in script(keepalive=True)
+    assert "onnection" not in script(keepalive=True, headers=(("connection", "x"),))
     assert "function request" not in script()
     assert "function response" not in script()
 

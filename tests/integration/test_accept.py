@@ -1,0 +1,212 @@
+"""When each connection was accepted and what each request is called, in a real server of every
+class; with connections kept alive and without."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import socket
+import struct
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from harness.measure.running import Running
+from harness.model import Measurement, Span
+from harness.reading import output_of
+from harness.spanmap import read_spans
+from harness.tools import TOOLS
+from harness.worker_classes import ASGI_CLASSES
+from tests.integration.conftest import LONG_S, Lab, Serve, settled
+
+CONNECTIONS, ROUNDS = 6, 6
+REQUESTS = 1 + ROUNDS * CONNECTIONS
+
+
+# --- a sweep --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One cell: what the workers recorded (`load`: of the requests the client named) and what
+    the client says."""
+
+    proof: dict[str, object]
+    spans: tuple[Span, ...]
+    measurement: Measurement
+
+    @property
+    def load(self) -> list[Span]:
+        return [span for span in self.spans if span.request_id is not None]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> dict[bool, Swept]:
+    """By keep-alive."""
+    lab = Lab(tmp_path_factory.mktemp("accept"))
+    done = lab(
+        "sweep", worker_class, str(CONNECTIONS), "--tool", "python", "--keepalive", "off,on",
+        "--workers", "2", "--sleep", "0.05", "--rounds", str(ROUNDS), "--format", "json",
+    )  # fmt: skip
+    assert done.code == 0, done.err + done.out
+    found = {}
+    for record in lab.records():
+        raw = lab.run / "raw" / record["key"]
+        output = output_of("python", raw / "tool", record["exit_code"])
+        swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["python"].parse(output))
+        found["-python-k-" in record["key"]] = swept
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["closed", "kept"])
+def swept(request: pytest.FixtureRequest, cells: dict[bool, Swept]) -> Swept:
+    return cells[bool(request.param)]
+
+
+def test_every_accept_is_timed_and_comes_before_the_app(swept: Swept) -> None:
+    """Of the readiness and warm-up requests, too, which have no name."""
+    assert swept.proof["accept_timed"] is True
+    assert len(swept.spans) > REQUESTS
+    for span in swept.spans:
+        assert span.accept_ns is not None
+        assert span.accept_ns <= span.start_ns
+
+
+def test_every_request_is_found_by_its_name(swept: Swept) -> None:
+    assert swept.measurement.failed == 0
+    names = [timing.request_id for timing in swept.measurement.timings]
+    assert sorted(names, key=str) == sorted(map(str, range(1, REQUESTS + 1)))
+    assert Counter(names) == Counter(span.request_id for span in swept.load)
+
+
+def test_a_new_connection_is_accepted_after_its_client_began(swept: Swept) -> None:
+    """Both clocks are one."""
+    spans = {span.request_id: span for span in swept.load}
+    for timing in swept.measurement.timings:
+        span, origin_ns = spans[timing.request_id], swept.measurement.origin_ns
+        assert span.accept_ns is not None
+        assert origin_ns is not None
+        assert timing.end_s is not None
+        began_ns = origin_ns + round(1e9 * timing.start_s)
+        assert began_ns < span.start_ns < began_ns + 1e9 * timing.end_s
+        if not timing.reused:
+            assert began_ns < span.accept_ns
+
+
+def test_requests_of_one_connection_bear_one_accept(swept: Swept) -> None:
+    accepts = {(span.pid, span.accept_ns) for span in swept.load}
+    assert len(accepts) == sum(not timing.reused for timing in swept.measurement.timings)
+
+
+def test_connections_are_kept_where_the_class_keeps_them(
+    cells: dict[bool, Swept], worker_class: str
+) -> None:
+    reused = {
+        keepalive: sum(timing.reused for timing in swept.measurement.timings)
+        for keepalive, swept in cells.items()
+    }
+    assert reused[False] == 0
+    if worker_class == "sync":
+        assert reused[True] == 0
+    else:
+        assert reused[True] > REQUESTS / 2
+        assert len(cells[True].measurement.connects_s) < REQUESTS / 2
+
+
+# --- one server -----------------------------------------------------------------------------
+
+WSGI_APP = """
+import json
+
+def app(environ, start_response):
+    texts = {name: value for name, value in environ.items() if isinstance(value, str)}
+    body = json.dumps([sorted(environ), texts]).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+ASGI_APP = """
+import json
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    headers = sorted((name.decode(), value.decode()) for name, value in scope["headers"])
+    texts = {name: value for name, value in scope.items() if isinstance(value, str)}
+    body = json.dumps([sorted(scope), dict(headers), texts, scope["client"]]).encode()
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
+"""
+NAME = {"X-Workerlab-Request": "sixteen-letters-"}
+
+
+def app_for(worker_class: str) -> str:
+    return ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
+
+
+def ask(server: Running, headers: dict[str, str], port: int = 0) -> bytes:
+    """The body, asked for from `port`, which is free again at once: the client resets."""
+    connection = http.client.HTTPConnection(
+        server.host, server.port, timeout=LONG_S, source_address=("127.0.0.1", port)
+    )
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        connection.request("GET", "/", headers={"Host": "lab", "Connection": "close", **headers})
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_the_app_sees_its_request_and_nothing_of_ours(serve: Serve, worker_class: str) -> None:
+    """The same environ or scope with the probe as without it; ports differ."""
+    answers = []
+    for records in (10_000, 0):
+        with serve(app_for(worker_class), records=records, named=True) as server:
+            port = free_port()
+            body = ask(server, NAME, port).decode()
+            answers.append(body.replace(str(port), "OURS").replace(str(server.port), "PORT"))
+            if records:
+                assert settled(server)[-1].request_id == "sixteen-letters-"
+    assert answers[0] == answers[1]
+    assert "sixteen-letters-" in answers[0]
+
+
+def test_the_newest_connection_of_a_port_counts(serve: Serve, worker_class: str) -> None:
+    with serve(app_for(worker_class)) as server:
+        port, began = free_port(), []
+        before = len(settled(server))
+        for _ in range(5):
+            began.append(time.monotonic_ns())
+            ask(server, {}, port)
+        spans = settled(server)[before:]
+    assert len(spans) == 5
+    for began_ns, span in zip(began, spans, strict=True):
+        assert span.accept_ns is not None
+        assert began_ns < span.accept_ns <= span.start_ns
+
+
+def test_an_accept_is_unknown_rather_than_wrong(serve: Serve, worker_class: str) -> None:
+    """uvicorn believes a local proxy's header; the others show the connection as it is."""
+    with serve(app_for(worker_class)) as server:
+        ask(server, {"X-Forwarded-For": "10.1.2.3"})
+        span = settled(server)[-1]
+    assert (span.accept_ns is None) == (worker_class == "uvicorn")
+
+
+def test_uvloop_accepts_where_nobody_can_look(serve: Serve, worker_class: str) -> None:
+    if worker_class not in ASGI_CLASSES:
+        pytest.skip(f"speaks of {', '.join(sorted(ASGI_CLASSES))}")
+    if importlib.util.find_spec("uvloop") is None:
+        pytest.skip("uvloop is not installed")
+    with serve(ASGI_APP, env=(("ASGI_LOOP", "uvloop"),)) as server:
+        assert {proof["accept_timed"] for proof in server.proofs.values()} == {False}
+        assert {span.accept_ns for span in settled(server)} == {None}

@@ -1,0 +1,148 @@
+"""Where requests wait, for real: each class's way of making them wait, by all three witnesses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Lab
+
+PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's queue is seen on Linux")
+
+
+def only(worker_class: str, *names: str) -> None:
+    if worker_class not in names:
+        pytest.skip(f"speaks of {', '.join(names)}")
+
+
+def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
+    done = lab("sweep", *words, "--format", "json")
+    assert done.code == 0, done.err + done.out
+    found: list[dict[str, Any]] = done.report["cells"]
+    return found
+
+
+def installed(tool: str) -> None:
+    if tool != "python" and shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+
+
+def assert_adds_up(cell: dict[str, Any]) -> float:
+    """The whole in ms. No known part is negative; with what is unattributed they are the whole."""
+    split = cell["waiting_split_ms"]
+    assert all(split[part] is None or split[part] >= 0 for part in PARTS), split
+    whole = sum(value for value in split.values() if value is not None)
+    assert whole > 0
+    return float(whole)
+
+
+@ON_LINUX
+@pytest.mark.parametrize("tool", ["ab", "wrk", "python"])
+def test_sync_waits_in_the_accept_queue(lab: Lab, worker_class: str, tool: str) -> None:
+    only(worker_class, "sync")
+    installed(tool)
+    (cell,) = cells(lab, "sync", "8", "--sleep", "0.5", "--tool", tool)
+    split = cell["waiting_split_ms"]
+    assert cell["kernel"]["accept_queue_max"] in (4, 5)
+    assert cell["kernel"]["accept_queue_limit"] == 2048
+    assert split["accept_queue"] == pytest.approx(500, rel=0.1)
+    assert split["connect"] is None if tool == "wrk" else split["connect"] < 5
+    assert cell["split_exact"] is (tool == "python")
+    assert abs(split["unattributed"]) < 0.05 * assert_adds_up(cell)
+    assert "accept queue" in cell["diagnosis"]
+
+
+@ON_LINUX
+@pytest.mark.parametrize("tool", ["ab", "python"])
+def test_gthread_waits_inside_its_workers(lab: Lab, worker_class: str, tool: str) -> None:
+    only(worker_class, "gthread")
+    installed(tool)
+    words = ("--workers", "2", "--threads", "2", "--sleep", "0.3", "--tool", tool)
+    (cell,) = cells(lab, "gthread", "16", *words)
+    split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
+    assert split["accept_queue"] < 0.05 * whole
+    assert split["in_worker"] > 0.5 * whole  # 4 slots for 16: three quarters, if dealt evenly
+    assert abs(split["unattributed"]) < 0.05 * whole
+
+
+@ON_LINUX
+@pytest.mark.parametrize("tool", ["ab", "python"])
+def test_nothing_is_left_unexplained(lab: Lab, worker_class: str, tool: str) -> None:
+    only(worker_class, "sync", "gthread", "gevent", "eventlet")
+    installed(tool)
+    for cell in cells(lab, worker_class, "4,8", "--sleep", "0.4", "--tool", tool):
+        split = cell["waiting_split_ms"]
+        assert abs(split["unattributed"]) < 0.05 * assert_adds_up(cell), split
+        assert None not in split.values()
+
+
+@ON_LINUX
+def test_a_full_queue_shows_at_connect(lab: Lab, worker_class: str) -> None:
+    """The same overload twice: hidden in the accept queue, and thrown back at the client."""
+    only(worker_class, "sync")
+    words = ("--workers", "2", "--sleep", "0.3", "--backlog", "2048,2", "--tool", "python")
+    hidden, thrown = cells(lab, "sync", "16", *words)
+    assert hidden["kernel"]["listen_overflows"] == 0
+    assert hidden["connect_ms"]["max"] < 990
+    assert (thrown["verdict"], thrown["kernel"]["accept_queue_limit"]) == ("saturated", 2)
+    assert thrown["kernel"]["listen_overflows"] > 0
+    assert thrown["kernel"]["syn_retransmits"] > 0
+    assert thrown["connect_ms"]["p99"] >= 990
+    assert thrown["waiting_split_ms"]["connect"] > hidden["waiting_split_ms"]["connect"]
+
+
+@ON_LINUX
+def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
+    """With its own timeout it would give up without a report."""
+    only(worker_class, "sync")
+    installed("ab")
+    words = ("--workers", "2", "--sleep", "0.3", "--backlog", "2", "--tool", "ab")
+    (cell,) = cells(lab, "sync", "16", *words)
+    assert cell["verdict"] == "saturated"
+    assert cell["kernel"]["syn_retransmits"] > 0
+    assert cell["failed"] == sum(cell["errors"].values())
+
+
+@ON_LINUX
+@pytest.mark.parametrize("tool", ["wrk", "python"])
+def test_kept_connections_are_predicted_by_their_split(
+    lab: Lab, worker_class: str, tool: str
+) -> None:
+    only(worker_class, "gthread")
+    installed(tool)
+    words = ("--workers", "2", "--threads", "4", "--sleep", "0.4", "--keepalive", "on")
+    for cell in cells(lab, "gthread", "8,16,32", *words, "--tool", tool):
+        assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
+        assert cell["split_prediction_rps"] <= cell["bound_rps"] * 1.001
+        assert cell["throughput_rps"] == pytest.approx(cell["split_prediction_rps"], rel=0.05)
+
+
+def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "asgi", "uvicorn")
+    words = ("--app", "apps.blocking_asgi:app", "--workers", "2", "--sleep", "0.3")
+    (cell,) = cells(lab, worker_class, "8", *words, "--tool", "python")
+    assert "serve one request at a time: something blocks the event loop" in cell["diagnosis"]
+
+
+def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "gevent")
+    Path(lab.place / "preload.py").write_text("preload_app = True\n")
+    words = ("--app", "apps.imported_sleep:app", "--config", str(lab.place / "preload.py"))
+    (cell,) = cells(
+        lab, "gevent", "8", *words, "--workers", "2", "--sleep", "0.3", "--tool", "python"
+    )
+    assert "serve one request at a time: something blocks the event loop" in cell["diagnosis"]
+
+
+def test_what_the_load_costs_is_known(lab: Lab, worker_class: str) -> None:
+    (cell,) = cells(lab, worker_class, "4", "--sleep", "0.3", "--tool", "python")
+    assert 0 < cell["cpu"]["server_cores"] < (os.cpu_count() or 1)
+    assert cell["cpu"]["generator_cores"] > 0
+    assert 0 < cell["cpu"]["host_busy"] <= 1
+    assert cell["rss_bytes"]["server_max"] > cell["rss_bytes"]["generator_max"] > 1 << 20
