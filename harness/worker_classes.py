@@ -20,37 +20,39 @@ def _unlimited(_server: Server) -> int | None:
     return None
 
 
-def _per_worker(server: Server) -> int | None:
-    return server.workers
+def _one(_server: Server) -> int | None:
+    return 1
 
 
-def _per_thread(server: Server) -> int | None:
-    return server.workers * server.threads
+def _threads(server: Server) -> int | None:
+    return server.threads
 
 
-def _per_connection(server: Server) -> int | None:
-    return server.workers * server.worker_connections
+def _connections(server: Server) -> int | None:
+    return server.worker_connections
 
 
 @dataclass(frozen=True)
 class WorkerClass:
-    """`accepts_first`: it accepts more than it serves, so chance decides which worker's requests
-    wait. `heeds_connections`: `worker_connections` changes what it does."""
+    """`slots`: of one worker. `accepts_first`: it accepts more than it serves, so chance decides
+    which worker's requests wait. `heeds_connections`: `worker_connections` changes what it does.
+    `loop`: one event loop serves all requests of a worker, so a call that blocks holds up all."""
 
     slots: Callable[[Server], int | None]
     asgi: bool = False
     accepts_first: bool = False
     heeds_connections: bool = False
+    loop: bool = False
 
 
 WORKER_CLASSES: Mapping[str, WorkerClass] = {
-    "sync": WorkerClass(_per_worker),
-    "gthread": WorkerClass(_per_thread, accepts_first=True, heeds_connections=True),
-    "eventlet": WorkerClass(_per_connection, heeds_connections=True),
-    "gevent": WorkerClass(_per_connection, heeds_connections=True),
-    "tornado": WorkerClass(_per_worker, accepts_first=True),
-    "asgi": WorkerClass(_unlimited, asgi=True, accepts_first=True),
-    "uvicorn": WorkerClass(_unlimited, asgi=True, accepts_first=True),
+    "sync": WorkerClass(_one),
+    "gthread": WorkerClass(_threads, accepts_first=True, heeds_connections=True),
+    "eventlet": WorkerClass(_connections, heeds_connections=True, loop=True),
+    "gevent": WorkerClass(_connections, heeds_connections=True, loop=True),
+    "tornado": WorkerClass(_one, accepts_first=True),
+    "asgi": WorkerClass(_unlimited, asgi=True, accepts_first=True, loop=True),
+    "uvicorn": WorkerClass(_unlimited, asgi=True, accepts_first=True, loop=True),
 }
 CLASSES = tuple(WORKER_CLASSES)
 ASGI_CLASSES = frozenset(name for name, traits in WORKER_CLASSES.items() if traits.asgi)
@@ -61,4 +63,18 @@ def configured_slots(server: Server) -> int | None:
 
     Raises KeyError for a class that is not in the table.
     """
+    each = slots_per_worker(server)
+    return None if each is None else server.workers * each
+
+
+def slots_per_worker(server: Server) -> int | None:
+    """Requests one worker serves at once by the settings; None where nothing limits them."""
     return WORKER_CLASSES[server.worker_class].slots(server)
+
+
+def titled(server: Server) -> str:
+    """What a person calls it: 'sync, 4 workers', 'gthread, 2 workers x 4 threads'."""
+    workers = f"{server.workers} worker{'s' * (server.workers != 1)}"
+    if server.worker_class != "gthread":
+        return f"{server.worker_class}, {workers}"
+    return f"gthread, {workers} x {server.threads} thread{'s' * (server.threads != 1)}"

@@ -4,7 +4,8 @@
                                                           └─► R0, knee, capacity of its group
                                                                   └─► verdict of each cell
 
-A group is one server and one load tool; R0 belongs to the server, whatever the tool.
+A group is one server, one load tool, connections kept alive or not; R0 belongs to the server,
+whatever the tool.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from harness.analyse.alone import at_most, lone_s, slower_alone
 from harness.analyse.capacity import TRIALS
-from harness.analyse.cells import at_most, invalid, lone_s, result, slower_alone
+from harness.analyse.cells import invalid, result
 from harness.analyse.classes import Group
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts, look
+from harness.analyse.views import views
 from harness.analyse.witnesses import contradictions
-from harness.model import CellResult, Record, Report, Server
+from harness.model import CellResult, ClassResult, Record, Report, Server
 from harness.worker_classes import configured_slots
 
 __all__ = ["Evidence", "analyse", "configured_slots"]
@@ -35,20 +38,23 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Eviden
     """
     done = [trial for trial in trials if trial.record is not None]
     groups: list[Group] = []
+    classes: list[ClassResult] = []
     cells: list[CellResult] = []
     lone = {server: lone_s(_of(done, server)) for server in _servers(done)}
     for members in _grouped(done):
         group, found = _judge(members, lone)
         groups.append(group)
+        classes.append(group.result(found))
         cells.extend(sorted(found, key=lambda c: (c.trial.cell.concurrency, c.trial.number)))
     return Report(
         run=run,
         environment=environment,
         overhead=_overhead(cells),
         cells=tuple(cells),
-        classes=tuple(group.result() for group in groups),
+        classes=tuple(classes),
         setup_s=_setup([trial.record for trial in done if trial.record is not None]),
         notes=(*_unfinished(len(trials) - len(done)), *_capacity_notes(groups)),
+        views=views(facts for group in groups for facts in group.valid),
     )
 
 
@@ -56,8 +62,8 @@ def _judge(
     members: Sequence[Evidence], lone: Mapping[Server, float | None]
 ) -> tuple[Group, list[CellResult]]:
     """One group and the result of each of its trials."""
-    server, tool = members[0].trial.cell.server, members[0].trial.cell.tool
-    alone = lone[server]
+    asked = members[0].trial.cell
+    alone = lone[asked.server]
     cells: list[CellResult] = []
     valid: list[Facts] = []
     for trial in members:
@@ -74,7 +80,7 @@ def _judge(
     if alone is not None and proven is not None and alone > CONTRADICTED * proven:
         notes = (slower_alone(alone, proven),)
         alone = proven
-    group = Group(server, tool, members, valid, alone)
+    group = Group(asked.server, asked.tool, asked.keepalive, members, valid, alone)
     knee = group.knee()
     if alone is not None:
         cells.extend(result(facts, alone, knee, notes) for facts in valid)
@@ -90,11 +96,11 @@ def _of(trials: Iterable[Evidence], server: Server) -> list[Evidence]:
 
 
 def _grouped(trials: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Trials by (server, tool), in the order in which these first appear."""
-    groups: dict[tuple[Server, str], list[Evidence]] = {}
+    """Trials by (server, tool, keep-alive), in the order in which these first appear."""
+    groups: dict[tuple[Server, str, bool], list[Evidence]] = {}
     for trial in trials:
         cell = trial.trial.cell
-        groups.setdefault((cell.server, cell.tool), []).append(trial)
+        groups.setdefault((cell.server, cell.tool, cell.keepalive), []).append(trial)
     return list(groups.values())
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
+from dataclasses import replace
 
+from harness.analyse.alone import parallel
+from harness.analyse.case import Case
+from harness.analyse.diagnosis import diagnose
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts
+from harness.analyse.handshakes import handshakes, late_connects
+from harness.analyse.keepalive import kept_connections, split_prediction
 from harness.analyse.knee import Knee
+from harness.analyse.loops import one_at_a_time
+from harness.analyse.observed import accept_queue, counters, missing_notes, usage
+from harness.analyse.split import split
 from harness.analyse.verdict import Seen, verdict
 from harness.analyse.waiting import waiting
 from harness.analyse.words import seconds
@@ -15,53 +23,6 @@ from harness.model import CellResult
 from harness.worker_classes import WORKER_CLASSES
 
 SHORT_S = 0.1
-
-
-def lone_s(trials: Iterable[Evidence]) -> float | None:
-    """R0: the median response of lone requests over all trials of one server, in seconds.
-
-    The readiness requests and, where the tool tells it, its own lone first one. A lone request
-    holds a slot for as long as the server really does, longer than the app runs.
-    """
-    values: list[float] = []
-    for trial in trials:
-        if trial.record is None or trial.record.fault is not None:
-            continue
-        values.extend(trial.record.lone_s)
-        if trial.measurement is not None and trial.measurement.lone_s is not None:
-            values.append(trial.measurement.lone_s)
-    values = [value for value in values if value > 0]
-    return median(values) if values else None
-
-
-def at_most(valid: Iterable[Facts]) -> float | None:
-    """The longest R0 that the load allows, in seconds: X <= min(N, C)/R0, so R0 <= min(N, C)/X."""
-    limits = [
-        parallel(facts.concurrency, facts.evidence.slots_configured) / facts.steady.rps
-        for facts in valid
-        if facts.steady.rps
-    ]
-    return min(limits, default=None)
-
-
-def slower_alone(lone: float, proven: float) -> str:
-    return (
-        f"lone requests took {seconds(lone)}, slower than under load, where no request holds a slot"
-        f" for more than {seconds(proven)} on average: bound and knee are reckoned from the latter"
-    )
-
-
-def _short(facts: Facts) -> Sequence[str]:
-    """Chance decides over what lasts a moment."""
-    window_s = facts.steady.window_s
-    if window_s is None or window_s >= SHORT_S:
-        return ()
-    return (f"the steady part lasted only {seconds(window_s)}: raise --rounds",)
-
-
-def parallel(concurrency: int, slots: int | None) -> int:
-    """Requests that can be served at once: min(N, slots)."""
-    return concurrency if slots is None else min(concurrency, slots)
 
 
 def invalid(evidence: Evidence, reason: str) -> CellResult:
@@ -80,11 +41,9 @@ def invalid(evidence: Evidence, reason: str) -> CellResult:
 def result(facts: Facts, lone: float, knee: Knee, notes: Sequence[str] = ()) -> CellResult:
     """A cell that is believed. lone: R0 in seconds; notes: on the whole group."""
     evidence, said = facts.evidence, facts.said
-    slots = evidence.slots_configured
-    bound = parallel(facts.concurrency, slots) / lone
     waits, missing = waiting(facts)
     word, reason = verdict(_seen(facts, lone, knee))
-    return CellResult(
+    believed = CellResult(
         trial=evidence.trial,
         app=evidence.app,
         sleep_s=evidence.sleep_s,
@@ -93,11 +52,11 @@ def result(facts: Facts, lone: float, knee: Knee, notes: Sequence[str] = ()) -> 
         requests=facts.outcome.answered,
         failed=facts.outcome.failed,
         errors=facts.outcome.errors,
-        slots_configured=slots,
+        slots_configured=evidence.slots_configured,
         slots_measured=facts.open_at_once,
         throughput_rps=facts.throughput_rps,
         tool_rps=said.rps,
-        bound_rps=bound,
+        bound_rps=parallel(facts.concurrency, evidence.slots_configured) / lone,
         response=said.response,
         connect=said.connect,
         service=facts.service,
@@ -107,10 +66,43 @@ def result(facts: Facts, lone: float, knee: Knee, notes: Sequence[str] = ()) -> 
         ideal_s=_ideal_s(facts, lone),
         notes=(*facts.record.warnings, *said.notes, *missing, *_short(facts), *notes),
     )
+    whole = _observed(believed, facts, lone)
+    return replace(whole, diagnosis=diagnose(_case(facts, whole, lone)))
+
+
+def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
+    """With what was seen from outside while the load ran, and what follows from it."""
+    seen = facts.evidence.observations
+    parts, left_out = split(facts)
+    length, limit = accept_queue(seen)
+    kept = kept_connections(facts)
+    return replace(
+        believed,
+        split=parts,
+        counters=counters(seen),
+        accept_queue_max=length,
+        accept_queue_limit=limit,
+        usage=usage(seen, facts.record, facts.load_s),
+        connections_per_worker=kept,
+        split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
+        notes=(*believed.notes, *left_out, *missing_notes(seen)),
+    )
+
+
+def _case(facts: Facts, cell: CellResult, lone: float) -> Case:
+    return Case(
+        cell=cell,
+        rps=facts.steady.rps or 0.0,
+        lone_s=lone,
+        handshakes=handshakes(facts),
+        blocked=one_at_a_time(facts),
+        preloaded=facts.record.proof.get("preload_app") is True,
+        cores=facts.evidence.observations.cores,
+    )
 
 
 def _seen(facts: Facts, lone: float, knee: Knee) -> Seen:
-    cell = facts.evidence.trial.cell
+    cell, shook = facts.evidence.trial.cell, handshakes(facts)
     return Seen(
         connections=facts.concurrency,
         rps=facts.steady.rps or 0.0,
@@ -122,8 +114,17 @@ def _seen(facts: Facts, lone: float, knee: Knee) -> Seen:
         deals=WORKER_CLASSES[cell.server.worker_class].accepts_first,
         knee=knee.connections,
         above_rps=knee.above(facts.concurrency),
-        connect_s=facts.said.connect.max,
+        dropped=shook.dropped,
+        late=late_connects(shook),
     )
+
+
+def _short(facts: Facts) -> Sequence[str]:
+    """Chance decides over what lasts a moment."""
+    window_s = facts.steady.window_s
+    if window_s is None or window_s >= SHORT_S:
+        return ()
+    return (f"the steady part lasted only {seconds(window_s)}: raise --rounds",)
 
 
 def _ideal_s(facts: Facts, lone: float) -> float | None:

@@ -1,9 +1,9 @@
-"""One line for all cells of a (server, tool): where it stops serving more."""
+"""One line for all cells of a (server, tool, keep-alive): where it stops serving more."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,15 +11,16 @@ from harness.analyse.capacity import Capacity, Sample, capacity
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts
 from harness.analyse.knee import Knee, knee
-from harness.model import ClassResult, Server
+from harness.model import CellResult, ClassResult, Server
 
 
 @dataclass(frozen=True)
 class Group:
-    """All trials of one server and tool, and what could be believed of them."""
+    """All trials of one server, tool and keep-alive, and what could be believed of them."""
 
     server: Server
     tool: str
+    keepalive: bool
     trials: Sequence[Evidence]
     valid: Sequence[Facts]
     lone_s: float | None
@@ -48,7 +49,8 @@ class Group:
         ]
         return capacity(samples, self.lone_s, flat=self.knee().connections is not None)
 
-    def result(self) -> ClassResult:
+    def result(self, cells: Iterable[CellResult]) -> ClassResult:
+        """`cells`: those of this group."""
         found, limit = self.knee(), self.capacity()
         open_at_once = (facts.open_at_once for facts in self.valid)
         return ClassResult(
@@ -60,4 +62,15 @@ class Group:
             capacity_ci95=limit.ci95,
             knee=found.connections,
             knee_note=found.note,
+            keepalive=self.keepalive,
+            diagnosis=_most_telling(cells),
         )
+
+
+def _most_telling(cells: Iterable[CellResult]) -> str | None:
+    """What the most loaded cell that is believed says; of several trials the first."""
+    believed = [cell for cell in cells if cell.verdict != "invalid"]
+    most = max(
+        believed, key=lambda cell: (cell.trial.cell.concurrency, -cell.trial.number), default=None
+    )
+    return None if most is None else most.diagnosis

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from harness.analyse import spans as spanning
 from harness.analyse.evidence import Evidence
-from harness.analyse.outcomes import Outcome, outcome
+from harness.analyse.observed import overflowed
+from harness.analyse.outcomes import Outcome, excused, outcome
 from harness.analyse.throughput import Rate, steady_rate
 from harness.model import Measurement, Record, Span, Summary
 
@@ -72,13 +73,16 @@ def look(evidence: Evidence) -> Facts | str:
     spans = spanning.of_load(evidence.spans, record)
     finished = spanning.ended(spans, None if evidence.counted else end)
     concurrency = evidence.trial.cell.concurrency
+    became = outcome(said, evidence.expect_status)
+    if evidence.counted and overflowed(evidence.observations):
+        became = excused(became, said, spans)
     return Facts(
         evidence=evidence,
         record=record,
         said=said,
         spans=spans,
         finished=finished,
-        outcome=outcome(said, evidence.expect_status),
+        outcome=became,
         steady=steady_rate(
             spans,
             concurrency,

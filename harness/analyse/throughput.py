@@ -29,7 +29,14 @@ class Rate:
 
     rps: float | None
     reason: str = ""
-    window_s: float | None = None
+    opens_ns: int | None = None  # the window's edges, CLOCK_MONOTONIC
+    closes_ns: int | None = None
+
+    @property
+    def window_s(self) -> float | None:
+        if self.opens_ns is None or self.closes_ns is None:
+            return None
+        return (self.closes_ns - self.opens_ns) / NS
 
 
 def steady_rate(
@@ -64,8 +71,7 @@ def steady_rate(
         )
     typical_ns = median(times) * NS
     count = sum(_share(span, opens, closes, typical_ns) for span in rest)
-    window_s = (closes - opens) / NS
-    return Rate(count / window_s, "", window_s)
+    return Rate(count * NS / (closes - opens), "", opens, closes)
 
 
 def _too_few(completed: int, concurrency: int) -> str:
@@ -86,7 +92,11 @@ def _share(span: Span, opens: int, closes: int, typical_ns: float) -> float:
     if span.end_ns is None:
         duration = max(typical_ns, closes - span.start_ns, 1.0)
         return max(0, closes - max(span.start_ns, opens)) / duration
-    if span.end_ns == span.start_ns:
-        return 1.0 if opens < span.end_ns <= closes else 0.0
-    inside = min(span.end_ns, closes) - max(span.start_ns, opens)
-    return max(0, inside) / (span.end_ns - span.start_ns)
+    return share(span.start_ns, span.end_ns, opens, closes)
+
+
+def share(start: int, end: int, opens: int, closes: int) -> float:
+    """The fraction of start..end inside opens..closes; an instant is inside or not."""
+    if end == start:
+        return 1.0 if opens < end <= closes else 0.0
+    return max(0, min(end, closes) - max(start, opens)) / (end - start)

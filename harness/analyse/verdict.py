@@ -3,8 +3,9 @@
 u = X*R0/N is the part of their time that N connections spend being served rather than waiting
 (1 where nothing waits). Below 0.95 the cell is saturated, unless more connections were seen to
 bring more (gthread deals 4 connections unevenly to 4 workers, and 8 still gain) or there is only
-one, which has nobody to wait for. Otherwise it is at capacity where the connections reach the knee
-or the slots, else below it.
+one, which has nobody to wait for. Where the kernel dropped handshakes it is saturated whatever more
+connections brought: the accept queue was full. Otherwise it is at capacity where the connections
+reach the knee or the slots, else below it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from dataclasses import dataclass
 from harness.analyse.knee import BUSY, FLAT
 from harness.analyse.words import number, plural, seconds
 from harness.model import Verdict
-
-HANDSHAKE_S = 0.9  # the first retransmission of a dropped SYN comes after a second
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,16 @@ class Seen:
     deals: bool  # the workers accept more than they serve: the kernel's dealing decides
     knee: float | None
     above_rps: float  # the most that more connections were seen to bring
-    connect_s: float | None  # the longest time to connect, where the tool tells it
+    dropped: bool = False  # handshakes, by a full accept queue
+    late: str = ""  # what to add where connections came up late
 
 
 def verdict(seen: Seen) -> tuple[Verdict, str]:
     """One of below capacity, at capacity, saturated; and why, with numbers."""
     n = seen.connections
     if seen.rps * seen.lone_s / n < BUSY:
-        gains = n == 1 or seen.above_rps > FLAT * seen.rps
-        return "below capacity" if gains else "saturated", _waits(seen) + _dropped(seen)
+        gains = not seen.dropped and (n == 1 or seen.above_rps > FLAT * seen.rps)
+        return "below capacity" if gains else "saturated", _waits(seen) + seen.late
     full = seen.slots is not None and n >= BUSY * seen.slots
     if full:
         who = f"{plural(n, 'connection')} keep{'s' * (n == 1)} all {seen.slots} slots busy"
@@ -70,17 +70,6 @@ def _waits(seen: Seen) -> str:
     if seen.slots is None:
         return f"{sharing} share {plural(limit, 'slot')} (unlimited by the settings): {each}"
     return f"{sharing} share {plural(limit, 'slot')}: {each}"
-
-
-def _dropped(seen: Seen) -> str:
-    """Connecting takes no time on loopback, unless a full accept queue drops handshakes. That is
-    the likely cause and not a measured one, and is said so."""
-    if seen.connect_s is None or seen.connect_s < HANDSHAKE_S:
-        return ""
-    return (
-        f"; connecting took up to {seconds(seen.connect_s)}, as it does where the accept queue is"
-        " full and the kernel drops handshakes: try a longer --backlog"
-    )
 
 
 def _idle(seen: Seen, possible: float) -> str:

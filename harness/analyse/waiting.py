@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from harness.analyse.facts import Facts
 from harness.analyse.spans import durations_s
-from harness.analyse.words import seconds
+from harness.analyse.words import plural, seconds
 from harness.model import Summary
 from harness.quantiles import summarise
 
@@ -54,6 +54,11 @@ def _mean_response(facts: Facts) -> tuple[float | None, str]:
                 f"waiting follows from Little's law: {facts.tool} gives no exact mean response"
             )
         return None, ""
+    if (never := facts.said.requests - facts.outcome.answered) > 0:
+        return None, (
+            f"no waiting time: {facts.tool}'s response times hold {plural(never, 'request')} that"
+            " never reached a worker"
+        )
     if facts.evidence.counted and len(facts.finished) != facts.outcome.answered:
         return None, "no waiting time: some requests reached a worker and were never answered"
     return said.response.mean, ""

@@ -56,11 +56,13 @@ def success(facts: Facts) -> str | None:
 def counts(facts: Facts) -> str | None:
     """The workers must have seen every request the client got an answer to, and no other.
 
-    A request without an answer may or may not have reached the app. A tool that runs for a time
-    leaves up to one request per connection unanswered when it stops.
+    A request without an answer may or may not have reached the app, unless it was never
+    accepted. A tool that runs for a time leaves up to one request per connection unanswered when
+    it stops.
     """
     seen, answered = len(facts.spans), facts.outcome.answered
-    spare = facts.outcome.unanswered + (0 if facts.evidence.counted else facts.concurrency)
+    spare = facts.outcome.unanswered - facts.outcome.never_accepted
+    spare += 0 if facts.evidence.counted else facts.concurrency
     if 0 <= seen - answered <= spare:
         return None
     reached = "never reached the app" if seen < answered else "are unknown to the client"
@@ -75,11 +77,12 @@ def rates(facts: Facts) -> str | None:
 
     Some tools count answers (ab), others successes (python); either may be what it means.
     """
-    result, tool_rps = facts.outcome, facts.said.rps
+    wrong, tool_rps = facts.outcome.wrong, facts.said.rps
     if tool_rps is None or not facts.finished:
         return None
     check = _counted_rate if facts.evidence.counted else _timed_rate
-    found = [check(facts, tool_rps, n) for n in (result.answered, result.answered - result.wrong)]
+    answered = facts.said.requests  # by the tool: what was never accepted is in its rate
+    found = [check(facts, tool_rps, n) for n in (answered, answered - wrong)]
     return found[0] if all(found) else None
 
 

@@ -1,6 +1,6 @@
 """CSV: a header, then one row per trial. Names bear units; an empty field is unknown or unlimited.
 
-Pairs (errors, requests per worker) are `name=count`, separated by blanks.
+Pairs (errors, requests and connections per worker) are `name=count`, separated by blanks.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ def render(report: Report) -> str:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """A distribution or a group of numbers becomes a column each, the unit last."""
     row: dict[str, Any] = {}
     for name, value in values.items():
-        if name.endswith("_ms"):
-            row |= {f"{name[:-3]}_{which}_ms": one for which, one in value.items()}
+        stem, _, unit = name.rpartition("_")
+        if unit in ("ms", "bytes"):
+            row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
+        elif name in ("kernel", "cpu"):
+            row |= {f"{name}_{which}": one for which, one in value.items()}
         elif isinstance(value, dict):
             row[name] = " ".join(f"{key}={count}" for key, count in value.items())
         elif isinstance(value, list):

@@ -23,9 +23,13 @@ class Column:
     meaning: str = ""  # said below the table
 
 
-def _three(value: float | None, factor: float = 1.0) -> str:
+def three(value: float | None, factor: float = 1.0) -> str:
+    """In three digits; what is rounded to nothing has no sign."""
     value = finite(value)
-    return MISSING if value is None else three_digits(value * factor)
+    if value is None:
+        return MISSING
+    text = three_digits(value * factor)
+    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def _count(value: int | None) -> str:
@@ -39,7 +43,12 @@ def _slots(cell: CellResult) -> str:
 
 
 def columns(report: Report) -> list[Column]:
-    """The columns of this report: settings that never vary are left to the line above it."""
+    """The columns of this report."""
+    return leading(report) + _rates() + _times(report) + _ends()
+
+
+def leading(report: Report) -> list[Column]:
+    """Which cell it is: settings that never vary are left to the line above the table."""
     cells = report.cells
     found = [Column("class", "", lambda c: c.trial.cell.server.worker_class, right=False)]
     for name in varying(cell.trial.cell.server for cell in cells):
@@ -47,6 +56,8 @@ def columns(report: Report) -> list[Column]:
         found.append(Column(heading, "", _setting(name)))
     if len({cell.trial.cell.tool for cell in cells}) > 1:
         found.append(Column("tool", "", lambda c: c.trial.cell.tool, right=False))
+    if len({cell.trial.cell.keepalive for cell in cells}) > 1:
+        found.append(Column("keep-alive", "", _keepalive, right=False))
     found.append(
         Column(
             "conn.", "", lambda c: str(c.trial.cell.concurrency), meaning="connections kept busy"
@@ -54,11 +65,15 @@ def columns(report: Report) -> list[Column]:
     )
     if any(cell.trial.number > 1 for cell in cells):
         found.append(Column("trial", "", lambda c: str(c.trial.number)))
-    return found + _rates() + _times(report) + _ends()
+    return found
 
 
 def _setting(name: str) -> Callable[[CellResult], str]:
     return lambda cell: str(SETTINGS[name](cell.trial.cell.server))
+
+
+def _keepalive(cell: CellResult) -> str:
+    return "on" if cell.trial.cell.keepalive else "off"
 
 
 def _rates() -> list[Column]:
@@ -68,21 +83,24 @@ def _rates() -> list[Column]:
     return [
         Column("slots", "set", _slots, expendable=1, meaning=at_once),
         Column("slots", "used", lambda c: _count(c.slots_measured), meaning=most),
-        Column("req/s", "", lambda c: _three(c.throughput_rps)),
-        Column("bound", "req/s", lambda c: _three(c.bound_rps), expendable=4, meaning=bound),
+        Column("req/s", "", lambda c: three(c.throughput_rps)),
+        Column("bound", "req/s", lambda c: three(c.bound_rps), expendable=4, meaning=bound),
     ]
 
 
-def _times(report: Report) -> list[Column]:
-    """Response and waiting, all in one unit: seconds as soon as anything takes one."""
+def time_unit(report: Report) -> tuple[str, float]:
+    """One for all times: seconds as soon as anything takes one."""
     longest = max((finite(cell.response.max) or 0.0 for cell in report.cells), default=0.0)
-    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
-    response, part = "response time", "the mean part of it spent waiting"
+    return ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+
+
+def _times(report: Report) -> list[Column]:
+    unit, factor = time_unit(report)
+    response = "response time"
     return [
-        Column("p50", unit, lambda c: _three(c.response.p50, factor), meaning=response),
-        Column("p95", unit, lambda c: _three(c.response.p95, factor), True, 3, response),
-        Column("max", unit, lambda c: _three(c.response.max, factor), True, 2, response),
-        Column("wait", unit, lambda c: _three(c.waiting.mean, factor), meaning=part),
+        Column("p50", unit, lambda c: three(c.response.p50, factor), meaning=response),
+        Column("p95", unit, lambda c: three(c.response.p95, factor), True, 3, response),
+        Column("max", unit, lambda c: three(c.response.max, factor), True, 2, response),
     ]
 
 

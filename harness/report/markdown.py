@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model import ClassResult, Report
-from harness.report.columns import columns, legend
+from harness.report.columns import legend
 from harness.report.remarks import invalid_lines, note_lines
+from harness.report.sections import Section, sections
 from harness.report.sentences import (
     amount,
     class_lines,
@@ -22,12 +23,8 @@ from harness.units import MISSING
 def render(report: Report) -> str:
     """A document of its own, ready to be pasted into an issue."""
     blocks = [f"## {_escaped(report.run)}", _escaped(constants(report))]
-    if report.cells:
-        chosen = columns(report)
-        heads = [f"{c.heading} {c.unit}".strip() for c in chosen]
-        rows = [[c.value(cell) for c in chosen] for cell in report.cells]
-        blocks += [_table(heads, rows, [c.right for c in chosen])]
-        blocks.append(legend(chosen, report.cells))
+    for section in sections(report):
+        blocks += _section(section)
     if report.classes:
         blocks.append(_classes(report))
     blocks.append(_bullets(class_lines(report)))
@@ -38,12 +35,22 @@ def render(report: Report) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def _section(section: Section) -> list[str]:
+    chosen, cells = section.columns, section.cells
+    heads = [f"{c.heading} {c.unit}".strip() for c in chosen]
+    rows = [[c.value(cell) for c in chosen] for cell in cells]
+    title = f"**{section.title.rstrip(':')}**" if section.title else ""
+    table = _table(heads, rows, [c.right for c in chosen])
+    return [title, table, legend(chosen, cells), _escaped(section.below)]
+
+
 def _classes(report: Report) -> str:
     differ = varying(group.server for group in report.classes)
     tools = len({group.tool for group in report.classes})
+    mixed = len({group.keepalive for group in report.classes}) > 1
     heads = ["class", "slots set", "slots used", "capacity req/s", "95 % interval", "knee"]
     rows = [
-        [label(group.server, group.tool, differ, tools), *_limits(group)]
+        [label(group.server, group.tool, differ, tools, group.keepalive and mixed), *_limits(group)]
         for group in report.classes
     ]
     return _table(heads, rows, [False, True, True, True, True, False])

@@ -31,7 +31,8 @@ def _name(cell: CellResult, report: Report) -> str:
     cells = [one.trial.cell for one in report.cells]
     tools = len({one.tool for one in cells})
     asked = cell.trial.cell
-    return label(asked.server, asked.tool, varying(one.server for one in cells), tools)
+    kept = asked.keepalive and not all(one.keepalive for one in cells)
+    return label(asked.server, asked.tool, varying(one.server for one in cells), tools, kept)
 
 
 def _where(cell: CellResult, report: Report) -> str:

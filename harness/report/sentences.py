@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from harness.model import CellResult, ClassResult, Report, Server
 from harness.report.values import finite
 from harness.units import format_duration, three_digits
-from harness.worker_classes import WORKER_CLASSES
+from harness.worker_classes import WORKER_CLASSES, titled
 
 Name = Callable[[Server], int]
 
@@ -71,6 +71,8 @@ def constants(report: Report) -> str:
     tools = {cell.trial.cell.tool for cell in report.cells}
     if len(tools) == 1:
         parts.append(f"load by {tools.pop()}")
+    if all(cell.trial.cell.keepalive for cell in report.cells):
+        parts.append("connections kept alive")
     trials = max(cell.trial.number for cell in report.cells)
     parts.append(_counted(trials, "trials") + (" each" if trials > 1 else ""))
     return f"{', '.join(parts)}; {_apps(report.cells)}."
@@ -91,11 +93,16 @@ def _apps(cells: Sequence[CellResult]) -> str:
     return f"apps {listed(each)}{tail.replace('which sleeps', 'which sleep')}"
 
 
-def label(server: Server, tool: str, differ: Sequence[str], tools: int) -> str:
-    """A class's name, with what sets it apart from its namesakes: 'gthread (4 threads, wrk)'."""
+def label(server: Server, tool: str, differ: Sequence[str], tools: int, kept: bool = False) -> str:
+    """A class's name, with what sets it apart from its namesakes: 'gthread (4 threads, wrk)'.
+
+    `kept`: to say that it keeps connections alive, where others do not.
+    """
     parts = [_set(name, SETTINGS[name](server)) for name in differ]
     if tools > 1:
         parts.append(tool)
+    if kept:
+        parts.append("keep-alive")
     return server.worker_class + (f" ({', '.join(parts)})" if parts else "")
 
 
@@ -107,9 +114,10 @@ def class_lines(report: Report) -> list[str]:
     """Per class, where it stops serving more."""
     differ = varying(group.server for group in report.classes)
     tools = len({group.tool for group in report.classes})
+    mixed = len({group.keepalive for group in report.classes}) > 1
     lines = []
     for group in report.classes:
-        name = label(group.server, group.tool, differ, tools)
+        name = label(group.server, group.tool, differ, tools, group.keepalive and mixed)
         cells = _cells_of(group, report.cells)
         lines.append(f"{name}: {_stops(group, cells)}.{_why(cells)}")
     return lines
@@ -121,14 +129,18 @@ def _why(cells: Sequence[CellResult]) -> str:
     if not full:
         return ""
     most = max(full, key=lambda cell: (cell.trial.cell.concurrency, -cell.trial.number))
-    return f" At {most.trial.cell.concurrency}: {most.reason}."
+    said = f"{most.reason}."
+    if most.diagnosis is not None:  # the line has named the server
+        said = most.diagnosis.removeprefix(f"{titled(most.trial.cell.server)}: ")
+    return f" At {most.trial.cell.concurrency}: {said}"
 
 
 def _cells_of(group: ClassResult, cells: Iterable[CellResult]) -> list[CellResult]:
     return [
         cell
         for cell in cells
-        if (cell.trial.cell.server, cell.trial.cell.tool) == (group.server, group.tool)
+        if (asked := cell.trial.cell).server == group.server
+        and (asked.tool, asked.keepalive) == (group.tool, group.keepalive)
         and cell.verdict != "invalid"
     ]
 
@@ -149,13 +161,9 @@ def _stops(group: ClassResult, cells: Sequence[CellResult]) -> str:
 
 
 def _below_slots(group: ClassResult, knee: float) -> str:
-    """Why a class stops before its slots are all busy, where that is its way of taking requests."""
+    """That a class stops before its slots are all busy; its diagnosis says why."""
     slots = group.slots_measured
-    if slots is None or knee >= 0.95 * slots:
-        return ""
-    dealt = WORKER_CLASSES[group.server.worker_class].accepts_first
-    why = ", connections being dealt unevenly to the workers" if dealt else ""
-    return f", below the {slots} slots it used{why}"
+    return "" if slots is None or knee >= 0.95 * slots else f", below the {slots} slots it used"
 
 
 def _capacity(group: ClassResult) -> list[str]:

@@ -7,6 +7,7 @@ too narrow, columns move together first, then the least needed are left out, and
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -17,23 +18,28 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.model import CellResult, Report
-from harness.report.columns import Column, columns, legend, name
+from harness.report.columns import Column, legend, name
 from harness.report.remarks import invalid_lines, note_lines
+from harness.report.sections import Section, sections
 from harness.report.sentences import class_lines, constants, cost_lines
 
 WIDEST = 100  # of a sentence
 UNBOUNDED = 10_000
 RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 COLOURS = {"below capacity": "green", "at capacity": "cyan", "saturated": "yellow"}
+FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between it and its unit
 PLAIN = str.maketrans({"\N{RIGHTWARDS ARROW}": "->", "\N{EN DASH}": "-", "\N{EM DASH}": "-"})
 
 
 def render(report: Report, *, colour: bool = False, width: int | None = None) -> str:
     """The report for a person. `width`: columns of the terminal; None: as wide as it needs."""
     blocks = [_wrapped([constants(report)], width)]
-    if report.cells:
-        drawn, below = _fitted(report, colour, width)
-        blocks += [drawn, _wrapped([below], width)]
+    for section in sections(report):
+        drawn, below = _fitted(section, colour, width)
+        blocks += [
+            f"{section.title}\n\n{drawn}" if section.title else drawn,
+            _wrapped(below, width),
+        ]
     blocks.append(_wrapped(class_lines(report), width))
     blocks.append(_wrapped(cost_lines(report), width))
     blocks.append(_section("Invalid, so its numbers are withheld:", invalid_lines(report), width))
@@ -42,23 +48,23 @@ def render(report: Report, *, colour: bool = False, width: int | None = None) ->
     return text if colour else _ascii(text)
 
 
-def _fitted(report: Report, colour: bool, width: int | None) -> tuple[str, str]:
+def _fitted(section: Section, colour: bool, width: int | None) -> tuple[str, list[str]]:
     """The drawn table, and what its headings mean and which columns there was no room for."""
-    chosen, left_out = columns(report), list[str]()
+    chosen, left_out, cells = list(section.columns), list[str](), section.cells
     console = _console(colour)
-    table = _table(report.cells, chosen, gap=2)
+    table = _table(cells, chosen, gap=2)
     while width is not None and _natural(console, table) > width:
         least = max(chosen, key=lambda column: column.expendable)
-        if not _natural(console, _table(report.cells, chosen, gap=1)) <= width:
+        if not _natural(console, _table(cells, chosen, gap=1)) <= width:
             if not least.expendable:
                 break
             chosen = [column for column in chosen if column is not least]
             left_out.append(name(least))
-        table = _table(report.cells, chosen, gap=1)
-    below = legend(chosen, report.cells)
+        table = _table(cells, chosen, gap=1)
+    below = legend(chosen, cells)
     if left_out:
         below += f" Left out for want of room: {', '.join(left_out)}."
-    return _drawn(table, colour), below
+    return _drawn(table, colour), [line for line in (below.strip(), section.below) if line]
 
 
 def _table(cells: Sequence[CellResult], chosen: Sequence[Column], gap: int) -> Table:
@@ -72,13 +78,15 @@ def _table(cells: Sequence[CellResult], chosen: Sequence[Column], gap: int) -> T
             table.add_section()
         style = COLOURS.get(cell.verdict, "red")
         values = [Text(_clean(column.value(cell))) for column in chosen]
-        values[-1].stylize(style)
+        if chosen[-1].heading == "verdict":
+            values[-1].stylize(style)
         table.add_row(*values)
     return table
 
 
 def _group(cell: CellResult) -> object:
-    return cell.trial.cell.server, cell.trial.cell.tool
+    asked = cell.trial.cell
+    return asked.server, asked.tool, asked.keepalive
 
 
 def _console(colour: bool) -> Console:
@@ -116,7 +124,7 @@ def _wrapped(lines: Sequence[str], width: int | None, indent: str = "") -> str:
         break_long_words=False,
     )
     # textwrap does not break at a no-break space: a figure keeps its unit.
-    glued = (_clean(line).replace(" %", "\N{NO-BREAK SPACE}%") for line in lines)
+    glued = (FIGURE.sub("\N{NO-BREAK SPACE}", _clean(line)) for line in lines)
     return "\n".join(wrapper.fill(line) for line in glued).replace("\N{NO-BREAK SPACE}", " ")
 
 

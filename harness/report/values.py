@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.model import SCHEMA, CellResult, ClassResult, Report, Server, Summary
+from harness.model import SCHEMA, CellResult, ClassResult, Report, Server, Split, Summary
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
+PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
 
 
 def finite(value: float | None) -> float | None:
@@ -22,7 +23,7 @@ def finite(value: float | None) -> float | None:
 def rounded(value: float | None, digits: int = 4) -> float | None:
     """`value` in so many decimals, or None where it is missing or not finite."""
     value = finite(value)
-    return None if value is None else round(value, digits)
+    return None if value is None else round(value, digits) + 0.0  # not -0.0
 
 
 def milliseconds(summary: Summary) -> dict[str, float | None]:
@@ -44,14 +45,52 @@ def _settings(server: Server) -> dict[str, Any]:
     }
 
 
+def split_ms(parts: Split) -> dict[str, float | None]:
+    """The parts of a response time in ms, their names without unit."""
+    found: dict[str, float | None] = {}
+    for name in PARTS:
+        value: float | None = getattr(parts, f"{name}_s")
+        found[name] = None if value is None else rounded(value * 1e3, 3)
+    return found
+
+
+def pairs(counts: Mapping[int, int]) -> dict[str, int]:
+    """Counts by pid, as JSON names them."""
+    return {str(pid): count for pid, count in sorted(counts.items())}
+
+
+def _outside(result: CellResult) -> dict[str, Any]:
+    """What was seen from outside while the load ran."""
+    counters, usage = result.counters, result.usage
+    return {
+        "kernel": {
+            "listen_overflows": counters.listen_overflows,
+            "listen_drops": counters.listen_drops,
+            "syn_retransmits": counters.syn_retransmits,
+            "accept_queue_max": result.accept_queue_max,
+            "accept_queue_limit": result.accept_queue_limit,
+        },
+        "cpu": {
+            "server_cores": rounded(usage.server_cores),
+            "generator_cores": rounded(usage.generator_cores),
+            "host_busy": rounded(usage.host_busy),
+        },
+        "rss_bytes": {
+            "server_max": usage.server_rss_bytes,
+            "generator_max": usage.generator_rss_bytes,
+        },
+    }
+
+
 def cell(result: CellResult) -> dict[str, Any]:
     """One trial, with all keys of the schema."""
-    asked = result.trial.cell
+    asked, kept = result.trial.cell, result.connections_per_worker
     return {
         **_settings(asked.server),
         "app": result.app,
         "sleep_s": rounded(result.sleep_s, 6),
         "tool": asked.tool,
+        "keepalive": asked.keepalive,
         "concurrency": asked.concurrency,
         "trial": result.trial.number,
         "requests": result.requests,
@@ -66,29 +105,35 @@ def cell(result: CellResult) -> dict[str, Any]:
         "connect_ms": milliseconds(result.connect),
         "service_ms": milliseconds(result.service),
         "waiting_ms": milliseconds(result.waiting),
-        "requests_per_worker": {
-            str(pid): count for pid, count in sorted(result.requests_per_worker.items())
-        },
+        "waiting_split_ms": split_ms(result.split),
+        "split_exact": result.split.exact,
+        **_outside(result),
+        "requests_per_worker": pairs(result.requests_per_worker),
+        "connections_per_worker": None if kept is None else pairs(kept),
+        "split_prediction_rps": rounded(result.split_prediction_rps),
         "load_s": rounded(result.load_s),
         "ideal_s": rounded(result.ideal_s),
         "verdict": result.verdict,
         "reason": result.reason,
+        "diagnosis": result.diagnosis,
         "notes": list(result.notes),
     }
 
 
 def group(result: ClassResult) -> dict[str, Any]:
-    """One (server, tool), with all keys of the schema."""
+    """One (server, tool, keep-alive), with all keys of the schema."""
     interval = result.capacity_ci95
     return {
         **_settings(result.server),
         "tool": result.tool,
+        "keepalive": result.keepalive,
         "slots_configured": result.slots_configured,
         "slots_measured": result.slots_measured,
         "capacity_rps": rounded(result.capacity_rps),
         "capacity_ci95": None if interval is None else [rounded(side) for side in interval],
         "knee": rounded(result.knee, 3),
         "knee_note": result.knee_note,
+        "diagnosis": result.diagnosis,
     }
 
 

@@ -2,19 +2,36 @@
 
 A small discrete-event simulation: a closed loop of N connections, the first request alone if
 wanted, `slots` requests served at once, each for exactly `delay_s`. What waits does so in one
-queue for all (sync, eventlet), or in the queue of the worker it was dealt to (gthread, tornado).
+queue for all (sync, eventlet), or in the queue of the worker it was dealt to (gthread, tornado):
+the former is the kernel's accept queue, the latter accepted and inside the worker. All that a real
+trial could have observed of it is there: `bare` takes it away.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analyse import Evidence, configured_slots
-from harness.model import Cell, Measurement, Record, Server, Span, Spans, Timing, Trial
+from harness.model import (
+    Cell,
+    ConnectionSample,
+    Counters,
+    Measurement,
+    Observations,
+    ProcessSample,
+    QueueSample,
+    Record,
+    Server,
+    Span,
+    Spans,
+    Timing,
+    Trial,
+)
 from harness.quantiles import summarise
 
 ORIGIN_NS = 1_000_000_000
@@ -29,6 +46,7 @@ class Served:
     sent_s: float
     start_s: float
     end_s: float
+    accepted_s: float = 0.0
 
 
 def serve(
@@ -75,8 +93,66 @@ def ns(seconds: float) -> int:
     return ORIGIN_NS + round(seconds * NS)
 
 
-def spans_of(done: Sequence[Served]) -> tuple[Span, ...]:
-    return tuple(Span(100 + one.worker, ns(one.start_s), ns(one.end_s)) for one in done)
+def spans_of(done: Sequence[Served], *, named: bool = False) -> tuple[Span, ...]:
+    return tuple(
+        Span(
+            100 + one.worker,
+            ns(one.start_s),
+            ns(one.end_s),
+            ns(one.accepted_s),
+            str(number) if named else None,
+        )
+        for number, one in enumerate(done)
+    )
+
+
+def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
+    return tuple(
+        Timing(d.sent_s, 0.0, None, d.end_s - d.sent_s, 200, None, request_id=str(number))
+        for number, d in enumerate(done)
+    )
+
+
+def observations_of(done: Sequence[Served], every_s: float) -> Observations:
+    """Samplers that see all and cost nothing: an accept queue and nothing else waits in the
+    kernel, each open request is a connection of its worker."""
+    most = max(one.end_s for one in done)
+    moments = [every_s * number for number in range(math.floor(most / every_s) + 1)]
+
+    def held(at_s: float) -> Counter[int]:
+        return Counter(100 + one.worker for one in done if one.accepted_s <= at_s < one.end_s)
+
+    return Observations(
+        queue=tuple(
+            QueueSample(ns(at), sum(one.sent_s <= at < one.accepted_s for one in done), 2048)
+            for at in moments
+        ),
+        processes=tuple(
+            ProcessSample(ns(at), at / 10, at / 20, at / 4, 50 << 20, 10 << 20) for at in moments
+        ),
+        connections=tuple(
+            ConnectionSample(
+                ns(at),
+                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
+                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
+                held(at),
+                sum(one.accepted_s <= at < one.start_s for one in done),
+            )
+            for at in moments
+        ),
+        counters=Counters(0, 0, 0, 0),
+        cores=2,
+        syn_steps_s=(1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0),
+        intervals_s=dict.fromkeys(("queue", "processes", "connections"), every_s),
+    )
+
+
+def bare(trial: Evidence) -> Evidence:
+    """The same trial on a machine where nothing can be observed but spans and the tool."""
+    names = ("queue", "processes", "connections", "counters")
+    unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
+    spans = tuple(replace(span, accept_ns=None) for span in trial.spans.spans)
+    return replace(trial, observations=unseen, spans=replace(trial.spans, spans=spans))
 
 
 SYNC = Server("sync", 4, 1, 2048, 1000)
@@ -97,6 +173,8 @@ def measurement(done: Sequence[Served], *, lone_first: bool = True) -> Measureme
         rps=len(done) / total_s,
         response=summarise([one.end_s - one.sent_s for one in done]),
         connect=summarise([0.0] * len(done)),
+        first_byte=summarise([one.end_s - one.sent_s for one in done]),
+        connects_s=(0.0,) * len(done),
         lone_s=done[0].end_s - done[0].sent_s if lone_first else None,
     )
 
@@ -127,11 +205,15 @@ def evidence(
         deal=deal or (lambda number: 0),
     )
     if deal is None:  # one queue: say that the workers took turns
-        done = [replace(one, worker=i % asked.workers) for i, one in enumerate(done)]
+        done = [
+            replace(one, worker=i % asked.workers, accepted_s=one.start_s)
+            for i, one in enumerate(done)
+        ]
+    else:
+        done = [replace(one, accepted_s=one.sent_s) for one in done]
     said = measurement(done)
     if tool == "python":
-        timings = (Timing(d.sent_s, 0.0, None, d.end_s - d.sent_s, 200, None) for d in done)
-        said = replace(said, timings=tuple(timings))
+        said = replace(said, timings=timings_of(done), origin_ns=ORIGIN_NS)
     key = Trial(Cell(asked, tool, connections), trial)
     record = Record(
         key=key.key,
@@ -150,12 +232,13 @@ def evidence(
         record=record,
         measurement=said,
         parse_error=None,
-        spans=Spans(spans_of(done)),
+        spans=Spans(spans_of(done, named=tool == "python")),
         app="apps.sleep_wsgi:app",
         sleep_s=delay_s,
         lone_first=True,
         counted=not timed,
         slots_configured=configured,
+        observations=observations_of(done, delay_s / 20),
     )
 
 

@@ -25,14 +25,20 @@ from harness.model import (
     Cell,
     CellResult,
     ClassResult,
+    Counters,
     Fault,
     Report,
     Server,
+    Split,
     Summary,
     Trial,
+    Usage,
 )
 from harness.report import FORMATS, table
-from tests.unit.analyse_builders import SYNC, evidence, gthread, server
+from harness.report.values import PARTS
+from tests.unit.analyse_builders import SYNC, bare, evidence, gthread, server
+from tests.unit.test_analyse_handshakes import dropping
+from tests.unit.test_analyse_split import kept
 
 GOLDENS = Path(__file__).parent.parent / "data" / "report"
 
@@ -60,8 +66,36 @@ CELL_KEYS = {
     "service_ms",
     "waiting_ms",
     "requests_per_worker",
+    "waiting_split_ms",
+    "split_exact",
+    "kernel",
+    "cpu",
+    "rss_bytes",
+    "connections_per_worker",
+    "split_prediction_rps",
+    "keepalive",
     "verdict",
     "reason",
+    "diagnosis",
+}
+GROUPS = {
+    "waiting_split_ms": {
+        "connect",
+        "accept_queue",
+        "in_worker",
+        "service",
+        "transfer",
+        "unattributed",
+    },
+    "kernel": {
+        "listen_overflows",
+        "listen_drops",
+        "syn_retransmits",
+        "accept_queue_max",
+        "accept_queue_limit",
+    },
+    "cpu": {"server_cores", "generator_cores", "host_busy"},
+    "rss_bytes": {"server_max", "generator_max"},
 }
 CLASS_KEYS = {
     "worker_class",
@@ -75,6 +109,8 @@ CLASS_KEYS = {
     "capacity_ci95",
     "knee",
     "knee_note",
+    "keepalive",
+    "diagnosis",
 }
 NUMBERS = {
     "requests",
@@ -111,6 +147,10 @@ def everything() -> Report:
     noted = evidence(server("tornado"), 4)
     assert noted.record is not None
     noted = replace(noted, record=replace(noted.record, warnings=("load 3.9: close programs",)))
+    trials += [dropping(), dropping("python", counters=None)]
+    asked = server("gthread", 2, 4)
+    trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]
+    trials.append(bare(evidence(server("sync", 3), 6)))
     unfinished = replace(evidence(SYNC, 32), record=None)
     return analyse("everything", {}, [*trials, died, noted, unfinished])
 
@@ -179,6 +219,8 @@ def test_json_is_schema_1() -> None:
     assert invalid
     for cell in invalid:
         assert all(cell[name] is None for name in NUMBERS)
+        assert not any(value is not None for name in GROUPS for value in cell[name].values())
+        assert cell["diagnosis"] is None
         assert cell["reason"]
     uvicorn = next(c for c in document["classes"] if c["worker_class"] == "uvicorn")
     assert uvicorn["slots_configured"] is None
@@ -212,7 +254,12 @@ servers = st.builds(
     *[st.integers(1, 5000)] * 4,
 )
 tools = st.sampled_from(["ab", "wrk", "python"])
-trials = st.builds(Trial, st.builds(Cell, servers, tools, st.integers(1, 1000)), st.integers(1, 9))
+asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
+trials = st.builds(Trial, asked, st.integers(1, 9))
+per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
+splits = st.builds(
+    Split, *[numbers] * 7, st.booleans(), st.dictionaries(st.sampled_from(PARTS), words, max_size=3)
+)
 invalid_cells = st.builds(
     CellResult, trials, words, numbers, st.just("invalid"), words, notes=st.tuples(words)
 )
@@ -235,9 +282,17 @@ valid_cells = st.builds(
     summaries,
     summaries,
     summaries,
-    st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3),
+    per_pid,
     numbers,
     numbers,
+    splits,
+    st.builds(Counters, counts, counts, counts, counts),
+    counts,
+    counts,
+    st.builds(Usage, numbers, numbers, numbers, counts, counts),
+    st.none() | per_pid,
+    numbers,
+    st.none() | words,
     st.tuples(words),
 )
 classes = st.builds(
@@ -250,6 +305,8 @@ classes = st.builds(
     st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
     numbers,
     words,
+    st.booleans(),
+    st.none() | words,
 )
 environments: st.SearchStrategy[Mapping[str, object]] = st.dictionaries(
     words, st.recursive(numbers | words | counts, lambda inner: st.lists(inner, max_size=3))
@@ -279,6 +336,8 @@ def test_json_of_any_report_is_complete_and_finite(report: Report) -> None:
         assert set(cell) >= CELL_KEYS
         for name in ("response_ms", "connect_ms", "service_ms", "waiting_ms"):
             assert set(cell[name]) == {"mean", "p50", "p95", "p99", "max"}
+        for name, keys in GROUPS.items():
+            assert set(cell[name]) == keys
     for group in document["classes"]:
         assert set(group) >= CLASS_KEYS
 

@@ -1,0 +1,23 @@
+"""Lanes for intervals that overlap: one definition for every picture of requests over time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+
+def lanes(intervals: Iterable[tuple[float, float]]) -> list[int]:
+    """The lane of each interval (start, end), which come by start: the lowest that is free.
+
+    An interval that begins when another ends may follow it on its lane.
+    """
+    busy: list[tuple[float, int]] = []
+    free: list[int] = []
+    found: list[int] = []
+    for start, end in intervals:
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (end, lane))
+        found.append(lane)
+    return found
