@@ -26,6 +26,8 @@ examples:
       where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
   workerlab sweep gthread 4,8,16,32 --threads 1,2,4
       threads as an axis
+  workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
+      what does it cost that a kept connection stays with its worker?
   workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
       repeated on fresh servers in random order: capacity with a 95 % interval
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
@@ -43,7 +45,9 @@ REPORT_EXAMPLES = """\
 examples:
   workerlab report results/20261120-101500-sync
   workerlab report 20261120-101500-sync --format markdown
-  workerlab report results            (the newest run in there)
+  workerlab report results                       (the newest run in there)
+  workerlab report results --html report.html    (a page to look at: needs nothing but a browser)
+  workerlab report results --png pictures        (its charts, as PNG and SVG)
 """
 
 
@@ -117,6 +121,14 @@ def whole(text: str, least: int = 1) -> int:
 
 def whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(whole(word) for word in _words(text)))
+
+
+def keepalive(text: str) -> tuple[bool, ...]:
+    words = _words(text)
+    for word in words:
+        if word not in ("off", "on"):
+            raise ValueError(f"{word!r} is neither off nor on")
+    return tuple(word == "on" for word in words)
 
 
 def levels(text: str) -> tuple[int, ...]:
@@ -240,6 +252,7 @@ def _add_axes(axes: argparse._ArgumentGroup) -> None:
         "N",
     )
     add("--tool", names_of("load tool", TOOLS), f"of {','.join(TOOLS)} (ab)")
+    add("--keepalive", keepalive, "use connections again: off, on, or off,on (off)")
     add("--sleep", seconds, "how long the lab's own app sleeps (1)", "S")
     add("--rounds", rounds, "requests = 1 + rounds x concurrency (5)", "N")
     add("--trials", whole, "repetitions, each on a fresh server, in random order (1)", "N")
@@ -266,6 +279,27 @@ def _add_app(app: argparse._ArgumentGroup) -> None:
     add("--expect-status", status, "CODE", "the answer that counts as success (200)")
 
 
+DEMO_EXAMPLES = """\
+examples:
+  workerlab demo            in front of a class: it asks before each step, a key goes on
+  workerlab demo --yes      runs through in about two minutes
+"""
+
+
+def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="a lesson in six steps: predict, guess, watch, explain",
+        description="A lesson in the terminal: what happens when more requests come in than a "
+        "server can serve? Each step changes one thing, says what the law predicts, lets you "
+        "guess, runs it live, and says what came out and why.",
+        epilog=DEMO_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--yes", action="store_true", help="ask nothing, run through")
+    demo.add_argument("--out", metavar="DIR", default=None, help="where runs are kept (results)")
+
+
 def parser() -> Parser:
     top = Parser(
         prog="workerlab",
@@ -277,6 +311,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"workerlab {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_sweep(commands)
+    _add_demo(commands)
     report = commands.add_parser(
         "report",
         help="print a saved run again, from its files",
@@ -286,4 +321,8 @@ def parser() -> Parser:
     )
     report.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
     report.add_argument("--format", choices=sorted(FORMATS), default=None, help="table")
+    report.add_argument("--html", metavar="FILE", default=None, help="write it as one page")
+    report.add_argument(
+        "--png", metavar="DIR", default=None, help="write each of its charts, as PNG and as SVG"
+    )
     return top

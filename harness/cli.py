@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import interrupt
+from harness import interrupt, publish
 from harness.arguments import parser, program
+from harness.experiments.demo import demo
 from harness.experiments.sweep import sweep, tell
-from harness.model import LabError, Report
+from harness.model import EnvironmentProblem, LabError, Report
 from harness.reading import find, report_of
 from harness.report import FORMATS, table
 
@@ -39,7 +40,29 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 
 def run_report(options: argparse.Namespace) -> int:
-    show(report_of(find(options.run)), options.format)
+    """Files are told by their names; then the table is printed only where --format asks for it."""
+    report = report_of(find(options.run))
+    if options.html:
+        publish.page(report, Path(options.html).expanduser())
+        tell(f"wrote {options.html}")
+    if options.png:
+        written = publish.pictures(report, Path(options.png).expanduser())
+        tell(f"wrote {len(written)} pictures into {options.png}")
+    if options.format or not (options.html or options.png):
+        show(report, options.format)
+    return 0
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    directory = demo(options)
+    path = directory / "report.html"
+    try:
+        publish.page(report_of(directory), path)
+        tell(f"the report page of this lesson: {_short(path)}")
+    except EnvironmentProblem as problem:
+        tell(f"no report page: {problem}")
+    kept = _short(directory)
+    tell(f"kept in {kept}; print it again: {program()} report {kept}")
     return 0
 
 
@@ -48,7 +71,7 @@ def _short(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-COMMANDS = {"sweep": run_sweep, "report": run_report}
+COMMANDS = {"sweep": run_sweep, "demo": run_demo, "report": run_report}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

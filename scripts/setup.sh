@@ -2,7 +2,7 @@
 # Sets up what is missing, and nothing when nothing is:
 #
 #   scripts/setup.sh         .venv with .venv/bin/workerlab, and the load tools ab and wrk
-#   scripts/setup.sh --tox   the same, and .venv-tox with tox
+#   scripts/setup.sh --tox   the same, .venv-tox with tox, and a browser for the page's tests
 #
 # System packages come from apt-get (as root, or by a sudo that asks for no password) or brew.
 # Without them the lab still works, with its own load generator in place of ab. Only what cannot be
@@ -45,10 +45,11 @@ can_make_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$1")" --version; } >/dev/null 2>&1
 
 # What system packages this user cannot get need not be asked for by every sweep.
-tools_settled() {
-  { have ab && have wrk; } ||
-    [ -n "$(find "$root/.venv/.tools-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]
-}
+tried() { [ -n "$(find "$root/.venv/.$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
+tools_settled() { { have ab && have wrk; } || tried tools; }
+
+have_browser() { have chromium || have chromium-browser || have google-chrome; }
+browser_settled() { have_browser || tried browser; }
 
 # --- installers -----------------------------------------------------------------------------
 
@@ -156,6 +157,14 @@ ensure_tools() {
     say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
 }
 
+# Only the tests want one, and they skip without it.
+ensure_browser() {
+  if browser_settled; then return 0; fi
+  : >"$root/.venv/.browser-tried"
+  { may_apt && apt_install chromium fonts-dejavu-core && have_browser; } ||
+    say "no Chromium, and none can be installed: the report page is not tested in a browser."
+}
+
 # --- the story ------------------------------------------------------------------------------
 
 # One at a time: the lock is held by an open file, so the kernel lets go of it however we end.
@@ -197,7 +206,7 @@ main() {
     *) say "unknown argument: $*"; exit 2 ;;
   esac
   if complete .venv workerlab && tools_settled &&
-    { [ $want_tox = no ] || complete .venv-tox tox; }; then
+    { [ $want_tox = no ] || { complete .venv-tox tox && browser_settled; }; }; then
     return 0
   fi
   [ -n "${WORKERLAB_SETUP_LOCKED:-}" ] || hold_lock "$@"
@@ -215,6 +224,7 @@ main() {
     make_venv .venv-tox tox
   fi
   ensure_tools
+  [ $want_tox = no ] || ensure_browser
   say "done"
 }
 

@@ -147,6 +147,30 @@ done""",
     assert done.stderr.count("apt-get update") == 1
 
 
+def test_tests_get_a_browser_where_it_can_be_installed(equipped):
+    equipped.stub("sudo", 'shift; exec "$@"')
+    equipped.stub(
+        "apt-get",
+        f"""case "$*" in *chromium*) printf '#!/bin/sh\\n' >"{equipped.bin}/chromium"
+chmod +x "{equipped.bin}/chromium" ;; esac""",
+    )
+    assert "chromium" not in equipped.run("setup.sh").stderr
+    assert "setup: apt-get install chromium" in equipped.run("setup.sh", "--tox").stderr
+    assert equipped.run("setup.sh", "--tox").stderr == ""
+
+
+def test_without_a_browser_the_tests_go_on_and_it_is_said_once(equipped):
+    done = equipped.run("setup.sh", "--tox")
+    assert done.returncode == 0
+    assert "the report page is not tested in a browser" in done.stderr
+    assert equipped.run("setup.sh", "--tox").stderr == ""
+
+
+def test_demo_hands_over(equipped):
+    done = equipped.run("demo.sh", "--yes")
+    assert done.stdout == f"workerlab {equipped.bin} demo --yes\n"
+
+
 def test_a_failing_apt_is_shown_and_does_not_stop_it(checkout):
     checkout.stub("id", "echo 0")
     checkout.stub("apt-get", "echo could not resolve; exit 100")

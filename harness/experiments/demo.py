@@ -1,0 +1,204 @@
+"""The lesson, given in a terminal: predict, guess, watch, explain; at the end, the report page."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.text import Text
+
+from harness import store
+from harness.arguments import program
+from harness.experiments import lesson
+from harness.experiments.lesson import ASGI_APP, ROUNDS, SLEEP_S, STEPS, WSGI_APP, Step
+from harness.experiments.sweep import task_for, tell
+from harness.interrupt import Stopped
+from harness.keys import interactive, one_key
+from harness.measure import preflight, trial
+from harness.measure.live import Live
+from harness.measure.observe import Observer
+from harness.measure.running import Running
+from harness.model import App, CellResult, Fault, Record, Trial
+from harness.plan import Plan, grid, load_for, predicted_s, to_json
+from harness.planning import SLEEP_ENV, lacking
+from harness.progress import duration
+from harness.reading import report_of
+from harness.report.picture import WIDTH, Now, draw
+from harness.worker_classes import WORKER_CLASSES, configured_slots
+
+REDRAW_S = 0.1
+
+
+def say(text: str = "", indent: str = "") -> None:
+    """A paragraph, in 80 columns."""
+    lines = textwrap.wrap(text, WIDTH - 2, initial_indent=indent, subsequent_indent=indent)
+    print("\n".join(lines), flush=True)
+
+
+def lesson_plan() -> tuple[Plan, preflight.Interpreter]:
+    """The steps' cells in their order, on the lab's own apps."""
+    found = preflight.interpreter(sys.executable, Path(), None)
+    servers = tuple(dict.fromkeys(step.cell.server for step in STEPS))
+    wsgi_app = App(WSGI_APP, "", env=((SLEEP_ENV, f"{SLEEP_S:g}"),), sleep_s=SLEEP_S)
+    plan = Plan(
+        servers=servers,
+        tools=tuple({step.cell.tool for step in STEPS}),
+        levels=tuple(sorted({step.cell.concurrency for step in STEPS})),
+        trials=1,
+        rounds=ROUNDS,
+        seed=random.SystemRandom().randrange(2**32),
+        wsgi_app=wsgi_app,
+        asgi_app=replace(wsgi_app, target=ASGI_APP),
+        python=sys.executable,
+        config=None,
+        unavailable=lacking(servers, found),
+        notes=(),
+        cells=tuple(step.cell for step in STEPS),
+    )
+    return plan, found
+
+
+class Picture:
+    """Slots and queue while a step runs: redrawn in place on a terminal, else drawn once at the
+    end of the step, as it was in the middle of its load."""
+
+    def __init__(self, plan: Plan, one: Trial) -> None:
+        self._cell = one.cell
+        self._requests = load_for(plan, one.cell, SLEEP_S).requests
+        self._console = Console(color_system=None, highlight=False, width=WIDTH)
+        self._screen: Screen | None = None
+        self._live: Live | None = None
+        self._began = self._drawn = 0.0
+        self._middle: list[str] = []
+
+    def __enter__(self) -> Picture:
+        if self._console.is_terminal:
+            self._screen = Screen(console=self._console, auto_refresh=False, transient=False)
+            self._screen.__enter__()
+            self._show([f"{'':10}starting {self._cell.server.worker_class} ..."])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._screen is not None:
+            self._screen.stop()
+        elif self._middle:
+            print("\n".join(self._middle), flush=True)
+
+    def __call__(self, server: Running, observer: Observer) -> None:
+        """Called again and again by the trial."""
+        at = time.monotonic()
+        if self._live is None:
+            self._live, self._began = Live(server.launch.trial), at
+        if at - self._drawn < REDRAW_S:
+            return
+        self._drawn = at
+        busy, answered = self._live.look()
+        lines = draw(
+            Now(
+                at_s=at - self._began,
+                connections=self._cell.concurrency,
+                busy=tuple(busy.values()),
+                slots=configured_slots(self._cell.server),
+                queue=observer.latest_queue,
+                answered=answered,
+                requests=self._requests,
+                accepts_first=WORKER_CLASSES[self._cell.server.worker_class].accepts_first,
+            )
+        )
+        if answered <= self._requests / 2:
+            self._middle = lines
+        self._show(lines)
+
+    def _show(self, lines: list[str]) -> None:
+        if self._screen is not None:
+            self._screen.update(Text("\n".join(lines)), refresh=True)
+
+
+def guess(step: Step, ask: bool) -> None:
+    """Put the question, wait for a key, and leave the answer to the run."""
+    print()
+    say(step.question)
+    letters = "abcdefgh"[: len(step.choices)]
+    for letter, choice in zip(letters, step.choices, strict=True):
+        say(f"{letter}) {choice}", "  ")
+    if not ask:
+        return
+    print("Your guess (a key, any other to go on): ", end="", flush=True)
+    key = one_key()
+    print(key if key and key in letters else "no guess")
+
+
+def explain(step: Step, cell: CellResult) -> None:
+    for line in lesson.outcome(step, cell):
+        say(line)
+    print()
+    say(f"Answer: {step.choices[step.right]}. {step.why}")
+    if cell.diagnosis:
+        say(f"The report says: {cell.diagnosis}")
+    print()
+
+
+def give(directory: Path, plan: Plan, ask: bool) -> None:
+    """All steps, each trial kept before the next begins."""
+    with store.appending(directory) as writer:
+        for number, (step, one) in enumerate(zip(STEPS, grid(plan), strict=True), 1):
+            say(f"{number} of {len(STEPS)}: {step.title}")
+            say("-" * (WIDTH - 2))
+            say(step.changed)
+            say(lesson.law(step))
+            name = one.cell.server.worker_class
+            if name in plan.unavailable:
+                say(f"This step is left out: {plan.unavailable[name]}")
+                writer.ended(Record(one.key, Fault("unavailable", plan.unavailable[name])))
+                continue
+            guess(step, ask)
+            print()
+            with Picture(plan, one) as picture:
+                writer.began(one.key)
+                task = replace(task_for(plan, one, directory), watch=picture)
+                trial.run(task, writer.ended)
+            print()
+            explain(step, _result(directory, one))
+            if ask and number < len(STEPS):
+                print("Any key for the next step: ", end="", flush=True)
+                one_key()
+                print("\n")
+
+
+def _result(directory: Path, one: Trial) -> CellResult:
+    (cell,) = (cell for cell in report_of(directory).cells if cell.trial == one)
+    return cell
+
+
+def predicted(plan: Plan) -> float:
+    """Seconds the steps will take, guesses aside."""
+    return sum(predicted_s(plan, one.cell, SLEEP_S, counted=True) for one in grid(plan))
+
+
+def demo(options: argparse.Namespace) -> Path:
+    """Give the lesson. Returns its run."""
+    ask = not options.yes
+    if ask and not interactive():
+        tell("no terminal to ask, so it runs through as with --yes")
+        ask = False
+    plan, found = lesson_plan()
+    directory = store.fresh(options.out, "lesson")
+    store.create(directory, to_json(plan), preflight.fingerprint(found, {}))
+    say(
+        f"What happens when more requests come in than a server can serve? {len(STEPS)} steps,"
+        f" each changes one thing; about {duration(predicted(plan))}."
+    )
+    print()
+    try:
+        give(directory, plan, ask)
+    except Stopped:
+        tell(f"stopped; what was measured: {program()} report {directory}")
+        raise
+    return directory

@@ -1,0 +1,68 @@
+"""Writes a report as a page and as pictures. What draws them is loaded only when asked for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.model import EnvironmentProblem, Report, UsageError
+
+MISSING = (
+    "the report page needs Altair and vl-convert ({}): install them with"
+    " `pip install 'workerlab[page]'`"
+)
+
+
+def page(report: Report, path: Path) -> None:
+    """One HTML file that needs nothing else.
+
+    Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
+    """
+    check(path.parent)
+    try:
+        from harness.report.page import render
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
+    _write(((path, render(report).encode()),))
+
+
+def pictures(report: Report, directory: Path) -> list[Path]:
+    """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
+    `page` does."""
+    check(directory.parent)
+    try:
+        from harness.report.page.images import images
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
+    return _write((directory / name, data) for name, data in images(report))
+
+
+def check(directory: Path) -> None:
+    """Raises UsageError unless files can be put there, before anything is drawn."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory")
+    if not os.access(directory, os.W_OK):
+        raise UsageError(f"{directory} cannot be written to")
+
+
+def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
+    """Each whole or not at all."""
+    written = []
+    for path, data in files:
+        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        except OSError as error:
+            Path(part).unlink(missing_ok=True)
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        written.append(path)
+    return written
