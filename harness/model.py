@@ -480,6 +480,7 @@ class ClassResult:
     knee_note: str
     keepalive: bool = False
     diagnosis: str | None = None
+    telling: str | None = None  # key of the trial whose diagnosis it is
 
 
 @dataclass(frozen=True)

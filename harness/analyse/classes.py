@@ -10,7 +10,7 @@ from statistics import median
 from harness.analyse.capacity import Capacity, Sample, capacity
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts
-from harness.analyse.knee import Knee, knee
+from harness.analyse.knee import BUSY, Knee, knee
 from harness.model import CellResult, ClassResult, Server
 
 
@@ -53,6 +53,7 @@ class Group:
         """`cells`: those of this group."""
         found, limit = self.knee(), self.capacity()
         open_at_once = (facts.open_at_once for facts in self.valid)
+        most = _most_telling(cells)
         return ClassResult(
             server=self.server,
             tool=self.tool,
@@ -63,14 +64,19 @@ class Group:
             knee=found.connections,
             knee_note=found.note,
             keepalive=self.keepalive,
-            diagnosis=_most_telling(cells),
+            diagnosis=most.diagnosis if most else None,
+            telling=most.trial.key if most else None,
         )
 
 
-def _most_telling(cells: Iterable[CellResult]) -> str | None:
-    """What the most loaded cell that is believed says; of several trials the first."""
+def _most_telling(cells: Iterable[CellResult]) -> CellResult | None:
+    """The believed cell that lost most of what its slots or connections allow, since that is what
+    settings can win back; where none lost any, the most loaded. Of several trials the first."""
     believed = [cell for cell in cells if cell.verdict != "invalid"]
-    most = max(
-        believed, key=lambda cell: (cell.trial.cell.concurrency, -cell.trial.number), default=None
-    )
-    return None if most is None else most.diagnosis
+    return max(believed, key=_tells, default=None)
+
+
+def _tells(cell: CellResult) -> tuple[float, int, int]:
+    reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
+    lost = round(1 - reached, 2) if reached < BUSY else 0.0
+    return lost, cell.trial.cell.concurrency, -cell.trial.number

@@ -119,20 +119,25 @@ def class_lines(report: Report) -> list[str]:
     for group in report.classes:
         name = label(group.server, group.tool, differ, tools, group.keepalive and mixed)
         cells = _cells_of(group, report.cells)
-        lines.append(f"{name}: {_stops(group, cells)}.{_why(cells)}")
+        lines.append(f"{name}: {_stops(group, cells)}.{_why(group, cells)}")
     return lines
 
 
-def _why(cells: Sequence[CellResult]) -> str:
-    """What the most loaded saturated cell says of itself."""
-    full = [cell for cell in cells if cell.verdict == "saturated"]
-    if not full:
+def _why(group: ClassResult, cells: Sequence[CellResult]) -> str:
+    """What the group's most telling cell says of itself, where requests wait in it."""
+    most = next((cell for cell in cells if cell.trial.key == group.telling), None)
+    if most is None or not _loses(most):
         return ""
-    most = max(full, key=lambda cell: (cell.trial.cell.concurrency, -cell.trial.number))
     said = f"{most.reason}."
     if most.diagnosis is not None:  # the line has named the server
         said = most.diagnosis.removeprefix(f"{titled(most.trial.cell.server)}: ")
     return f" At {most.trial.cell.concurrency}: {said}"
+
+
+def _loses(cell: CellResult) -> bool:
+    reached, bound = finite(cell.throughput_rps), finite(cell.bound_rps)
+    below = reached is not None and bound is not None and reached < 0.95 * bound
+    return cell.verdict == "saturated" or below
 
 
 def _cells_of(group: ClassResult, cells: Iterable[CellResult]) -> list[CellResult]:

@@ -179,3 +179,17 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_believ
 def test_a_quiet_kernel_says_nothing_of_drops() -> None:
     seen = replace(evidence(SYNC, 8).observations, counters=Counters(7, 7, 0, 0))
     assert "Listen" not in diagnosis(replace(evidence(SYNC, 8), observations=seen))
+
+
+def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
+    """16 dealt unevenly lose what 64, enough for every worker, do not."""
+    uneven = evidence(
+        server("gthread", 2, 4), 16, slots=[4, 4], deal=lambda number: int(number % 8 == 0)
+    )
+    even = evidence(server("gthread", 2, 4), 64, slots=[4, 4], deal=lambda number: number % 2)
+    report = analyse("r", {}, [uneven, even])
+    (group,) = report.classes
+    assert group.telling == uneven.trial.key
+    assert "--worker-connections 4" in (group.diagnosis or "")
+    (group,) = analyse("r", {}, [even]).classes
+    assert group.telling == even.trial.key
