@@ -18,10 +18,9 @@ backlog = 2048
 worker_connections = 1000
 
 # A heartbeat, not a limit on requests: a worker that has not reported for so long is killed. A
-# blocked sync, gevent or async worker does not report, so it must exceed the longest request, and
-# the longest that a sync worker waits for one: where a full accept queue drops packets, a client's
-# kernel may repeat its request as late as two minutes after the worker has accepted it.
-timeout = 300
+# blocked sync, gevent or async worker does not report, so it must exceed the longest request; and
+# a sync worker does not while it waits for a request, so that Gunicorn's default ends that wait.
+timeout = 30
 
 # How long requests may go on after TERM. The asgi class waits all of it, whatever is running.
 graceful_timeout = 1

@@ -20,6 +20,7 @@ from harness.measure.server import FORCED
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
 from harness.plan import Plan, load_for, trials
 from harness.tools import TOOLS
+from harness.worker_classes import configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
@@ -136,6 +137,20 @@ def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> lis
     return lines
 
 
+def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[str]:
+    """A warning where a cell may take minutes: more connections than slots and queue hold."""
+    most = max(levels)
+    for server in servers:
+        slots = configured_slots(server)
+        if slots is not None and most > slots + server.backlog + 1:
+            return [
+                f"{most} connections are more than {slots} slots and a backlog of"
+                f" {server.backlog} hold: what the kernel drops is repeated ever more slowly, so"
+                " that such a cell may take minutes"
+            ]
+    return []
+
+
 def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
     """Worker classes that cannot run in that interpreter, and why."""
     names = dict.fromkeys(server.worker_class for server in servers)
@@ -165,7 +180,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         python=python,
         config=options.config,
         unavailable=lacking(servers, found),
-        notes=(*notes, *_overrides(options, found)),
+        notes=(*notes, *_overrides(options, found), *_drops(servers, options.levels)),
         keepalive=options.keepalive or (False,),
     )
     for one in trials(plan):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.measure.process import Guarded
 from harness.model import App, Fault, FaultKind, Server
+from harness.spanmap import read_spans
 
 
 class Faulty(Exception):
@@ -49,6 +50,7 @@ class Running:
     warmup_s: float = 0.0
     lone_s: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    drops: bool = False  # the load has more connections than the accept queue takes
 
     @property
     def url(self) -> str:
@@ -61,19 +63,41 @@ class Running:
             return Fault(
                 "server", f"the server ended under the load ({self.ending()}): {last_error(log)}"
             )
-        now = set(read_proofs(self.launch.trial))
-        gone = [pid for pid in self.proofs if not _alive(pid)]
-        new = now - set(self.proofs)
+        now = read_proofs(self.launch.trial)
+        gone = {pid for pid in self.proofs if not _alive(pid)}
+        new = now.keys() - self.proofs.keys()
         if not gone and not new:
+            return None
+        idle = self._killed_idle() if self.drops else set[int]()
+        if gone <= idle and len(new) <= len(idle):
+            self.proofs = now
+            self.warnings.append(_waited_in_vain(len(idle)))
             return None
         who = ", ".join(map(str, gone)) or "one"
         return Fault("server", f"worker {who} died under the load: {last_error(log)}")
+
+    def _killed_idle(self) -> set[int]:
+        """Workers that Gunicorn's timeout killed while no request was in their app."""
+        log = (self.launch.trial / "server.log").read_text(errors="replace")
+        killed = {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
+        busy = {s.pid for s in read_spans(self.launch.trial).spans if s.end_ns is None}
+        return killed - busy
 
     def ending(self) -> str:
         code = self.process.exit_code
         if code is None:
             return "exit code unknown"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _waited_in_vain(workers: int) -> str:
+    """ab opens new connections while others still connect, and when all its requests are sent,
+    those that come up late stay open and unused: a sync worker that accepts one waits for ever."""
+    who = "1 worker was" if workers == 1 else f"{workers} workers were"
+    return (
+        f"{who} killed by Gunicorn's timeout while waiting for a request that never came: a client"
+        " may hold connections, made late, on which it has nothing left to send"
+    )
 
 
 def _alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ request got the expected answer. A listening socket proves neither, it exists be
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from harness.worker_classes import ASGI_CLASSES
 BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
 POLL_S = 0.01
 GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
+TIMEOUT_S = 30  # as in configs/
 # What would steer Gunicorn from outside the plan
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
@@ -41,6 +43,8 @@ def _write_launch(launch: Launch) -> None:
         "backlog": server.backlog,
         "worker_connections": server.worker_connections,
     }
+    if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
+        settings["timeout"] = max(TIMEOUT_S, math.ceil(3 * launch.app.sleep_s))
     configs = [str(launch.code / "configs" / f"{server.worker_class}.py")]
     plan = {
         "configs": configs + ([launch.config] if launch.config else []),

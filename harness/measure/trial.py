@@ -77,10 +77,11 @@ def _run(task: Task, facts: _Facts) -> Fault | None:
     try:
         with running(task.launch) as server:
             facts.known.update(start_s=server.start_s, warmup_s=server.warmup_s)
-            facts.known.update(lone_s=tuple(server.lone_s), warnings=tuple(server.warnings))
+            facts.known.update(lone_s=tuple(server.lone_s))
             fault = _drive(task, server, facts)
-            facts.known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
             fault = server.lost() or fault
+            facts.known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
+            facts.known.update(warnings=tuple(server.warnings))
             stopping = time.monotonic()
     finally:
         if stopping is not None:
@@ -106,6 +107,7 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
 def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
     """Run the load tool to its end, its deadline, or the server's death."""
     load = task.load(median(server.lone_s))
+    server.drops = load.drops
     workdir = task.launch.trial / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))

@@ -13,6 +13,8 @@ import pytest
 from tests.integration.conftest import Lab
 
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer")
+# Few rounds: the longer the overload lasts, the longer clients wait before they try again
+FULL = ("--workers", "2", "--sleep", "0.3", "--rounds", "2")
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's queue is seen on Linux")
 
 
@@ -86,9 +88,8 @@ def test_nothing_is_left_unexplained(lab: Lab, worker_class: str, tool: str) -> 
 def test_a_full_queue_shows_at_connect(lab: Lab, worker_class: str) -> None:
     """The same overload twice: hidden in the accept queue, and thrown back at the client."""
     only(worker_class, "sync")
-    words = ("--workers", "2", "--sleep", "0.3", "--backlog", "2048,2", "--tool", "python")
-    hidden, thrown = cells(lab, "sync", "16", *words)
-    assert hidden["kernel"]["listen_overflows"] == 0
+    hidden, thrown = cells(lab, "sync", "16", *FULL, "--backlog", "2048,2", "--tool", "python")
+    assert hidden["verdict"] == "saturated"
     assert hidden["connect_ms"]["max"] < 990
     assert (thrown["verdict"], thrown["kernel"]["accept_queue_limit"]) == ("saturated", 2)
     assert thrown["kernel"]["listen_overflows"] > 0
@@ -102,8 +103,7 @@ def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
     """With its own timeout it would give up without a report."""
     only(worker_class, "sync")
     installed("ab")
-    words = ("--workers", "2", "--sleep", "0.3", "--backlog", "2", "--tool", "ab")
-    (cell,) = cells(lab, "sync", "16", *words)
+    (cell,) = cells(lab, "sync", "16", *FULL, "--backlog", "2", "--tool", "ab")
     assert cell["verdict"] == "saturated"
     assert cell["kernel"]["syn_retransmits"] > 0
     assert cell["failed"] == sum(cell["errors"].values())
