@@ -52,17 +52,19 @@ def check(directory: Path) -> None:
 
 
 def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
-    """Each whole or not at all."""
+    """Each whole or not at all, also where a signal ends it."""
     written = []
     for path, data in files:
-        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(part, 0o644)
-            os.replace(part, path)
+            handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                os.chmod(part, 0o644)
+                os.replace(part, path)
+            finally:
+                Path(part).unlink(missing_ok=True)
         except OSError as error:
-            Path(part).unlink(missing_ok=True)
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
         written.append(path)
     return written

@@ -91,7 +91,7 @@ class _Clock:
 
     def __init__(self, begun_ns: int, ended_ns: int) -> None:
         self.begun_ns, self.ended_ns = begun_ns, ended_ns
-        self.bucket_ns = max(1, -(-(ended_ns - begun_ns) // POINTS))
+        self.bucket_ns = (ended_ns - begun_ns) // POINTS + 1
 
     def at_s(self, at_ns: int) -> float:
         return (at_ns - self.begun_ns) / NS
@@ -224,7 +224,7 @@ def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> list
         )
     series = {"queue": seen.queue, "processes": seen.processes, "connections": seen.connections}
     said += [
-        f"What is shown of {NAMES[name]} breaks off: {seen.missing[name]}."
+        f"Shown only in part: {NAMES[name]} ({seen.missing[name]})."
         for name, samples in series.items()
         if samples and name in seen.missing
     ]

@@ -8,11 +8,11 @@ gevent's server, which calls it itself. So the innermost socket's class is excha
 with a method more, in place: same object, same descriptor, whoever holds it already. uvloop
 accepts in C: then nothing is ever noted, and the proof says so.
 
-Connections are known by their peer, (host, port), in the form in which the worker's requests tell
-it: WSGI has the port as text. A port can be used again only when its earlier connection is gone,
-and every accept of the worker is noted, so the newest note is the one that counts. A proxy's
-header may put another address in the peer's place: then none is found, and the accept is not
-known, never wrong. There are never more notes than peers have ports.
+A connection is known by its client's port: all clients of the lab are on this machine and have one
+address. A port can be used again only when its earlier connection is gone, and every accept of
+the worker is noted, so the newest note is the one that counts. Where a proxy's header has changed
+what the server tells of its client, there is no such port, and the accept is unknown, not wrong.
+There are never more notes than ports.
 
 Rejected: Gunicorn's hooks (none is called at accept), an attribute `accept` on Gunicorn's own
 socket objects (asgi and gevent go round them), a new socket on the same descriptor (whoever holds
@@ -28,14 +28,14 @@ from typing import Any
 WRAPPERS = ("sock", "fd", "_sock")  # where Gunicorn, eventlet and gevent keep the socket they wrap
 
 
-def time_accepts(worker: Any, accepted: dict[Any, int], wsgi: bool) -> None:
-    """From now on note in `accepted`, by peer, when `worker` accepts a connection."""
+def time_accepts(worker: Any, accepted: dict[int, int]) -> None:
+    """From now on note in `accepted`, by the client's port, when `worker` accepts."""
     for listener in worker.sockets:
         sock = innermost(listener)
         if getattr(sock, "family", None) not in (socket.AF_INET, socket.AF_INET6):
-            continue  # peers without a port
+            continue  # clients without a port
         try:
-            sock.__class__ = timed(type(sock), accepted, wsgi)
+            sock.__class__ = timed(type(sock), accepted)
         except (AttributeError, TypeError):  # nothing that Python accepts by, or no Python class
             continue
 
@@ -49,19 +49,16 @@ def innermost(sock: Any) -> Any:
     return sock
 
 
-def timed(kind: Any, accepted: dict[Any, int], wsgi: bool) -> type[Any]:
+def timed(kind: Any, accepted: dict[int, int]) -> type[Any]:
     """`kind`, with accepts noted."""
     accept = kind._accept
 
-    def as_wsgi(self: Any) -> Any:
-        handle, address = accept(self)
-        accepted[address[0], str(address[1])] = now()
-        return handle, address
+    class Timed(kind):  # type: ignore[misc]
+        __slots__ = ()  # or its objects would have another layout
 
-    def as_asgi(self: Any) -> Any:
-        handle, address = accept(self)
-        accepted[address[:2]] = now()
-        return handle, address
+        def _accept(self) -> Any:
+            handle, address = accept(self)
+            accepted[address[1]] = now()
+            return handle, address
 
-    # No slots of its own, or its objects would have another layout
-    return type("Timed", (kind,), {"__slots__": (), "_accept": as_wsgi if wsgi else as_asgi})
+    return Timed

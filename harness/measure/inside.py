@@ -105,12 +105,15 @@ def wrap(worker: Any, kind: str) -> None:
     if kind == "tornado":
         wrapped = PROBE.probe_tornado(app)
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
-        threads = "Dummy" not in type(app.executor).__name__
-        wrapped = PROBE.probe_container(app, threads)
+        wrapped = app
+        if "Dummy" in type(app.executor).__name__:
+            PROBE.probe_container(app)
+        else:
+            app.wsgi_application = PROBE.wrap_wsgi(app.wsgi_application)
     elif type(worker).__name__ == "TornadoWorker":
         from tornado.wsgi import WSGIContainer
 
-        wrapped = PROBE.probe_container(WSGIContainer(app), threads=False)
+        wrapped = PROBE.probe_container(WSGIContainer(app))
     elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
         wrapped = PROBE.wrap_asgi(app)
     elif kind == "asgi2":
@@ -118,11 +121,6 @@ def wrap(worker: Any, kind: str) -> None:
     else:
         wrapped = PROBE.wrap_wsgi(app, handled_markers())
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
-
-
-def is_asgi(worker: Any) -> bool:
-    """Gunicorn's own ASGI worker, or uvicorn's."""
-    return hasattr(worker, "asgi") or hasattr(worker, "config")
 
 
 def event_loop() -> str | None:
@@ -234,7 +232,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
     if not launch["records"]:  # the benchmark of the probe's cost needs a server without it
         write_json(name, proof)
         return
-    ACCEPTS.time_accepts(worker, PROBE.accepted, not is_asgi(worker))
+    ACCEPTS.time_accepts(worker, PROBE.accepted)
     names, kept = launch["named"], launch["kept"]
     PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
     wrap(worker, kind)

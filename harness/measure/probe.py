@@ -28,7 +28,6 @@ import mmap
 import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator
-from operator import itemgetter
 from time import monotonic_ns as now
 from typing import Any
 
@@ -39,6 +38,7 @@ RECORD = struct.Struct("<qqq16s")  # start, end, accepted (0: not known), reques
 CELL = 8
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
 FULL = 3  # the header's cell that says that records are missing
+BODY = "http.response.body"
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
 SCRATCH = 5  # cells 5 to 7 of the header take what must not be recorded
 # Where a record's parts stand, in cells after its start
@@ -48,7 +48,6 @@ NAME = 3
 NAMED = struct.Struct("<16s")  # cut or padded to this
 NAME_HEADER = b"x-workerlab-request"
 NAME_KEY = "HTTP_X_WORKERLAB_REQUEST"
-PEER_KEY = "workerlab.peer"  # never seen by an app: see `probe_container`
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -65,8 +64,8 @@ def nothing() -> None:
 cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
 first_request: Callable[[], None] = nothing  # called once, inside the first request
-accepted: dict[Any, int] = {}  # when each peer's connection was accepted: see accepts.py
-look_up: Callable[[Any, int], int] = accepted.pop
+accepted: dict[int, int] = {}  # when the connection of each client's port was: see accepts.py
+look_up: Callable[[int, int], int] = accepted.pop
 named = False  # whether clients name their requests
 
 
@@ -129,7 +128,7 @@ def stop() -> None:
     take = itertools.repeat(SCRATCH).__next__
 
 
-def begin(peer: Any) -> int:
+def begin(port: int) -> int:
     """Write a request's start and when its connection was accepted; returns its place. For where
     a call more does not matter."""
     place = take()
@@ -137,7 +136,7 @@ def begin(peer: Any) -> int:
         first_request()
     try:
         cells[place] = now()
-        cells[place + ACCEPTED] = look_up(peer, 0)
+        cells[place + ACCEPTED] = look_up(port, 0)
     except IndexError:
         place = overflow()
     return place
@@ -155,16 +154,14 @@ def identify(place: int, name: bytes) -> None:
         NAMED.pack_into(cells, (place + NAME) * CELL, name)
 
 
+def name_in(headers: Any) -> bytes:
+    """What the client calls the request, from ASGI headers; empty where it does not say."""
+    found: bytes = next((value for name, value in headers if name == NAME_HEADER), b"")
+    return found
+
+
 def end(place: int) -> None:
     cells[place + END] = now()
-
-
-remote = itemgetter("REMOTE_ADDR", "REMOTE_PORT")  # the peer of a WSGI request, both as text
-
-
-def told(environ: dict[str, Any]) -> Any:
-    """The peer as `probe_container` left it, taken out of the app's sight."""
-    return environ.pop(PEER_KEY)
 
 
 class Closing:
@@ -194,6 +191,15 @@ class Closing:
             cells[self.place + END] = now()
 
 
+class ClosingList(Closing):
+    """Most bodies are lists, and a list has nothing to close."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        cells[self.place + END] = now()
+
+
 def chain_close(body: Any, place: int) -> Any:
     """A file wrapper has to stay one, or the server cannot send the file by itself."""
     close = getattr(body, "close", None)
@@ -209,11 +215,7 @@ def chain_close(body: Any, place: int) -> Any:
     return body
 
 
-def wrap_wsgi(
-    app: WsgiApp,
-    handled: tuple[object, ...] = (),
-    peer_of: Callable[[dict[str, Any]], Any] = remote,
-) -> WsgiApp:
+def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
     """`app`, recorded from its call until the server closes the body.
 
     `handled`: what an app may return to say that it has answered by itself (a websocket, say);
@@ -226,10 +228,10 @@ def wrap_wsgi(
             first_request()
         try:
             cells[place] = now()
-            cells[place + ACCEPTED] = look_up(peer_of(environ), 0)
+            cells[place + ACCEPTED] = look_up(int(environ["REMOTE_PORT"]), 0)
         except IndexError:
             place = overflow()
-        except KeyError:  # the server does not tell the peer
+        except (KeyError, ValueError):  # the server does not tell the port
             pass
         if named:
             identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
@@ -239,7 +241,7 @@ def wrap_wsgi(
             end(place)
             raise
         if type(body) is list:
-            return Closing(body, place)
+            return ClosingList(body, place)
         return closing(body, place, environ, handled)
 
     return probed
@@ -269,6 +271,7 @@ class InTurn(Closing):
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]
     latest = SCRATCH  # the request that began last
+    port = 0  # the client's, of the request whose turn it is
 
     def __iter__(self) -> Iterator[bytes]:
         self.chunks = iter(self.body)
@@ -297,7 +300,7 @@ def wrap_in_turn(app: WsgiApp) -> WsgiApp:
     """`app` in tornado's container without threads: see InTurn."""
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        InTurn.latest = place = begin(told(environ))
+        InTurn.latest = place = begin(InTurn.port)
         if named:
             identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
         try:
@@ -308,26 +311,27 @@ def wrap_in_turn(app: WsgiApp) -> WsgiApp:
     return probed
 
 
-def probe_container(container: Any, threads: bool) -> Any:
-    """tornado's WSGI container, its app recorded. It does not tell an app the port of its peer, so
-    that is put into the environ it makes, and taken out again before the app sees it."""
-    make_environ, app = container.environ, container.wsgi_application
+def probe_container(container: Any) -> Any:
+    """tornado's WSGI container without threads, its app recorded. It does not tell an app its
+    client's port, but makes the environ in the turn in which it calls the app."""
+    make_environ = container.environ
 
-    def environ(request: Any) -> dict[str, Any]:
-        made: dict[str, Any] = make_environ(request)
-        made[PEER_KEY] = peer_of_tornado(request)
-        return made
+    def environ(request: Any) -> Any:
+        InTurn.port = tornado_port(request)
+        return make_environ(request)
 
     container.environ = environ
-    container.wsgi_application = wrap_wsgi(app, (), told) if threads else wrap_in_turn(app)
+    container.wsgi_application = wrap_in_turn(container.wsgi_application)
     return container
 
 
-def peer_of_tornado(request: Any) -> Any:
-    """As text, as `remote` has it; not `remote_ip`, which may come from a header."""
-    context = getattr(request.connection, "context", None)
-    address = getattr(context, "address", None)
-    return (address[0], str(address[1])) if isinstance(address, tuple) else None
+def tornado_port(request: Any) -> int:
+    """The client's port; 0 where there is none."""
+    try:
+        port: int = request.connection.context.address[1]
+    except (AttributeError, IndexError, TypeError):
+        return 0
+    return port
 
 
 async def send_last(send: Send, message: Message, ended: int) -> None:
@@ -348,11 +352,13 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             first_request()
         try:
             cells[place] = now()
-            cells[place + ACCEPTED] = look_up(scope.get("client"), 0)
+            cells[place + ACCEPTED] = look_up(scope["client"][1], 0)
         except IndexError:
             place = overflow()
+        except (KeyError, TypeError):  # the server does not tell the port
+            pass
         if named:
-            identify(place, next((v for k, v in scope["headers"] if k == NAME_HEADER), b""))
+            identify(place, name_in(scope["headers"]))
         ended = place + END
 
         # An annotation would be built anew in each request: a comment is not
@@ -361,9 +367,8 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             kind = message["type"]
             if kind == "http.response.start":
                 return send(message)
-            if kind == "http.response.body" and not message.get("more_body"):
-                return send_last(send, message, ended)
-            return send_last(send, message, ended) if kind == PATHSEND else send(message)
+            last = not message.get("more_body") if kind == BODY else kind == PATHSEND
+            return send_last(send, message, ended) if last else send(message)
 
         try:
             return await app(scope, receive, sending)
@@ -388,7 +393,7 @@ def probe_tornado(application: Any) -> Any:
     find_handler, log_request = application.find_handler, application.log_request
 
     def finding(request: Any, **names: Any) -> Any:
-        request.workerlab_place = place = begin(peer_of_tornado(request))
+        request.workerlab_place = place = begin(tornado_port(request))
         if named:
             identify(place, request.headers.get("X-Workerlab-Request", "").encode("latin-1"))
         return find_handler(request, **names)

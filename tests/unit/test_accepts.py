@@ -22,9 +22,9 @@ def listener() -> Iterator[socket.socket]:
         yield listening
 
 
-def timing(*listeners: Any, wsgi: bool = False) -> dict[Any, int]:
-    accepted: dict[Any, int] = {}
-    time_accepts(SimpleNamespace(sockets=listeners), accepted, wsgi)
+def timing(*listeners: Any) -> dict[int, int]:
+    accepted: dict[int, int] = {}
+    time_accepts(SimpleNamespace(sockets=listeners), accepted)
     return accepted
 
 
@@ -38,7 +38,7 @@ def connected(listener: socket.socket, port: int = 0) -> socket.socket:
     return client
 
 
-def test_an_accept_is_noted_by_its_peer(listener: socket.socket) -> None:
+def test_an_accept_is_noted_by_its_clients_port(listener: socket.socket) -> None:
     accepted = timing(listener)
     with connected(listener) as client:
         before = time.monotonic_ns()
@@ -47,16 +47,8 @@ def test_an_accept_is_noted_by_its_peer(listener: socket.socket) -> None:
         with connection:
             assert type(connection) is socket.socket
             assert address == client.getsockname()
-            assert accepted.keys() == {client.getsockname()}
-            assert before <= accepted[address] <= time.monotonic_ns()
-
-
-def test_wsgi_tells_the_port_as_text(listener: socket.socket) -> None:
-    accepted = timing(listener, wsgi=True)
-    with connected(listener) as client:
-        listener.accept()[0].close()
-        host, port = client.getsockname()
-    assert accepted.keys() == {(host, str(port))}
+            assert accepted.keys() == {address[1]}
+            assert before <= accepted[address[1]] <= time.monotonic_ns()
 
 
 def test_the_newest_connection_of_a_port_counts(listener: socket.socket) -> None:
@@ -143,12 +135,11 @@ def test_what_is_no_socket_is_left_alone(other: object) -> None:
     assert timing(other) == {}
 
 
-@pytest.mark.parametrize("wsgi", [False, True])
-def test_a_listener_without_ports_serves_on(tmp_path: Any, wsgi: bool) -> None:
+def test_a_listener_without_ports_serves_on(tmp_path: Any) -> None:
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
         listening.bind(str(tmp_path / "socket"))
         listening.listen()
-        accepted = timing(listening, wsgi=wsgi)
+        accepted = timing(listening)
         client.connect(str(tmp_path / "socket"))
         listening.accept()[0].close()
     assert accepted == {}

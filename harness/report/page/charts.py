@@ -1,0 +1,41 @@
+"""Which figures there are: of a whole run, and of one cell over time."""
+
+from __future__ import annotations
+
+from harness.model import CellResult, Report, View
+from harness.report.page.connects import connects
+from harness.report.page.figures import Figure
+from harness.report.page.keepalive import keepalive
+from harness.report.page.members import Group, groups
+from harness.report.page.series import queue, states
+from harness.report.page.throughput import throughput
+from harness.report.page.timeline import timeline
+from harness.report.page.usage import cpu, memory
+from harness.report.page.waiting import longest_s, waiting
+
+
+def of_run(report: Report) -> list[Figure]:
+    """Those that have anything to show."""
+    longest = longest_s(report)
+    found = [throughput(report)]
+    found += [waiting(group, longest) for group in groups(report)]
+    found += [keepalive(group) for group in groups(report)]
+    return [figure for figure in found if figure is not None]
+
+
+def of_cell(group: Group, cell: CellResult, view: View) -> list[Figure]:
+    """Those that have anything to show; names are different in all cells of a run."""
+    suffix, place = f"{group.slug}-{cell.trial.cell.concurrency}", where(group, cell)
+    found = [
+        timeline(cell, view, f"timeline-{suffix}", f"{place}, request by request"),
+        connects(view, f"connects-{suffix}", f"Time to connect, {place}"),
+        queue(view, f"queue-{suffix}", place),
+        states(view, f"states-{suffix}", place),
+        cpu(view, f"cpu-{suffix}", place),
+        memory(view, f"memory-{suffix}", place),
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def where(group: Group, cell: CellResult) -> str:
+    return f"{group.name} at {cell.trial.cell.concurrency} connections"

@@ -1,0 +1,70 @@
+"use strict";
+// Draws each chart once it can be seen: at once where its section is open, else when it is opened.
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const charts = read("charts");
+  const config = read("config");
+  const tip = document.getElementById("tip");
+
+  const hideTip = () => { tip.hidden = true; };
+
+  function showTip(_handler, event, _item, value) {
+    if (value === null || value === undefined || value === "") { hideTip(); return; }
+    tip.replaceChildren();
+    const lines = typeof value === "object" ? Object.entries(value) : [["", value]];
+    for (const [name, said] of lines) {
+      const line = document.createElement("div");
+      const strong = document.createElement("b");
+      strong.textContent = said;
+      line.append(name, strong);
+      tip.append(line);
+    }
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    const left = event.clientX + 14 + width > innerWidth ? event.clientX - 14 - width : event.clientX + 14;
+    const top = event.clientY + 14 + height > innerHeight ? event.clientY - 14 - height : event.clientY + 14;
+    tip.style.left = `${Math.max(4, left)}px`;
+    tip.style.top = `${Math.max(4, top)}px`;
+  }
+
+  const options = {
+    renderer: "svg", actions: false, defaultStyle: false, config, tooltip: showTip,
+  };
+
+  // Nothing here waits for anything but promises, so that what begins before printing is on paper.
+  async function draw(chart) {
+    if (chart.dataset.drawn !== undefined) return;
+    chart.dataset.drawn = "";
+    try {
+      for (const place of chart.querySelectorAll("[data-pane]")) {
+        const pane = charts[chart.dataset.chart][Number(place.dataset.pane)];
+        const autosize = { type: "fit-x", contains: "padding" };
+        await vegaEmbed(place, { ...pane, autosize }, { mode: "vega-lite", ...options });
+      }
+      chart.dataset.drawn = "whole";
+    } catch (error) {
+      chart.classList.add("failed");
+      chart.textContent = "This chart could not be drawn; its words and numbers stand below.";
+      console.error(chart.dataset.chart, error);
+    }
+  }
+
+  const shown = (one) => !one.closest("details:not([open])");
+  const drawVisible = () => [...document.querySelectorAll(".chart")].filter(shown).forEach(draw);
+
+  for (const one of document.querySelectorAll("details")) one.addEventListener("toggle", drawVisible);
+  addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  addEventListener("scroll", hideTip, { passive: true });
+
+  // Paper has no triangles to click: all is opened, drawn and afterwards closed again.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    for (const one of opened) one.open = true;
+    drawVisible();
+  });
+  addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+
+  drawVisible();
+  document.documentElement.dataset.ready = "";
+})();

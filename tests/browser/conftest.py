@@ -1,0 +1,142 @@
+"""A browser without a screen, and pages to open in it. Skipped where there is no browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.model import Report
+from harness.reading import report_of
+from harness.report.page import render
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",  # root, as in most containers, has none
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
+    && [...document.querySelectorAll('.chart')]
+        .filter((one) => !one.closest('details:not([open])'))
+        .every((one) => one.dataset.drawn === 'whole')"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
+        found = next((path for name in NAMES if (path := shutil.which(name))), None)
+        if found is None and not own.is_file():
+            pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
+        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS])
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page in a context of its own, and all that went wrong in it. `page`: Playwright's."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1200, "height": 900}, **context}
+        )
+        self.asked: list[str] = []  # requests to anywhere else
+        self.complaints: list[str] = []
+        self.context.route("**/*", self._route)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
+        self.path = path
+        self.page.goto(path.as_uri())
+        if context.get("java_script_enabled", True):
+            self.drawn()
+
+    def _route(self, route: Any) -> None:
+        if route.request.url == self.path.as_uri():
+            route.continue_()
+        else:
+            self.asked.append(route.request.url)
+            route.abort()
+
+    def drawn(self) -> None:
+        """Wait until every chart that can be seen is there."""
+        self.page.wait_for_function(OPEN_DRAWN)
+
+    def open_all(self) -> None:
+        self.page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        # A section tells that it was opened only after this
+        self.page.wait_for_function(
+            "[...document.querySelectorAll('.chart')].every((one) => one.dataset.drawn === 'whole')"
+        )
+
+    def marks(self, chart: str, name: str) -> int:
+        """How many marks of that name a chart has."""
+        found: int = self.page.locator(f"[data-chart='{chart}'] g.{name}_marks > *").count()
+        return found
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a report, or a file, in a context with these options."""
+    with ExitStack() as stack:
+
+        def opened(what: Report | Path, **context: Any) -> Opened:
+            path = what
+            if isinstance(what, Report):
+                path = tmp_path / "report.html"
+                path.write_text(render(what), encoding="utf-8")
+            found = Opened(browser, path, **context)
+            stack.callback(found.context.close)
+            return found
+
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures of the pages are kept."""
+    named = os.environ.get("WORKERLAB_SCREENSHOTS")
+    place = Path(named) if named else tmp_path_factory.mktemp("screenshots")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def lab(place: Path, *words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "harness", *words],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    """A run of the lab with real servers, and its page made by the command."""
+    place = tmp_path_factory.mktemp("run")
+    lab(place, "sweep", "sync,gthread", "2,6", "--workers", "2", "--sleep", "0.2", "--tool",
+        "python")  # fmt: skip
+    (run,) = (place / "results").iterdir()
+    lab(place, "report", str(run), "--html", "page.html")
+    return report_of(run), place / "page.html"

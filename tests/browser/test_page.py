@@ -1,0 +1,333 @@
+"""The report page as people meet it: in a browser, by eye, by keyboard, on a phone, on paper."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analyse.facts import Facts, look
+from harness.analyse.views import MOST, views
+from harness.model import Report
+from harness.report.page.members import groups, seen
+from tests.browser.conftest import Open, Opened
+from tests.unit.analyse_builders import SYNC, evidence
+from tests.unit.page_builders import cell, report, trial, view
+
+PHONE = {"viewport": {"width": 360, "height": 740}}
+DARK, LIGHT = {"color_scheme": "dark"}, {"color_scheme": "light"}
+
+
+def late() -> Report:
+    """Connections that were dropped, and several trials."""
+    one = view(trial("sync", 8), known=False)
+    found = replace(one, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
+    again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
+    whole = report(("sync",), (4, 8), known=False)
+    return replace(whole, cells=(*whole.cells, again), views=(whole.views[0], found))
+
+
+CONSTRUCTED = {
+    "known": report(),
+    "unknown": report(known=False),
+    "late": late(),
+    "requests-only": report(known=False, observed=False),
+    "empty": Report("empty", {}, None, (), (), {}),
+}
+
+
+def assert_sound(opened: Opened) -> None:
+    assert opened.complaints == []
+    assert opened.asked == []
+
+
+def assert_whole(opened: Opened) -> None:
+    """Every chart has as many drawings as panes."""
+    opened.open_all()
+    panes = opened.page.locator("[data-pane]").count()
+    assert opened.page.locator("[data-pane] svg.marks").count() == panes
+    assert opened.page.locator(".failed").count() == 0
+    charts = opened.page.evaluate("JSON.parse(document.getElementById('charts').textContent)")
+    assert sum(map(len, charts.values())) == panes
+
+
+def assert_marks(opened: Opened, one: Report) -> None:
+    """As many marks as there is to show."""
+    believed = [result for result in one.cells if result.throughput_rps is not None]
+    assert opened.marks("throughput", "trials") == len(believed)
+    for group in groups(one):
+        stacks = sum(
+            getattr(cells[0].split, f"{part}_s") is not None
+            for cells in group.levels.values()
+            for part in (
+                "connect", "accept_queue", "in_worker", "service", "transfer", "unattributed"
+            )
+        )  # fmt: skip
+        assert opened.marks(f"waiting-{group.slug}", "parts") == stacks
+        for result, found in seen(group, one):
+            at = f"{group.slug}-{result.trial.cell.concurrency}"
+            assert opened.marks(f"timeline-{at}", "served") == len(found.bars)
+            if found.queue:
+                assert opened.marks(f"queue-{at}", "queue") == 1
+
+
+# --- drawn --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_every_chart_is_drawn_with_its_marks(name: str, open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED[name])
+    assert_whole(opened)
+    if CONSTRUCTED[name].cells:
+        assert_marks(opened, CONSTRUCTED[name])
+    assert_sound(opened)
+
+
+def test_a_real_run_is_drawn_with_its_marks(
+    measured: tuple[Report, Path], open_page: Open, screenshots: Path
+) -> None:
+    one, path = measured
+    assert {result.verdict for result in one.cells}.isdisjoint({"invalid"}), one.cells
+    opened = open_page(path)
+    opened.page.screenshot(path=screenshots / "real-light.png", full_page=True)
+    assert_whole(opened)
+    assert_marks(opened, one)
+    assert_sound(opened)
+
+
+def test_dropped_handshakes_stand_at_the_kernels_steps(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["late"])
+    assert opened.marks("connects-sync-8", "connects") == 2
+    assert opened.marks("connects-sync-8", "steps") == 1
+    bar, step = (
+        opened.page.locator(f"[data-chart='connects-sync-8'] g.{name}_marks > *").last
+        for name in ("connects", "steps")
+    )
+    left, rule = bar.bounding_box(), step.bounding_box()
+    assert left is not None
+    assert rule is not None
+    assert abs(left["x"] - rule["x"]) < 3  # the bar begins where the kernel repeats
+
+
+def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
+    """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
+    opened = open_page(report(("sync",), (8,)))
+    at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
+    served = opened.page.locator(at.format("served")).evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().left)"
+    )
+    for box in opened.page.locator(at.format("waits")).evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().right)"
+    ):
+        assert min(abs(box - left) for left in served) < 3
+
+
+def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
+    small = look(evidence(SYNC, 8, rounds=150, tool="python"))
+    assert isinstance(small, Facts)
+    many = small.spans + small.spans[-1:] * (10**6 - len(small.spans))
+    one = replace(report(("sync",), (8,), tool="python"), views=())
+    (found,) = views([replace(small, spans=many)])
+    began = time.perf_counter()
+    opened = open_page(replace(one, views=(found,)))
+    print(f"made, opened and drawn in {time.perf_counter() - began:.2f} s")
+    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MOST
+    assert opened.page.locator("svg.marks path").count() < 3 * MOST
+    assert "800 of 1,000,000 requests" in opened.page.inner_text("main")
+    opened.page.screenshot(path=screenshots / "million.png", full_page=True)
+    assert_sound(opened)
+
+
+def test_foreign_text_does_not_run(open_page: Open) -> None:
+    evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
+    one = report(("sync",), (8,))
+    bad = replace(one.cells[0], app=evil, reason=evil, diagnosis=evil, notes=(evil,))
+    states = ((0.0, evil, 1), (1.0, evil, 2))
+    opened = open_page(
+        replace(one, run=evil, cells=(bad,), views=(replace(one.views[0], states=states),))
+    )
+    assert_whole(opened)
+    assert evil in opened.page.inner_text("main")
+    assert_sound(opened)
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_a_closed_cell_is_drawn_when_it_is_opened(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["known"])
+    chart = "[data-chart='timeline-sync-4']"
+    assert opened.page.locator(f"{chart} svg").count() == 0
+    opened.page.locator("details.cell", has=opened.page.locator(chart)).locator(
+        "summary"
+    ).first.click()
+    opened.page.wait_for_selector(f"{chart}[data-drawn=whole] svg")
+    assert_sound(opened)
+
+
+def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["late"])
+    want = opened.page.evaluate("""() => [...document.querySelectorAll('.chart, summary, .scroll')]
+        .filter((one) => one.checkVisibility())
+        .map((one, i) => one.dataset.place = String(i))""")
+    reached = set()
+    for _ in range(2 * len(want)):
+        opened.page.keyboard.press("Tab")
+        reached.add(opened.page.evaluate("document.activeElement.dataset.place"))
+        outline = opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+        if reached >= set(want):
+            break
+    assert reached >= set(want)
+    assert len(want) >= 10
+    closed = opened.page.locator("details.cell:not([open]) > summary").first
+    closed.focus()
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_selector("[data-chart='timeline-sync-4'][data-drawn=whole]")
+
+
+def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> None:
+    # All of it fits: scrolling to what is pointed at would hide the words again
+    opened = open_page(report(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
+    opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
+    tip = opened.page.locator("#tip")
+    tip.wait_for(state="visible")
+    said = tip.inner_text()
+    assert re.search(r"in the app, s\s*1\b", said)
+    assert re.search(r"waited before, s\s*1\b", said)
+    opened.page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+# --- everywhere -----------------------------------------------------------------------------------
+
+
+def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
+    found = {}
+    for name, scheme in (("light", LIGHT), ("dark", DARK)):
+        opened = open_page(CONSTRUCTED["known"], **scheme)
+        served = opened.page.locator("g.served_marks > *").first
+        found[name] = (
+            opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
+            served.evaluate("(one) => getComputedStyle(one).fill"),
+        )
+        opened.page.screenshot(path=screenshots / f"{name}.png", full_page=True)
+        assert_sound(opened)
+    assert found["light"][0] == "rgb(255, 255, 255)"
+    assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_a_phone_never_scrolls_sideways(name: str, open_page: Open, screenshots: Path) -> None:
+    opened = open_page(CONSTRUCTED[name], **PHONE)
+    opened.open_all()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    for wide in opened.page.locator("svg.marks").evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().right)"
+    ):
+        assert wide <= 360
+    opened.page.screenshot(path=screenshots / f"phone-{name}.png", full_page=True)
+
+
+def test_a_real_run_fits_a_phone(
+    measured: tuple[Report, Path], open_page: Open, screenshots: Path
+) -> None:
+    opened = open_page(measured[1], **PHONE)
+    opened.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> None:
+    opened = open_page(CONSTRUCTED["known"], **DARK)
+    closed = opened.page.locator("details:not([open])").count()
+    opened.page.pdf(path=screenshots / "print.pdf", format="A4")
+    drawn = opened.page.locator(".chart[data-drawn=whole]").count()
+    assert drawn == opened.page.locator(".chart").count()
+    assert opened.page.locator("details:not([open])").count() == closed > 0
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    opened.open_all()
+    ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    opened.page.screenshot(path=screenshots / "print.png", full_page=True)
+    assert_sound(opened)
+
+
+def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["known"], java_script_enabled=False)
+    text = opened.page.inner_text("main")
+    assert "The charts need scripts" in text
+    assert "With 16 connections" in text
+    assert "3.00 s" in opened.page.text_content("#waiting-sync")
+
+
+# --- for everyone ---------------------------------------------------------------------------------
+
+CONTRASTS = """() => {
+  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (text) => {
+    const [r, g, b] = channels(text).slice(0, 3).map((c) => c / 255)
+      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (one) => {
+    for (let at = one; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor, parts = channels(colour);
+      if (parts.length < 4 || parts[3] > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const words = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (words.nextNode()) {
+    const one = words.currentNode.parentElement;
+    if (!words.currentNode.data.trim() || !one.checkVisibility()) continue;
+    const style = getComputedStyle(one);
+    const [a, b] = [light(one.closest("svg") ? style.fill : style.color), light(ground(one))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([ratio, words.currentNode.data.trim()]);
+  }
+  return found.sort((x, y) => x[0] - y[0]);
+}"""
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_all_words_stand_out(scheme: dict[str, Any], open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["late"], **scheme)
+    opened.open_all()
+    found = opened.page.evaluate(CONTRASTS)
+    assert len(found) > 150
+    assert found[0][0] >= 4.5, found[:5]
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_it_can_be_heard(name: str, open_page: Open) -> None:
+    """Headings in order, a name for each chart, heads for each table, one of each id."""
+    page = open_page(CONSTRUCTED[name]).page
+    levels = [
+        int(tag[1])
+        for tag in page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
+            "(all) => all.map((one) => one.tagName)"
+        )
+    ]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.title()
+    charts = page.locator("figure .chart")
+    for label, role in charts.evaluate_all(
+        "(all) => all.map((one) => [one.getAttribute('aria-label'), one.getAttribute('role')])"
+    ):
+        assert role == "img"
+        assert len(label) > 20
+        assert "None" not in label
+    assert page.locator("figure").count() == charts.count()
+    assert page.locator("th:not([scope])").count() == 0
+    assert page.locator("table:not(:has(thead th))").count() == 0
+    ids = page.locator("[id]").evaluate_all("(all) => all.map((one) => one.id)")
+    assert len(set(ids)) == len(ids)
