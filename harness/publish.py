@@ -25,7 +25,7 @@ def page(report: Report, path: Path) -> None:
         from harness.report.page import render
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
-    _write(((path, render(report).encode()),))
+    _write(((path, render(report).encode(errors="replace")),))
 
 
 def pictures(report: Report, directory: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,12 @@ def test_a_file_where_the_directory_shall_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be made: File exists"):
         publish.pictures(ONE, taken)
     assert taken.read_text() == "mine"
+
+
+def test_half_a_character_of_a_log_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    publish.page(replace(ONE, notes=("said \udc80 and died",)), path)
+    assert "said ? and died" in path.read_text(encoding="utf-8")
 
 
 def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

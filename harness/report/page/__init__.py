@@ -22,7 +22,7 @@ import vl_convert
 
 from harness.model import Report
 from harness.report.page import parts
-from harness.report.page.cells import Charts, cells, compact
+from harness.report.page.cells import Charts, cells, compact, size
 from harness.report.page.charts import of_run
 from harness.report.page.colours import css
 from harness.report.page.figures import Figure, config, spec
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
     charts: Charts = {figure.name: [spec(pane) for pane in figure.panes] for figure in run}
     before, after = _before(report, run), _after(report)
     fixed = (library(), style, script, before, after, compact(charts))
-    room = SIZE - FRAME - sum(len(text.encode()) for text in fixed)
+    room = SIZE - FRAME - sum(map(size, fixed))
     over_time, more = cells(report, room)
     if over_time:
         before += f"<section><h2>Request by request</h2>{over_time}</section>"

@@ -20,6 +20,11 @@ from harness.report.values import finite
 Charts = dict[str, list[dict[str, Any]]]  # the panes of each figure, by its name
 
 
+def size(text: str) -> int:
+    """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
+    return len(text.encode(errors="replace"))
+
+
 def compact(value: object) -> str:
     """JSON that cannot end the element it stands in."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -35,7 +40,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        return len(self.html.encode()) + len(compact(self.charts))
+        return size(self.html) + len(compact(self.charts))
 
 
 def cells(report: Report, room: int) -> tuple[str, Charts]:
