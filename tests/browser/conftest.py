@@ -17,8 +17,6 @@ from harness.model import Report
 from harness.reading import report_of
 from harness.report.page import render
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -38,6 +36,7 @@ OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
         found = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -132,7 +131,7 @@ def lab(place: Path, *words: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     """A run of the lab with real servers, and its page made by the command."""
     place = tmp_path_factory.mktemp("run")
     lab(place, "sweep", "sync,gthread", "2,6", "--workers", "2", "--sleep", "0.2", "--tool",
