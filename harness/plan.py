@@ -23,6 +23,7 @@ TIMED_LEAST_S = 2.0
 # Where a full accept queue drops packets: until the client's kernel repeats a request for the last
 # time (0.2 s, doubled each time) and learns that the server has given the connection up
 DROPS_S = 240.0
+DROPS_OFTEN_S = 20.0  # what that mostly costs; only for the prediction
 WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
 UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
 
@@ -132,9 +133,10 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, *, counted: bool) -> floa
     """How long the trial will take, start and stop of the server included."""
     load = load_for(plan, cell, lone_s)
     slots = configured_slots(cell.server)
+    beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
     if not counted:
-        return SETUP_S + lone_s + load.duration_s
-    return SETUP_S + lone_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
+        return beside_s + load.duration_s
+    return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
 
 
 def records_for(plan: Plan, cell: Cell, *, counted: bool) -> int:

@@ -10,7 +10,12 @@ from harness.analyse.case import Case
 from harness.analyse.diagnosis import diagnose
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts
-from harness.analyse.handshakes import handshakes, late_connects
+from harness.analyse.handshakes import (
+    NAMESPACE,
+    handshakes,
+    late_connects,
+    what_was_counted,
+)
 from harness.analyse.keepalive import kept_connections, split_prediction
 from harness.analyse.knee import Knee
 from harness.analyse.loops import one_at_a_time
@@ -85,8 +90,17 @@ def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
         usage=usage(seen, facts.record, facts.load_s),
         connections_per_worker=kept,
         split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
-        notes=(*believed.notes, *left_out, *missing_notes(seen)),
+        notes=(*believed.notes, *left_out, *missing_notes(seen), *_whose(facts)),
     )
+
+
+def _whose(facts: Facts) -> Sequence[str]:
+    """Counters that grew although this server dropped nothing are others'."""
+    shook = handshakes(facts)
+    if shook.dropped or not (shook.counters.listen_overflows or shook.counters.syn_retransmits):
+        return ()
+    said = what_was_counted(shook)
+    return (f"{said}: {NAMESPACE}, and nothing shows that this server dropped anything",)
 
 
 def _case(facts: Facts, cell: CellResult, lone: float) -> Case:

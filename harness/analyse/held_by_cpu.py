@@ -8,6 +8,7 @@ from harness.analyse.words import number, plural, seconds
 from harness.worker_classes import WORKER_CLASSES
 
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
+LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
 COMPUTING = 0.7  # of the cores its workers could use
 FULL = 0.9  # of all cores
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
@@ -15,7 +16,11 @@ COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 def blocked_loop(case: Case) -> str | None:
     """One request at a time in workers that could serve many."""
-    if not case.waits or case.blocked is None or case.blocked < BLOCKED:
+    if not case.waits or case.blocked is None:
+        return None
+    queued_s = case.cell.split.in_worker_s or 0.0
+    behind = case.service_s >= LONG_S and queued_s >= QUEUED * case.service_s
+    if case.blocked < BLOCKED and not behind:
         return None
     workers = plural(case.server.workers, "worker")
     what = (

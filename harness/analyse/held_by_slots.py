@@ -27,8 +27,8 @@ def full_queue(case: Case) -> str | None:
     parts = [f"{shares}; {queue} handshakes: {what_was_counted(shook)} ({NAMESPACE})"]
     if shook.half_open:
         parts.append(
-            f"up to {plural(shook.half_open, 'connection')} existed for the client alone, the last"
-            " packet of the handshake being dropped"
+            f"up to {plural(shook.half_open, 'connection')} existed for the client alone, as the"
+            " last packet of the handshake was dropped"
         )
     if steps := at_which_steps(shook):
         parts.append(steps)
@@ -102,9 +102,11 @@ def _others(case: Case) -> str:
 def _where(case: Case) -> str:
     """'1.0 s in the accept queue', the longest wait first, none that hardly counts."""
     parts = case.cell.split
+    alone = " or as connections of the client alone" if case.handshakes.half_open else ""
+    queued = f"in the accept queue{alone}"
     places = {
         "to connect": parts.connect_s,
-        "in the accept queue": parts.accept_queue_s,
+        queued: parts.accept_queue_s,
         "inside the workers, accepted and not begun": parts.in_worker_s,
         "after the app, until the answer is through": parts.transfer_s,
         "where no witness saw": parts.unattributed_s,

@@ -56,7 +56,7 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
     # is believed rather than the settings.
     doubled = below is not None and highest <= 2 * below
     if slots and not doubled and most >= BUSY * slots and highest >= 2 * most / FLAT:
-        busy = f"at {highest} connections all {slots} slots are busy and half wait"
+        busy = f"at {highest} connections all {slots} slots are busy and the others wait"
         return Knee(most, busy, levels)
     return Knee(None, f"at least {number(most)}: {_still(levels, below, highest)}", levels)
 

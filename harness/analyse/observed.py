@@ -46,7 +46,8 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     return Usage(
         server_cores=_per_second(samples, lambda sample: sample.server_cpu_s),
         generator_cores=generator,
-        host_busy=host / seen.cores if host is not None and seen.cores else None,
+        # The host's clock ticks, so that a busy moment may seem longer than it was
+        host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         server_rss_bytes=_most(sample.server_rss_bytes for sample in samples),
         generator_rss_bytes=_most(sample.tool_rss_bytes for sample in samples),
     )

@@ -66,17 +66,24 @@ def excused(found: Outcome, said: Measurement, spans: Collection[Span]) -> Outco
     is neither an answer nor a contradiction, and is counted once."""
     if said.timings:
         return _by_name(found, said, {span.request_id for span in spans})
-    never = max(0, found.answered - len(spans))
-    if not never:
+    unseen = max(0, found.answered - len(spans))
+    if not unseen:
         return found
     # A reset that ab goes on after is a Receive, an Exception and a complete request in one.
-    known = min(never, found.errors.get("read", 0))
+    known = min(unseen, found.errors.get("read", 0))
     twice = min(known, found.errors.get("exception", 0))
-    errors = _less(found.errors, {"read": known, "exception": twice}) | {NEVER_ACCEPTED: never}
+    # Answers of the server itself, which killed a worker that waited for a request
+    by_server = min(unseen - known, found.errors.get("non_2xx", 0))
+    never = unseen - by_server
+    errors = _less(found.errors, {"read": known, "exception": twice})
+    if never:
+        errors[NEVER_ACCEPTED] = never
+    wrong = max(0, found.wrong - by_server)
     return replace(
         found,
-        answered=found.answered - never,
-        unanswered=sum(errors.values()) - found.wrong,
+        answered=found.answered - unseen,
+        wrong=wrong,
+        unanswered=sum(errors.values()) - wrong,
         failed=found.failed + never - known,
         errors=errors,
     )

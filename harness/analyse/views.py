@@ -182,7 +182,7 @@ def _usage(
                 at_s=clock.at_s(now.at_ns),
                 server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),
                 generator_cores=_rate(before.tool_cpu_s, now.tool_cpu_s, passed_s),
-                host_busy=busy / cores if busy is not None and cores else None,
+                host_busy=min(1.0, busy / cores) if busy is not None and cores else None,
                 server_rss_bytes=now.server_rss_bytes,
                 generator_rss_bytes=now.tool_rss_bytes,
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,10 +77,10 @@ def test_gthread_waits_inside_its_workers(lab: Lab, worker_class: str, tool: str
 def test_nothing_is_left_unexplained(lab: Lab, worker_class: str, tool: str) -> None:
     only(worker_class, "sync", "gthread", "gevent", "eventlet")
     installed(tool)
-    for cell in cells(lab, worker_class, "4,8", "--sleep", "0.4", "--tool", tool):
-        split = cell["waiting_split_ms"]
-        assert abs(split["unattributed"]) < 0.05 * assert_adds_up(cell), split
-        assert None not in split.values()
+    (cell,) = cells(lab, worker_class, "8", "--sleep", "0.4", "--tool", tool)
+    split = cell["waiting_split_ms"]
+    assert abs(split["unattributed"]) < 0.05 * assert_adds_up(cell), split
+    assert None not in split.values()
 
 
 @ON_LINUX
@@ -100,10 +99,13 @@ def test_a_full_queue_shows_at_connect(lab: Lab, worker_class: str) -> None:
 
 @ON_LINUX
 def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
-    """With its own timeout it would give up without a report."""
+    """With its own timeout it would give up without a report. Connections it has no request left
+    for keep the workers waiting in vain, here for five seconds instead of Gunicorn's thirty."""
     only(worker_class, "sync")
     installed("ab")
-    (cell,) = cells(lab, "sync", "16", *FULL, "--backlog", "2", "--tool", "ab")
+    (lab.place / "brisk.py").write_text("timeout = 5\n")
+    words = ("--backlog", "2", "--tool", "ab", "--config", str(lab.place / "brisk.py"))
+    (cell,) = cells(lab, "sync", "16", *FULL, *words)
     assert cell["verdict"] == "saturated"
     assert cell["kernel"]["syn_retransmits"] > 0
     assert cell["failed"] == sum(cell["errors"].values())
@@ -117,7 +119,8 @@ def test_kept_connections_are_predicted_by_their_split(
     only(worker_class, "gthread")
     installed(tool)
     words = ("--workers", "2", "--threads", "4", "--sleep", "0.4", "--keepalive", "on")
-    for cell in cells(lab, "gthread", "8,16,32", *words, "--tool", tool):
+    levels = "8,16,32" if tool == "wrk" else "16"
+    for cell in cells(lab, "gthread", levels, *words, "--tool", tool):
         assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
         assert cell["split_prediction_rps"] <= cell["bound_rps"] * 1.001
         assert cell["throughput_rps"] == pytest.approx(cell["split_prediction_rps"], rel=0.05)
@@ -132,7 +135,7 @@ def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
 
 def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
     only(worker_class, "gevent")
-    Path(lab.place / "preload.py").write_text("preload_app = True\n")
+    (lab.place / "preload.py").write_text("preload_app = True\n")
     words = ("--app", "apps.imported_sleep:app", "--config", str(lab.place / "preload.py"))
     (cell,) = cells(
         lab, "gevent", "8", *words, "--workers", "2", "--sleep", "0.3", "--tool", "python"
@@ -142,7 +145,7 @@ def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
 
 def test_what_the_load_costs_is_known(lab: Lab, worker_class: str) -> None:
     (cell,) = cells(lab, worker_class, "4", "--sleep", "0.3", "--tool", "python")
-    assert 0 < cell["cpu"]["server_cores"] < (os.cpu_count() or 1)
+    assert 0 <= cell["cpu"]["server_cores"] < (os.cpu_count() or 1)  # it counts ticks of 10 ms
     assert cell["cpu"]["generator_cores"] > 0
     assert 0 < cell["cpu"]["host_busy"] <= 1
     assert cell["rss_bytes"]["server_max"] > cell["rss_bytes"]["generator_max"] > 1 << 20

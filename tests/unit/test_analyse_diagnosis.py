@@ -99,11 +99,13 @@ def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda number: number % 2)
     assert "event loop" not in diagnosis(trial)
-    hello = evidence(server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4)
+    hello = evidence(
+        server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
+    )
     assert hello.record is not None
     # Requests that are in the app for four fifths of their time: the loop is free for the rest.
     spans = tuple(
-        replace(s, start_ns=(s.end_ns or 0) - 800_000_000, accept_ns=s.start_ns)
+        replace(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
     free = replace(hello, spans=replace(hello.spans, spans=spans))

@@ -136,6 +136,16 @@ def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
     assert any("hold 3 requests that never reached a worker" in note for note in cell.notes)
 
 
+def test_what_the_server_answered_itself_is_not_counted_twice() -> None:
+    """A 500 for a connection on which no request came has no span; it is one failure, not two."""
+    trial = lost(dropping(), 4)
+    assert trial.measurement is not None
+    said = replace(trial.measurement, errors={"non_2xx": 4}, failed=4)
+    cell = judged(replace(trial, measurement=said))
+    assert (cell.verdict, cell.errors, cell.failed) == ("saturated", {"non_2xx": 4}, 4)
+    assert cell.throughput_rps == pytest.approx(judged(dropping()).throughput_rps, rel=0.05)
+
+
 @pytest.mark.parametrize("counters", [None, Counters(), Counters(0, 0, 9, 0)])
 def test_without_drops_it_stays_a_contradiction(counters: Counters | None) -> None:
     seen = replace(dropping().observations, counters=counters)

@@ -24,7 +24,7 @@ from harness.analyse.knee import knee
         ({4: 4.0, 8: 6.0}, 6, None, "at least 6.0: the last doubling (4 → 8) still gained 50 %"),
         ({4: 4.0, 6: 5.0}, 5, None, "at least 5.0: the last step (4 → 6) still gained 25 %"),
         ({4: 4.0, 6: 4.1}, 4, 4.1, ""),
-        ({8: 4.0}, 4, 4.0, "at 8 connections all 4 slots are busy and half wait"),
+        ({8: 4.0}, 4, 4.0, "at 8 connections all 4 slots are busy and the others wait"),
         ({2: 2.0, 8: 4.0}, 4, 4.0, "at 8 connections all 4 slots"),
         ({8: 4.0}, None, None, "at least 4.0: one level"),
         ({5: 4.0}, 4, None, "at least 4.0: one level"),
