@@ -30,7 +30,8 @@ def describe(trial: Trial) -> str:
     repeat = f", trial {trial.number}" if trial.number > 1 else ""
     threads = f"x{cell.server.threads}" if cell.server.threads > 1 else ""
     shape = f"{cell.server.worker_class} {cell.server.workers}{threads}"
-    return f"{shape}, {cell.tool} at {cell.concurrency}{repeat}"
+    kept = ", keep-alive" if cell.keepalive else ""
+    return f"{shape}, {cell.tool} at {cell.concurrency}{kept}{repeat}"
 
 
 class Progress:
