@@ -50,7 +50,8 @@ def test_sync_waits_in_the_accept_queue(lab: Lab, worker_class: str, tool: str) 
     installed(tool)
     (cell,) = cells(lab, "sync", "8", "--sleep", "0.5", "--tool", tool)
     split = cell["waiting_split_ms"]
-    assert cell["kernel"]["accept_queue_max"] in (4, 5)
+    # 4 wait; at the moment when 4 more are answered and ask again, before they are accepted, 8 do
+    assert 4 <= cell["kernel"]["accept_queue_max"] <= 8
     assert cell["kernel"]["accept_queue_limit"] == 2048
     assert split["accept_queue"] == pytest.approx(500, rel=0.1)
     assert split["connect"] is None if tool == "wrk" else split["connect"] < 5
