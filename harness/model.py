@@ -3,10 +3,12 @@
 Who makes what:
 
     plan     -> Server, Load, Cell, Trial              (what shall be done)
+    plan     -> Point                                  (the same, against a server not under test)
     measure  -> Record                                 (what was seen: facts, nothing derived)
                 Observations                           (what the kernel and /proc said meanwhile)
     tools    -> Command, Output -> Measurement         (what one load tool says)
     analyse  -> Summary, Split, CellResult, ClassResult, View, Report   (what it means)
+                Study                                  (what an experiment beyond the sweep shows)
 
 `None` means "not known" or "unlimited", never 0.
 """
@@ -19,7 +21,7 @@ from typing import Literal
 
 SCHEMA = 1
 
-Verdict = Literal["below capacity", "at capacity", "saturated", "invalid"]
+Verdict = Literal["below capacity", "at capacity", "saturated", "generator-bound", "invalid"]
 
 
 class LabError(Exception):
@@ -78,6 +80,7 @@ class Server:
     threads: int
     backlog: int
     worker_connections: int
+    instances: int = 1  # servers of this kind at once, on a port each; the load picks at random
 
     @property
     def group(self) -> str:
@@ -85,7 +88,21 @@ class Server:
         return (
             f"{self.worker_class}-w{self.workers}-t{self.threads}"
             f"-b{self.backlog}-wc{self.worker_connections}"
-        )
+        ) + (f"-x{self.instances}" if self.instances > 1 else "")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Arrivals of the open model: requests per second, or a share of the capacity that the closed
+    cells of the same run find. Exactly one of the two is known when it is planned."""
+
+    rps: float | None = None
+    share: float | None = None
+
+    @property
+    def label(self) -> str:
+        """As the user wrote it: "200" (requests/s), "80%"."""
+        return f"{self.rps:g}" if self.share is None else f"{self.share * 100:g}%"
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,14 @@ class Load:
     deadline_s: float  # when the harness gives up on the tool
     keepalive: bool = False  # connections are used again, where the server allows it
     drops: bool = False  # more connections than the accept queue takes: some will be dropped
+    processes: int = 1  # of the load tool; they share the connections
+    rate_rps: float | None = None  # open model: arrivals per second; None: closed loop
+    ramp_s: float = 0.0  # the connections begin one after the other over this time
+    timed: bool = False  # for duration_s, also by a tool that can count
+    same_body: bool = False  # every body must equal the first one: the app is known to be constant
+    hosts: tuple[str, ...] = ()  # that send the load; (): this one
+    urls: tuple[str, ...] = ()  # further servers; each request picks one at random
+    sources: tuple[str, ...] = ()  # local addresses to connect from; (): the kernel's choice
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
@@ -112,6 +137,8 @@ class Cell:
     tool: str
     concurrency: int
     keepalive: bool = False
+    processes: int = 1  # of the load tool
+    rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
 
 
 @dataclass(frozen=True)
@@ -124,9 +151,37 @@ class Trial:
     @property
     def key(self) -> str:
         """Names the trial within its run, and its directory."""
-        kept = "-k" if self.cell.keepalive else ""
         cell = self.cell
-        return f"{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}-{self.number}"
+        kept = "-k" if cell.keepalive else ""
+        kept += f"-p{cell.processes}" if cell.processes > 1 else ""
+        rate = f"-r{cell.rate.label.replace('%', 'pc')}" if cell.rate else ""
+        return f"{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}{rate}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server that is not under test: it answers at once, or after a seeded random delay.
+
+    `core`: the CPU it is pinned to; None: any. `fault`: what every answer suffers from, "" for
+    none: reset, stall, garbage, half, status500, close.
+    """
+
+    body_bytes: int = 12
+    delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
+    seed: int = 1
+    core: int | None = None
+    backlog: int = 4096
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One execution of a load tool against a Target. `key` names it within its run."""
+
+    key: str
+    target: Target
+    tool: str
+    load: Load
 
 
 # --- what was seen ------------------------------------------------------------------------
@@ -172,6 +227,7 @@ class Record:
     proof: Mapping[str, object] = field(default_factory=dict)  # effective configuration
     warnings: tuple[str, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
+    asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
 
 
 @dataclass(frozen=True)
@@ -340,6 +396,13 @@ class Measurement:
     timings: tuple[Timing, ...] = ()  # every request, where the tool times each (python)
     origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
     connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
+    achieved_concurrency: float | None = None  # mean number of requests in flight, as it says
+    connections: int | None = None  # how many it opened
+    asked_rps: float | None = None  # open model: arrivals per second that it was asked for
+    sent: int | None = None
+    unsent: int | None = None  # open model: due in its time and never sent
+    lag: Summary = Summary()  # open model: sent later than intended; part of `response`
+    cpu_s: float | None = None  # of the tool, by itself
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     notes: tuple[str, ...] = ()
 
@@ -413,6 +476,13 @@ class CellResult:
     usage: Usage = Usage()
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
+    generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
+    bound_reasons: tuple[str, ...] = ()  # why it is called so, each with its numbers
+    achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
+    asked_rps: float | None = None  # open model
+    sent_rps: float | None = None
+    unsent: int | None = None
+    lag: Summary = Summary()
     diagnosis: str | None = None  # what a colleague would say, and what to change
     notes: tuple[str, ...] = ()
 
@@ -442,6 +512,18 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
+    new ones, response times still fall), steady, churn (connections close). Seconds since the load
+    began; `why`: what marks its begin, with numbers."""
+
+    name: Literal["ramp-up", "drain", "steady", "churn"]
+    start_s: float
+    end_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class View:
     """One trial over time, thinned to what a page can show; seconds since the load began.
 
@@ -464,6 +546,8 @@ class View:
     connects: tuple[tuple[float, float, int], ...] = ()
     syn_steps_s: tuple[float, ...] = ()
     note: str = ""
+    phases: tuple[Phase, ...] = ()
+    responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
 
 
 @dataclass(frozen=True)
@@ -495,3 +579,71 @@ class Report:
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
     notes: tuple[str, ...] = ()
     views: tuple[View, ...] = ()  # for the page; other formats leave them out
+
+
+# --- experiments beyond the sweep ---------------------------------------------------------
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """`name` is the key in JSON and CSV, unit last (`response_p50_s`); `title` the words above the
+    column; `form` how its values are shown: text, count, number (three digits), seconds (a duration
+    in its own unit), bytes, percent (of 1)."""
+
+    name: str
+    title: str
+    form: Literal["text", "count", "number", "seconds", "bytes", "percent"] = "number"
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` hold a value per column; None is missing."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines with points. `log`: the axes (x, y) that are logarithmic."""
+
+    title: str
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+    log: tuple[bool, bool] = (False, False)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An answer that was computed, and the numbers it stands on."""
+
+    question: str
+    answer: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What an experiment beyond the sweep shows. `kind`: the command that made it."""
+
+    run: str
+    kind: str
+    title: str
+    environment: Mapping[str, object]
+    findings: tuple[Finding, ...]
+    tables: tuple[Table, ...]
+    charts: tuple[Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+    valid: bool = True  # False: something it had to measure could not be (exit 1)

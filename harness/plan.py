@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.model import App, Cell, Load, Server, Trial
+from harness.model import App, Cell, Load, Rate, Server, Trial
 from harness.worker_classes import ASGI_CLASSES, configured_slots
 
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
@@ -46,6 +46,12 @@ class Plan:
     notes: tuple[str, ...]
     keepalive: tuple[bool, ...] = (False,)
     cells: tuple[Cell, ...] = ()  # these, in this order, instead of the product of the axes
+    kind: str = "sweep"  # the command that made it, and that understands it
+    processes: tuple[int, ...] = (1,)  # of the load tool
+    rates: tuple[Rate, ...] = ()  # open model, after the closed cells
+    duration_s: float | None = None  # load for so long, instead of counting requests
+    ramp_s: float = 0.0
+    load_hosts: tuple[str, ...] = ()
 
     def app(self, server: Server) -> App:
         return self.asgi_app if server.worker_class in ASGI_CLASSES else self.wsgi_app
