@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from harness.model import Command, Load, Measurement, Output
-from harness.tools import ab, python, wrk
+from harness.tools import ab, wrk
+from harness.tools.fast import FAST
+from harness.tools.programs import Program
 
 
 class Tool(Protocol):
@@ -45,6 +47,30 @@ class Tool(Protocol):
         """Worker classes with which it cannot keep connections alive, and what happens."""
 
     @property
+    def NEEDS(self) -> tuple[str, ...]:
+        """Python packages that it imports, from the lab's own environment."""
+
+    @property
+    def TIMED(self) -> bool:
+        """True: it can run for `load.duration_s`."""
+
+    @property
+    def OPEN_MODEL(self) -> bool:
+        """True: it can send at `load.rate_rps`."""
+
+    @property
+    def PROCESSES(self) -> bool:
+        """True: it can send from `load.processes`."""
+
+    @property
+    def RAMPS(self) -> bool:
+        """True: it can begin its connections one after the other, over `load.ramp_s`."""
+
+    @property
+    def DISTRIBUTES(self) -> bool:
+        """True: it can send from `load.hosts`."""
+
+    @property
     def OUTPUT_FILES(self) -> tuple[str, ...]:
         """Names of the files in its directory that `parse` wants to read."""
 
@@ -63,4 +89,20 @@ class Tool(Protocol):
         certainty: aborted, partial, truncated, zero bytes, garbage."""
 
 
-TOOLS: dict[str, Tool] = {"ab": ab, "wrk": wrk, "python": python}
+TOOLS: dict[str, Tool] = {
+    "ab": ab,
+    "wrk": wrk,
+    "fast": FAST,
+    "processes": Program("processes", NEEDS=("requests",)),
+    "threads": Program("threads", NEEDS=("requests",)),
+    "coroutines": Program("coroutines", NEEDS=("aiohttp",)),
+    "processes-coroutines": Program("processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True),
+}
+
+# Other names that are understood
+ALSO = {"python": "fast", "processes\N{MULTIPLICATION SIGN}coroutines": "processes-coroutines"}
+
+
+def tool_named(name: str) -> Tool:
+    """The tool of that name, or of one it is also known by. KeyError for others."""
+    return TOOLS[ALSO.get(name, name)]

@@ -55,6 +55,9 @@ VERSION_ARGV = ("ab", "-V")
 COUNTED = True
 LONE_FIRST = True
 NAMES_REQUESTS = False
+NEEDS: tuple[str, ...] = ()
+TIMED = False
+OPEN_MODEL = PROCESSES = RAMPS = DISTRIBUTES = False
 NO_KEEPALIVE = {
     "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives up",
     "uvicorn": "ab asks in HTTP/1.0, after which it always closes",

@@ -38,6 +38,9 @@ VERSION_ARGV = ("wrk", "-v")
 COUNTED = False
 LONE_FIRST = False
 NAMES_REQUESTS = False
+NEEDS: tuple[str, ...] = ()
+TIMED = True
+OPEN_MODEL = PROCESSES = RAMPS = DISTRIBUTES = False
 NO_KEEPALIVE: Mapping[str, str] = {}
 OUTPUT_FILES: tuple[str, ...] = ()
 INSTALL_HINT = (
