@@ -590,6 +590,238 @@ def test_no_socket_stays_open() -> None:
     assert asyncio.run(asyncio.wait_for(open_connections(), PATIENCE_S)) == 21
 
 
+# --- known answers, and others ------------------------------------------------------------
+
+
+def answers(*each: bytes, then: str = "stay") -> Handler:
+    """One answer after the other, round and round."""
+    turn = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        turn += 1
+        await saying(each[(turn - 1) % len(each)], then=then)(reader, writer)
+
+    return answer
+
+
+BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nhello"
+OTHER = LENGTH.replace(b"hello", b"hullo")
+LONGER = LENGTH.replace(b"5", b"6").replace(b"hello", b"hello!")
+DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_an_answer_like_others_is_judged_for_itself(words: tuple[str, ...]) -> None:
+    """One that is known is not read again: what differs must be."""
+    then = "stay" if words else "wait"
+    found, _ = load_site(answers(LENGTH, LENGTH, BUSY, LENGTH, then=then), 1, 40, words)
+    assert (found.requests, found.errors) == (40, {"non_2xx": 10})
+
+
+@pytest.mark.parametrize("other", [OTHER, LONGER])
+def test_every_body_must_equal_the_first_where_that_is_asked_for(other: bytes) -> None:
+    served = answers(LENGTH, LENGTH, DATED, other)
+    found, _ = load_site(served, 1, 40, ("--keepalive", "--same-body"))
+    assert (found.requests, found.errors) == (40, {"body": 10})
+    found, _ = load_site(served, 1, 40, ("--keepalive",))
+    assert found.errors == {}
+
+
+def test_a_known_answer_in_pieces_is_one_answer() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pieces = 1 + len(site.requests) % 3
+        step = len(LENGTH) // pieces + 1
+        for start in range(0, len(LENGTH), step):
+            writer.write(LENGTH[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    site = Site(answer)
+    found, _ = load_site(answer, 3, 31, ("--keepalive",), site=site)
+    assert (found.requests, found.errors, site.connections) == (31, {}, 3)
+    assert len(site.requests) == 31
+
+
+# --- how much, how often, from where ------------------------------------------------------
+
+
+def run_site(answer: Handler, *words: str, site: Site | None = None) -> tuple[Tally, Site]:
+    """As `load_site`, for loads that leave no rows."""
+    site = site or Site(answer)
+
+    async def both() -> Tally:
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            asked = ["--url", f"http://127.0.0.1:{port}/", "--deadline", str(PATIENCE_S), *words]
+            parsed = parse(asked, fast.NAME, supports=OPTIONAL)
+            return await asyncio.to_thread(fast.run, parsed)
+
+    return asyncio.run(asyncio.wait_for(both(), 2 * PATIENCE_S)), site
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_a_load_for_a_time_ends_what_it_began(words: tuple[str, ...]) -> None:
+    then = "stay" if words else "wait"
+    tally, site = run_site(
+        saying(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *words
+    )
+    assert tally.sent == tally.complete == len(site.requests) >= 4
+    assert tally.response.count == tally.first_byte.count == tally.complete
+    assert tally.origin_ns is not None
+    assert tally.last_ns is not None
+    assert tally.last_ns - tally.origin_ns >= 0.2e9
+    assert tally.unsent == 0
+    # Four connections, each with a request at every moment
+    assert tally.in_flight_ns <= 4 * (tally.last_ns - tally.origin_ns)
+
+
+def test_histograms_say_what_the_rows_say() -> None:
+    served = saying(LENGTH, after_s=0.003, then="stay")
+    found, _ = load_site(served, 4, 200, ("--keepalive",))
+    tally, _ = run_site(served, "--concurrency", "4", "--requests", "200", "--keepalive")
+    assert (tally.complete, tally.errors) == (found.requests, {})
+    assert tally.response.least is not None
+    assert tally.response.least >= 3_000_000 - 1_000_000  # a timer of asyncio may fire early
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_arrivals_come_at_their_rate_and_none_is_forgotten(words: tuple[str, ...]) -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay" if words else "wait"),
+        *("--concurrency", "50", "--duration", "0.5", "--rate", "200", *words),
+    )
+    assert tally.sent + tally.unsent == 100
+    assert tally.sent == len(site.requests) == tally.complete
+    assert tally.lag.count == tally.sent
+
+
+def test_a_response_is_timed_from_when_it_was_due() -> None:
+    """One connection, 50 ms an answer, 100 arrivals a second: the k-th that is answered was due
+    long before it was sent."""
+    tally, _ = run_site(
+        saying(LENGTH, after_s=0.05, then="stay"),
+        *("--concurrency", "1", "--duration", "0.5", "--rate", "100", "--keepalive"),
+    )
+    assert tally.sent + tally.unsent == 50
+    assert 1 <= tally.sent <= 11  # 0.5 s / 50 ms, and the one under way at the end
+    assert tally.lag.most is not None
+    assert tally.response.most is not None
+    assert tally.response.most >= tally.lag.most + 49_000_000
+    if tally.sent >= 3:
+        assert tally.lag.most >= 2 * 39_000_000
+
+
+def test_the_open_model_opens_only_the_connections_it_needs() -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay"),
+        *("--concurrency", "500", "--duration", "0.3", "--rate", "100", "--keepalive"),
+    )
+    assert tally.sent == 30
+    assert tally.connections == site.connections <= 30
+
+
+def test_a_ramp_begins_one_after_the_other() -> None:
+    found, site = load_site(
+        saying(LENGTH, 0.001, then="stay"), 5, 400, ("--keepalive", "--ramp", "0.2")
+    )
+    begins = [t.start_s for t in found.timings if not t.reused]
+    assert site.connections == len(begins) == 5
+    for i, start_s in enumerate(begins):
+        assert start_s >= 0.2 * i / 5
+    assert found.lone_s is None
+
+
+def test_one_request_may_take_no_longer_than_its_timeout() -> None:
+    turn = 0
+
+    async def every_other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        turn += 1
+        await saying(LENGTH if turn % 2 else b"", then="stay" if turn % 2 else "wait")(
+            reader, writer
+        )
+
+    found, _ = load_site(every_other, 1, 6, ("--keepalive", "--timeout", "0.1"))
+    assert (found.requests, found.errors) == (3, {"timeout": 3})
+    late = [t for t in found.timings if t.cause == "timeout"]
+    assert all(t.end_s is None and t.connect_s is not None for t in late)
+    assert found.duration_s >= 0.3
+
+
+def test_several_processes_share_the_load_and_miss_nothing() -> None:
+    found, site = load_site(
+        saying(LENGTH, 0.002, then="stay"), 4, 42, ("--keepalive", "--processes", "3")
+    )
+    assert (found.requests, found.failed, len(site.requests)) == (42, 0, 42)
+    assert site.connections == 5  # the first request's, then four
+    assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 43))
+    assert found.timings[0].request_id == "1"
+    assert found.lone_s == found.timings[0].end_s
+    assert site.in_flight_at_arrival[:2] == [1, 1]
+
+
+def test_arrivals_of_several_processes_are_one_stream() -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay"),
+        *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
+    )
+    assert tally.sent + tally.unsent == 45
+    assert tally.sent == len(site.requests)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_it_connects_from_the_addresses_it_is_given() -> None:
+    peers: set[str] = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.add(writer.get_extra_info("peername")[0])
+        await saying(LENGTH)(reader, writer)
+
+    tally, _ = run_site(
+        answer, "--concurrency", "4", "--requests", "9", "--source", "127.0.0.2,127.0.0.3"
+    )
+    assert (tally.complete, peers) == (9, {"127.0.0.2", "127.0.0.3"})
+
+
+def test_an_address_that_is_not_ours_is_said_by_cause() -> None:
+    tally, _ = run_site(
+        saying(LENGTH), "--concurrency", "1", "--requests", "2", "--source", "192.0.2.1"
+    )
+    assert tally.errors == {"no_address": 2}
+
+
+def test_several_servers_get_their_part() -> None:
+    other = Site(saying(LENGTH))
+
+    async def both() -> tuple[Tally, Site]:
+        site = Site(saying(LENGTH))
+        async with (
+            await asyncio.start_server(site.serve, "127.0.0.1", 0) as one,
+            await asyncio.start_server(other.serve, "127.0.0.1", 0) as two,
+        ):
+            ports = [server.sockets[0].getsockname()[1] for server in (one, two)]
+            urls = [word for port in ports for word in ("--url", f"http://127.0.0.1:{port}/")]
+            words = parse(
+                [*urls, "--concurrency", "2", "--requests", "200"], "fast", supports=OPTIONAL
+            )
+            return await asyncio.to_thread(fast.run, words), site
+
+    tally, site = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    assert tally.complete == 200
+    assert len(site.requests) + len(other.requests) == 200
+    # By a fair coin: fewer than 50 of 200 have a chance of less than one in 10^12
+    assert min(len(site.requests), len(other.requests)) >= 50
+
+
+def test_failures_do_not_hold_up_the_others() -> None:
+    """Every connection is refused at once: no recursion, no hang, no request forgotten."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found = load_port(bound.getsockname()[1], requests=5_000)
+    assert found.errors == {"refused": 5_000}
+
+
 # --- the program --------------------------------------------------------------------------
 
 
