@@ -22,6 +22,7 @@ import heapq
 import itertools
 import random
 import socket
+import struct
 import sys
 import time
 from collections import deque
@@ -152,6 +153,7 @@ class Engine:
         finally:
             self._count()
             self.tally.sent = self._quota - self._left
+            self.tally.in_flight_ns -= self.tally.lag.sum  # due is not yet under way
             for slot in list(self._open.values()):
                 self._close(slot)
             self._poll.close()
@@ -294,7 +296,8 @@ class Engine:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._words.ports:
             low, high = self._words.ports
-            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, high << 16 | low)
+            both = struct.pack("=I", high << 16 | low)  # more than an int holds
+            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, both)
         if source is not None:
             if sys.platform == "linux":
                 sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)

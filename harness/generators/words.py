@@ -134,7 +134,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--header", type=header, action="append", default=[], help="'Name: value', repeatable")
     add("--body-file")
     add("--expect-status", type=positive, default=200)
-    add("--deadline", type=amount, default=3600.0, help="seconds for the whole run")
+    add("--deadline", type=amount, help="seconds for the whole run (3600; or 60 after --duration)")
     add("--timeout", type=amount, help="seconds for one request")
     add("--rate", type=amount, help="open model: arrivals per second")
     add("--ramp", type=float, default=0.0, help="seconds over which the connections begin")
@@ -160,7 +160,7 @@ def _words(found: argparse.Namespace) -> Words:
         headers=tuple(found.header),
         body=body,
         expect_status=found.expect_status,
-        deadline_s=found.deadline,
+        deadline_s=found.deadline or (found.duration + 60.0 if found.duration else 3600.0),
         timeout_s=found.timeout,
         rate_rps=found.rate,
         ramp_s=max(0.0, found.ramp),

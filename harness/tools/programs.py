@@ -23,6 +23,7 @@ from harness.model import Command, Load, Measurement, Output, ParseError, Summar
 GENERATORS = str(Path(__file__).parents[1] / "generators")
 FORMAT = 3
 NS = 1e9
+LATE_NS = 10e6  # later than that is no rounding of a timer
 COUNTS = (
     *("sent", "unsent", "complete", "failed", "connections", "reconnects", "body_bytes"),
     *("origin_ns", "duration_ns", "cpu_ns", "in_flight_ns"),
@@ -268,5 +269,11 @@ def _remarks(said: Document) -> list[str]:
         found.append(
             f"{said.name} did not reach the asked {asked_rps:g} requests/s:"
             f" {counts['unsent']} of {due} that were due were never sent"
+        )
+    late_ns = said.histograms["lag"].quantile(0.5)
+    if late_ns is not None and late_ns > LATE_NS:
+        found.append(
+            f"half of the requests were sent more than {late_ns / 1e6:.0f} ms after they were due:"
+            " either all connections waited for answers, or the generator could not keep up"
         )
     return found
