@@ -8,6 +8,7 @@ import platform
 import resource
 import select
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ INTROSPECT = Path(__file__).with_name("introspect.py")
 ASK_S = 60.0
 VERSION_S = 10.0
 SPARE_FILES = 64  # what a process has open beside its connections
+IP_LOCAL_PORT_RANGE = 51  # linux/in.h
 SYSCTLS = (
     "net.core.somaxconn",
     "net.ipv4.tcp_max_syn_backlog",
@@ -98,15 +100,29 @@ def port_range() -> tuple[int, int] | None:
     return int(low), int(high)
 
 
-def check_levels(levels: Iterable[int]) -> None:
-    """Raises UsageError for a concurrency this machine's limits do not allow."""
+def narrows_ports() -> bool:
+    """Whether a socket can be told which local ports to use (Linux 6.3)."""
+    with socket.socket() as asked:
+        try:
+            asked.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)
+        except OSError:
+            return False
+    return True
+
+
+def check_levels(levels: Iterable[int], sources: int = 1) -> None:
+    """Raises UsageError for a concurrency this machine's limits do not allow. `sources`: local
+    addresses to connect from, each of which has all ports anew."""
     files, ports, highest = raise_file_limit(), port_range(), max(levels)
     if files is not None and highest + SPARE_FILES > files:
         raise UsageError(
             f"concurrency {highest} needs {highest + SPARE_FILES} open files, the limit is {files}:"
             f" raise it (ulimit -Hn) or choose a level up to {files - SPARE_FILES}"
         )
-    if ports is not None and highest > (room := ports[1] - ports[0] + 1):
+    if ports is None:
+        return
+    room = (ports[1] - ports[0] + 1) * sources
+    if highest > room:
         raise UsageError(
             f"concurrency {highest} needs as many local ports, {ports[0]}-{ports[1]} are {room}:"
             f" widen net.ipv4.ip_local_port_range or choose a level up to {room}"
@@ -153,17 +169,33 @@ def sysctl(name: str) -> str | None:
 
 
 def fingerprint(found: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
-    """What somebody else must know to believe or repeat the numbers. None: not known here."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """What somebody else must know to believe or repeat the numbers of a run of Gunicorn."""
+    return {**machine(tools), "server_python": found.python, "gunicorn": found.gunicorn}
+
+
+def cores() -> int | None:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def own_core() -> int | None:
+    """The core a server that is not under test gets to itself: the last one; None where there is
+    but one, or where processes cannot be bound."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[-1] if len(usable) > 1 else None
+
+
+def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
+    """The same where no Gunicorn is under test. None: not known here."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),
-        "cores": cores,
+        "cores": cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        "server_python": found.python,
-        "gunicorn": found.gunicorn,
         "tools": dict(tools),
         "sysctl": {name: sysctl(name) for name in SYSCTLS},
         "open_files": {"soft": soft, "hard": hard},

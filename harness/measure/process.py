@@ -67,6 +67,9 @@ class Guarded:
 
     @property
     def running(self) -> bool:
+        """As far as its guard has said by now."""
+        if not self._ended:
+            self._listen(0.0)
         return not self._ended
 
     def wait(self, timeout_s: float) -> bool:

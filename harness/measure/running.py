@@ -1,12 +1,14 @@
-"""A server under test as the harness sees it: what it is started from, and what is known of it."""
+"""A server as the harness sees it: what it is started from, and what is known of it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from harness.measure.process import Guarded
 from harness.model import App, Fault, FaultKind, Server
@@ -19,6 +21,37 @@ class Faulty(Exception):
     def __init__(self, kind: FaultKind, reason: str) -> None:
         self.fault = Fault(kind, reason)
         super().__init__(reason)
+
+
+class Serving(Protocol):
+    """A server that answers, whichever it is: what a trial needs to know of it.
+
+    `proofs`: what its workers said of themselves, by pid; `lone_s`: response times of requests
+    that had it for themselves; `drops`: the load has more connections than the accept queue takes.
+    """
+
+    process: Guarded
+    host: str
+    port: int
+    proofs: dict[int, dict[str, object]]
+    start_s: float
+    warmup_s: float
+    lone_s: list[float]
+    warnings: list[str]
+    drops: bool
+
+    @property
+    def others(self) -> Sequence[Serving]:
+        """Servers of the same kind beside this one."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def backlog(self) -> int: ...
+
+    def lost(self) -> Fault | None:
+        """What has happened to its processes since it was ready, if anything."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +68,7 @@ class Launch:
     warmup_path: str | None = None  # a cheaper request, where the lab knows one
     named: bool = False  # the load names its requests
     kept: bool = False  # it keeps its connections
+    host: str = "127.0.0.1"  # the address it listens on
 
 
 @dataclass
@@ -51,18 +85,29 @@ class Running:
     lone_s: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     drops: bool = False  # the load has more connections than the accept queue takes
+    number: int = 1
+    strangers: frozenset[int] = frozenset()  # pids of workers of the servers started before it
+    others: list[Running] = field(default_factory=list)  # servers of the same kind beside this one
+
+    @property
+    def log(self) -> Path:
+        return log_of(self.launch.trial, self.number)
 
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}{self.launch.app.path}"
 
+    @property
+    def backlog(self) -> int:
+        return self.launch.server.backlog
+
     def lost(self) -> Fault | None:
         """What has happened to the server's processes since it was ready, if anything."""
-        log = self.launch.trial / "server.log"
-        if not self.process.running:
-            return Fault(
-                "server", f"the server ended under the load ({self.ending()}): {last_error(log)}"
-            )
+        log = self.log
+        for one in (self, *self.others):
+            if not one.process.running:
+                why = f"{one.ending()}): {last_error(one.log)}"
+                return Fault("server", f"the server ended under the load ({why}")
         now = read_proofs(self.launch.trial)
         gone = {pid for pid in self.proofs if not _alive(pid)}
         new = now.keys() - self.proofs.keys()
@@ -111,10 +156,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def read_proofs(trial: Path) -> dict[int, dict[str, object]]:
-    """What each worker wrote about itself, by pid."""
+def log_of(trial: Path, number: int) -> Path:
+    return trial / ("server.log" if number == 1 else f"server-{number}.log")
+
+
+def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, object]]:
+    """What each worker wrote about itself, by pid; `but`: leave out these."""
     proofs = (json.loads(path.read_text()) for path in trial.glob("worker-*.json"))
-    return {proof["pid"]: proof for proof in proofs}
+    return {proof["pid"]: proof for proof in proofs if proof["pid"] not in but}
 
 
 def last_error(log: Path) -> str:

@@ -10,13 +10,15 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import Protocol, TypeVar
 
 from harness.measure.observe import Observer
 from harness.measure.process import Guarded
-from harness.measure.running import Faulty, Launch, Running
+from harness.measure.running import Faulty, Launch, Running, Serving
 from harness.measure.server import running
 from harness.model import Command, Fault, Load, Record
 from harness.spanmap import shrink
@@ -24,19 +26,53 @@ from harness.spanmap import shrink
 WATCH_S = 0.02
 FLOOD_BYTES = 96 << 20  # no tool has that much to say
 KEEP_BYTES = 1 << 20  # of a flood
+RAMP_SAMPLES = 12  # of the TCP states while the connections come up
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
+
+
+S = TypeVar("S", bound=Serving)
+
+
+class Job(Protocol[S]):
+    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is
+    called again and again while the load runs."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def directory(self) -> Path:
+        """Where the trial writes; absolute."""
+
+    @property
+    def load(self) -> Callable[[float], Load]: ...
+
+    @property
+    def command(self) -> Callable[[Load, str, str], Command]: ...
+
+    @property
+    def watch(self) -> Callable[[S, Observer], None] | None: ...
+
+    def up(self) -> AbstractContextManager[S]:
+        """The server, ready; gone afterwards. Raises Faulty where it does not come up."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is
-    called again and again while the load runs."""
+    """A Job on Gunicorn."""
 
     key: str
     launch: Launch
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
     watch: Callable[[Running, Observer], None] | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.launch.trial
+
+    def up(self) -> AbstractContextManager[Running]:
+        return running(self.launch)
 
 
 @dataclass
@@ -50,7 +86,7 @@ class _Facts:
         return Record(key=self.key, fault=fault, **self.known)  # type: ignore[arg-type]
 
 
-def run(task: Task, keep: Callable[[Record], None]) -> Record:
+def run(task: Job[S], keep: Callable[[Record], None]) -> Record:
     """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
     facts = _Facts(task.key)
     fault: Fault | None = None
@@ -69,13 +105,13 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
     return record
 
 
-def _run(task: Task, facts: _Facts) -> Fault | None:
-    trial = task.launch.trial
+def _run(task: Job[S], facts: _Facts) -> Fault | None:
+    trial = task.directory
     trial.mkdir(parents=True)
     stopping: float | None = None
     fault: Fault | None = None
     try:
-        with running(task.launch) as server:
+        with task.up() as server:
             facts.known.update(start_s=server.start_s, warmup_s=server.warmup_s)
             facts.known.update(lone_s=tuple(server.lone_s))
             fault = _drive(task, server, facts)
@@ -93,6 +129,8 @@ def _run(task: Task, facts: _Facts) -> Fault | None:
 
 def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     """One proof for all workers: what differs between them (but the pid) is listed."""
+    if not proofs:
+        return {}
     first, *others = proofs.values()
     common = {name: value for name, value in first.items() if name not in ("pid", "served")}
     for name in common:
@@ -104,11 +142,12 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     return common
 
 
-def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
+def _drive(task: Job[S], server: S, facts: _Facts) -> Fault | None:
     """Run the load tool to its end, its deadline, or the server's death."""
-    load = task.load(median(server.lone_s))
+    load = task.load(median(server.lone_s) if server.lone_s else 0.0)
+    load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
-    workdir = task.launch.trial / "tool"
+    workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
     for name, text in command.files.items():
@@ -117,11 +156,11 @@ def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
         argv=command.argv,
         planned_requests=load.requests,
         planned_duration_s=load.duration_s,
+        planned_connections=load.concurrency,
+        asked_rps=load.rate_rps,
     )
     try:
-        with Observer(
-            task.launch.trial, server.host, server.port, server.process.pid, tuple(server.proofs)
-        ) as observer:
+        with _observer(task, server, load) as observer:
             facts.known["load_start_ns"] = time.monotonic_ns()
             with _tool(command, workdir) as tool:
                 observer.follow(tool.pid)
@@ -132,6 +171,14 @@ def _drive(task: Task, server: Running, facts: _Facts) -> Fault | None:
         _cut_floods(workdir)
     facts.known.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
     return fault
+
+
+def _observer(task: Job[S], server: S, load: Load) -> Observer:
+    others = [(one.host, one.port, one.process.pid) for one in server.others]
+    pids = tuple(server.proofs)
+    place = (server.host, server.port, server.process.pid)
+    states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
+    return Observer(task.directory, *place, pids, others, states_s)
 
 
 def _tool(command: Command, workdir: Path) -> Guarded:
@@ -145,19 +192,17 @@ def _tool(command: Command, workdir: Path) -> Guarded:
     )
 
 
-def _watch(
-    task: Task, tool: Guarded, server: Running, load: Load, observer: Observer
-) -> Fault | None:
+def _watch(task: Job[S], tool: Guarded, server: S, load: Load, observer: Observer) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
-    workdir = task.launch.trial / "tool"
+    workdir = task.directory / "tool"
     while not tool.wait(WATCH_S):
         if not server.process.running:
             tool.kill()
             return None  # `lost` says it better
         if time.monotonic() > until:
             tool.kill()
-            return Fault("tool", _late(limit_s, server.launch.server.backlog, load.concurrency))
+            return Fault("tool", _late(limit_s, server.backlog, load.concurrency))
         if any(path.stat().st_size > FLOOD_BYTES for path in workdir.iterdir()):
             tool.kill()
             return Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")

@@ -1,0 +1,41 @@
+"""The target's words, checked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from harness.target.replies import FAULTS
+
+
+def _whole(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError(text)
+    return number
+
+
+def _delay(text: str) -> tuple[float, float]:
+    """(least, most) seconds from "LO,HI"."""
+    least, most = (float(word) for word in text.split(","))
+    if not 0 <= least <= most < 3600:
+        raise ValueError(text)
+    return least, most
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Ends the program with exit code 2 and a sentence where a word is off."""
+    words = argparse.ArgumentParser(
+        prog="target", description="A fast HTTP server that answers every request alike."
+    )
+    add = words.add_argument
+    add("--host", default="127.0.0.1")
+    add("--port", type=_whole, default=0, help="0: one of the kernel's choice")
+    add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
+    add("--core", type=_whole, help="the CPU to stay on")
+    add("--body-bytes", type=_whole, default=12)
+    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
+    add("--seed", type=int, default=1, help="of the delays")
+    add("--backlog", type=_whole, default=4096)
+    add("--fault", choices=FAULTS, default="", help="what every answer suffers from")
+    add("--report", metavar="FILE", help="where it counts what it did")
+    return words.parse_args(argv)
