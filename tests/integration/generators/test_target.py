@@ -1,0 +1,312 @@
+"""The server that is not under test, as clients meet it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.histogram import Histogram
+from harness.measure.running import Serving
+from harness.measure.shot import Shooting, shot
+from harness.measure.target import PROGRAM, RunningTarget, target
+from harness.measure.trial import run
+from harness.model import Load, Point, Record, Target
+from harness.points import REPORT, read_point, target_report
+from tests.integration.conftest import until
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+LONG_S = 60.0  # a bound for hanging, not an expectation of speed
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def connected(server: Serving) -> socket.socket:
+    return socket.create_connection((server.host, server.port), timeout=LONG_S)
+
+
+def until_end(client: socket.socket) -> bytes:
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def counted(server: RunningTarget) -> dict[str, Any]:
+    """Its report, which it writes every second."""
+    found: dict[str, Any] = json.loads((server.directory / REPORT).read_text())
+    return found
+
+
+def ask(connection: http.client.HTTPConnection, **headers: str) -> tuple[int, bytes]:
+    connection.request("GET", "/", headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
+    with target(tmp_path, Target(body_bytes=1000)) as server:
+        one = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        other = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        answers = [ask(each) for _ in range(10) for each in (one, other)]
+        assert {(status, len(body)) for status, body in answers} == {(200, 1000)}
+        assert one.sock is not None
+        ask(one, Connection="close")
+        assert one.sock is None
+        other.close()
+        assert server.lost() is None
+    said = target_report(tmp_path)
+    assert said is not None
+    assert (said.requests, said.connections, said.most_connections) == (21, 2, 2)
+    assert said.service_count == 21
+    assert said.service.max is not None
+    assert 0 < said.service.max < LONG_S
+    assert said.cpu_s > 0
+    assert said.delays_s == 0
+
+
+def test_a_report_is_there_while_it_runs(tmp_path: Path) -> None:
+    with target(tmp_path, Target()) as server:
+        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        ask(client)
+        until(lambda: counted(server)["requests"] == 1, "the request is reported")
+        client.close()
+
+
+def test_requests_in_pieces_and_several_at_once(tmp_path: Path) -> None:
+    with target(tmp_path, Target()) as server, connected(server) as client:
+        for byte in GET:
+            client.sendall(bytes([byte]))
+        client.sendall(GET * 3)
+        client.sendall(b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhe")
+        client.sendall(b"llo")
+        assert until_end(client).count(b"HTTP/1.1 200 OK") == 5
+    report = target_report(tmp_path)
+    assert report is not None
+    assert report.requests == 5
+
+
+def test_delayed_requests_of_one_connection_are_answered_in_order(tmp_path: Path) -> None:
+    with target(tmp_path, Target(delay_s=(0.0, 0.05))) as server, connected(server) as client:
+        client.sendall(GET * 9 + GET.replace(b"Host: x", b"Connection: close"))
+        assert until_end(client).count(b"HTTP/1.1 200 OK") == 10
+
+
+def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
+    with target(tmp_path, Target()) as server, connected(server) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert until_end(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_delays_are_seeded_and_kept(tmp_path: Path) -> None:
+    sums = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        (tmp_path / name).mkdir()
+        with target(tmp_path / name, Target(delay_s=(0.01, 0.05), seed=seed)) as server:
+            client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+            for _ in range(5):
+                ask(client)
+            client.close()
+        said = target_report(tmp_path / name)
+        assert said is not None
+        assert said.service.mean is not None
+        assert 0.01 * 5 <= said.delays_s <= 0.05 * 5
+        assert said.service.mean * 5 >= said.delays_s * 0.999  # none was answered too early
+        sums.append(said.delays_s)
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_large_bodies_for_readers_that_are_slow(tmp_path: Path) -> None:
+    size = 20 << 20  # more than the socket buffers of both sides
+    with ExitStack() as stack:
+        server = stack.enter_context(target(tmp_path, Target(body_bytes=size)))
+        clients = [stack.enter_context(connected(server)) for _ in range(3)]
+        for client in clients:
+            client.sendall(GET.replace(b"Host: x", b"Connection: close"))
+        with connected(server) as brisk:  # nobody else has read a byte
+            brisk.sendall(GET.replace(b"Host: x", b"Connection: close"))
+            assert len(until_end(brisk).partition(b"\r\n\r\n")[2]) == size
+        for client in clients:
+            assert len(until_end(client).partition(b"\r\n\r\n")[2]) == size
+
+
+def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
+    with target(tmp_path, Target(delay_s=(0.2, 0.2))) as server:
+        for _ in range(20):
+            with connected(server) as client:
+                client.sendall(GET)
+        client = connected(server)
+        client.sendall(GET.replace(b"Host: x", b"Connection: close"))
+        assert until_end(client).startswith(b"HTTP/1.1 200 OK")
+        client.close()
+        assert server.lost() is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [("garbage", b"\x00\x01 nothing"), ("close", b""), ("status500", b"HTTP/1.1 500 ")],
+)
+def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, seen: bytes) -> None:
+    with target(tmp_path, Target(fault=fault)) as server, connected(server) as client:
+        client.sendall(GET.replace(b"Host: x", b"Connection: close"))
+        got = until_end(client)
+        assert got.startswith(seen)
+        assert bool(got) is bool(seen)
+
+
+def test_half_an_answer(tmp_path: Path) -> None:
+    with target(tmp_path, Target(body_bytes=1000, fault="half")) as server:
+        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        with pytest.raises(http.client.IncompleteRead) as broken:
+            ask(client)
+        assert (len(broken.value.partial), broken.value.expected) == (500, 500)
+        client.close()
+
+
+def test_a_reset(tmp_path: Path) -> None:
+    with target(tmp_path, Target(fault="reset")) as server, connected(server) as client:
+        client.sendall(GET)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_a_stall(tmp_path: Path) -> None:
+    with target(tmp_path, Target(fault="stall")) as server, connected(server) as client:
+        client.sendall(GET)
+        until(lambda: counted(server)["requests"] == 1, "the request is read")
+        assert select.select([client], [], [], 0) == ([], [], [])
+    report = target_report(tmp_path)
+    assert report is not None
+    assert report.service_count == 0
+
+
+def test_more_connections_than_it_may_have_files(tmp_path: Path, stack: ExitStack) -> None:
+    ready = tmp_path / "ready.json"
+    words = [sys.executable, "-I", "-S", PROGRAM, "--ready", str(ready)]
+
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+
+    process = stack.enter_context(subprocess.Popen(words, preexec_fn=few))
+    stack.callback(process.terminate)
+    until(ready.exists, "it listens")
+    port = json.loads(ready.read_text())["port"]
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=LONG_S) for _ in range(40)]
+    for client in clients:  # each makes room for one that waits
+        with client:
+            client.sendall(GET.replace(b"Host: x", b"Connection: close"))
+            assert until_end(client).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_it_ends_with_its_harness(tmp_path: Path) -> None:
+    """A harness that is killed leaves no server behind."""
+    program = (
+        "import sys, time; from pathlib import Path; from harness.model import Target\n"
+        "from harness.measure.target import target\n"
+        "with target(Path(sys.argv[1]), Target()): time.sleep(1000)"
+    )
+    root = str(Path(__file__).resolve().parents[3])
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    harness = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": root})
+    try:
+        until((tmp_path / "ready.json").exists, "it listens")
+        pid = json.loads((tmp_path / "ready.json").read_text())["pid"]
+    finally:
+        harness.kill()
+        harness.wait()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone")
+
+
+# --- a load tool against it -----------------------------------------------------------------
+
+
+def a_point(target: Target, **load: Any) -> Point:
+    asked: dict[str, Any] = {"concurrency": 10, "requests": 500, "keepalive": True, **load}
+    return Point("a", target, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **asked))
+
+
+@pytest.mark.parametrize("keepalive", [True, False])
+def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> None:
+    kept: list[Record] = []
+    point = a_point(Target(delay_s=(0.0, 0.02)), keepalive=keepalive)
+    record = shot(point, tmp_path, kept.append)
+    assert kept == [record]
+    assert record.fault is None
+    found = read_point(point, record, tmp_path / "raw")
+    assert found.why_not is None
+    assert found.measurement is not None
+    assert found.server is not None
+    assert (found.measurement.requests, found.measurement.failed) == (500, 0)
+    assert found.server.requests == found.server.service_count == 500
+    assert found.server.connections == found.measurement.connections
+    assert found.server.most_connections <= 10
+    # The client's clock starts earlier and stops later
+    assert found.measurement.response.mean is not None
+    assert found.server.service.mean is not None
+    assert found.measurement.response.mean >= found.server.service.mean * 0.996
+    # No client can do better than the delays, shared by its connections
+    assert found.measurement.duration_s * 10 >= found.server.delays_s
+    assert found.observations.missing == {}
+    assert any(sample.tool_rss_bytes for sample in found.observations.processes)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("status500", "non_2xx"), ("reset", "reset"), ("close", "closed"), ("garbage", "protocol"),
+     ("half", "truncated")],
+)  # fmt: skip
+def test_faults_are_counted_by_cause(tmp_path: Path, fault: str, cause: str) -> None:
+    point = a_point(Target(fault=fault), requests=100)
+    record = shot(point, tmp_path, lambda _: None)
+    found = read_point(point, record, tmp_path / "raw").measurement
+    assert found is not None
+    assert (found.failed, found.errors) == (100, {cause: 100})
+
+
+def test_a_target_that_dies_under_the_load(tmp_path: Path) -> None:
+    def kill(server: RunningTarget, _: object) -> None:
+        assert server.process.pid is not None
+        with contextlib.suppress(ProcessLookupError):  # it is dead already
+            os.kill(server.process.pid, signal.SIGKILL)
+
+    point = a_point(Target(delay_s=(1.0, 1.0)))
+    (tmp_path / "raw").mkdir()
+    record = run(Shooting(point, tmp_path / "raw" / "a", watch=kill), lambda _: None)
+    assert record.fault is not None
+    assert record.fault.kind == "server"
+    found = read_point(point, record, tmp_path / "raw")
+    assert found.measurement is None
+    assert found.why_not == record.fault.reason
+
+
+def test_a_target_that_cannot_start(tmp_path: Path) -> None:
+    point = a_point(Target(core=9999))
+    record = shot(point, tmp_path, lambda _: None)
+    assert record.fault is not None
+    assert record.fault.kind == "unavailable"
+    found = read_point(point, record, tmp_path / "raw")
+    assert (found.measurement, found.server) == (None, None)
+
+
+def test_a_damaged_report_is_none(tmp_path: Path) -> None:
+    point = a_point(Target())
+    record = shot(point, tmp_path, lambda _: None)
+    path = tmp_path / "raw" / "a" / REPORT
+    said = json.loads(path.read_text())
+    assert Histogram.from_json(said["service"]).count == 500
+    path.write_text(path.read_text()[:-20])
+    assert read_point(point, record, tmp_path / "raw").server is None
