@@ -1,4 +1,4 @@
-"""Writes a report as a page and as pictures. What draws them is loaded only when asked for."""
+"""Writes a report or a study as a page and as pictures. What draws them is loaded only then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.model import EnvironmentProblem, Report, UsageError
+from harness.model import EnvironmentProblem, Report, Study, UsageError
 
 MISSING = (
     "the report page needs Altair and vl-convert ({}): install them with"
@@ -15,32 +15,36 @@ MISSING = (
 )
 
 
-def page(report: Report, path: Path) -> None:
+def page(shown: Report | Study, path: Path) -> None:
     """One HTML file that needs nothing else.
 
     Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
     """
     check(path.parent)
     try:
-        from harness.report.page import render
+        from harness.report.page import render as page_of_report
+        from harness.report.study.page import render as page_of_study
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
-    _write(((path, render(report).encode(errors="replace")),))
+    text = page_of_study(shown) if isinstance(shown, Study) else page_of_report(shown)
+    _write(((path, text.encode(errors="replace")),))
 
 
-def pictures(report: Report, directory: Path) -> list[Path]:
+def pictures(shown: Report | Study, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""
     check(directory.parent)
     try:
-        from harness.report.page.images import images
+        from harness.report.page.images import images as images_of_report
+        from harness.report.study.images import images as images_of_study
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    return _write((directory / name, data) for name, data in images(report))
+    found = images_of_study(shown) if isinstance(shown, Study) else images_of_report(shown)
+    return _write((directory / name, data) for name, data in found)
 
 
 def check(directory: Path) -> None:

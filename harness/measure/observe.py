@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.measure.kernel import CountersSample, sample_counters, syn_steps_s
-from harness.measure.sockets import Connections, Listener
+from harness.measure.several import Everyone, Queues
 from harness.measure.usage import Processes
 from harness.model import ConnectionSample, ProcessSample, QueueSample
 from harness.observations import FILE
@@ -85,17 +85,25 @@ class Observer:
         port: int,
         server_pid: int | None,
         workers: Collection[int],
+        others: Collection[tuple[str, int, int | None]] = (),
+        states_s: float = 60.0,
     ) -> None:
-        """The server listens on `host`:`port`; `server_pid` is its arbiter."""
+        """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
+        servers beside it; what is seen of them is added up. `states_s`: the connections are looked
+        at as often as this at least, whatever that costs."""
+        places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
         self._path = directory / FILE
-        self._listener = Listener(host, port)
-        self._processes = Processes(server_pid)
+        self._queues = Queues(places)
+        self._processes = Processes(server_pid, *(pid for _, _, pid in others))
+        often = min(0.1, states_s), states_s
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
-            Sampler("queue", self._listener.sample, Cadence(0.05, 0.1 / (1 + JITTER))),
-            Sampler("connections", Connections(host, port, workers).sample, Cadence(0.1, 60.0)),
-            Sampler("processes", self._processes.sample, Cadence(0.25, 5.0), last=True),
+            Sampler("queue", self._queues.sample, Cadence(0.05, 0.1 / (1 + JITTER))),
+            Sampler("connections", Everyone(places, workers).sample, Cadence(*often), last=True),
+            # Every half second at least, jitter included, though a hundred processes cost more than
+            # the share: a load of a few seconds has no other word on its CPU
+            Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
             Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
         ]
         self._started, self._stop = threading.Event(), threading.Event()
@@ -142,7 +150,7 @@ class Observer:
             with ExitStack() as stack:
                 handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
                 stack.callback(os.close, handle)
-                stack.callback(self._listener.close)
+                stack.callback(self._queues.close)
                 self._observe(handle)
         except OSError:
             pass  # nothing more can be written; the missing end says so

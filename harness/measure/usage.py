@@ -56,20 +56,31 @@ def _used(process: psutil.Process) -> tuple[float, int]:
     return own_s + times.children_user + times.children_system, memory.rss
 
 
-def _host_busy_s() -> float:
+def _together(trees: list[Tree]) -> tuple[float, int] | None:
+    """What several have used; None once one of them has ended."""
+    each = [tree.used() for tree in trees]
+    known = [one for one in each if one is not None]
+    if len(known) < len(each):
+        return None
+    return sum(cpu_s for cpu_s, _ in known), sum(rss_bytes for _, rss_bytes in known)
+
+
+def _host_s() -> tuple[float, float]:
+    """(busy, of these in interrupts)"""
     times = psutil.cpu_times()._asdict()
-    return float(sum(value for name, value in times.items() if name not in NOT_BUSY))
+    busy = sum(value for name, value in times.items() if name not in NOT_BUSY)
+    return float(busy), float(times.get("irq", 0.0) + times.get("softirq", 0.0))
 
 
 class Processes:
-    """Samples what has been used since the first sample, of a server and of a load tool."""
+    """Samples what has been used since the first sample, of the servers and of a load tool."""
 
-    def __init__(self, server_pid: int | None) -> None:
-        self._server_pid = server_pid
-        self._server: Tree | None = None
+    def __init__(self, *server_pids: int | None) -> None:
+        self._server_pids = server_pids
+        self._servers: list[Tree] = []
         self._tool: Tree | None = None
         self._server_zero_s: float | None = None
-        self._host_zero_s: float | None = None
+        self._host_zero_s: tuple[float, float] | None = None
 
     def follow(self, tool_pid: int | None) -> None:
         """The load tool was started: all it has used, it used since sampling began."""
@@ -78,18 +89,20 @@ class Processes:
 
     def sample(self) -> ProcessSample:
         """Raises psutil.Error when the server is gone or hidden."""
-        self._server = self._server or Tree(self._server_pid)
+        self._servers = self._servers or [Tree(pid) for pid in self._server_pids]
         tool = self._tool.used() if self._tool else None
-        server, host_s = self._server.used(), _host_busy_s()
+        server, (host_s, irq_s) = _together(self._servers), _host_s()
         if self._host_zero_s is None:
-            self._host_zero_s = host_s
+            self._host_zero_s = host_s, irq_s
             self._server_zero_s = server[0] if server else None
         zero_s = self._server_zero_s
         return ProcessSample(
             at_ns=time.monotonic_ns(),
             server_cpu_s=server[0] - zero_s if server and zero_s is not None else None,
             tool_cpu_s=tool[0] if tool else None,
-            host_busy_s=host_s - self._host_zero_s,
+            host_busy_s=host_s - self._host_zero_s[0],
             server_rss_bytes=server[1] if server else None,
             tool_rss_bytes=tool[1] if tool else None,
+            host_memory_bytes=psutil.virtual_memory().used,
+            host_irq_s=irq_s - self._host_zero_s[1],
         )

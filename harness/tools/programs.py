@@ -267,11 +267,11 @@ def _remarks(said: Document) -> list[str]:
     elif counts["unsent"] and asked_rps:
         due = counts["sent"] + counts["unsent"]
         found.append(
-            f"{said.name} did not reach the asked {asked_rps:g} requests/s:"
-            f" {counts['unsent']} of {due} that were due were never sent"
+            f"{counts['unsent']} of {due} requests that were due at {asked_rps:g} a second were"
+            " never sent"
         )
     late_ns = said.histograms["lag"].quantile(0.5)
-    if late_ns is not None and late_ns > LATE_NS:
+    if not counts["unsent"] and late_ns is not None and late_ns > LATE_NS:
         found.append(
             f"half of the requests were sent more than {late_ns / 1e6:.0f} ms after they were due:"
             " either all connections waited for answers, or the generator could not keep up"

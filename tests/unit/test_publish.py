@@ -34,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         return ONE
 
     monkeypatch.setattr(cli, "find", Path)
-    monkeypatch.setattr(cli, "report_of", known)
+    monkeypatch.setattr(cli, "shown", known)
     return ["report", str(tmp_path)]
 
 

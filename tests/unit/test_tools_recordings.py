@@ -2,8 +2,8 @@
 
 NAME.stdout, NAME.stderr and NAME.<file of the tool> were recorded with ab 2.4.71 and wrk 4.1.0
 against Gunicorn 25.3.0 (sync, 4 workers; where the name says so, gthread with 2) and a server that
-misbehaves on purpose, with the lab's generators against its target. NAME.expected.json has the words that were run,
-the exit code, and the measurement or the error.
+misbehaves on purpose, with the lab's generators against its target. NAME.expected.json has the
+words that were run, the exit code, and the measurement or the error.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import vl_convert
 
 from harness.model import Report
 from harness.report.page.charts import of_cell, of_run
-from harness.report.page.figures import picture
+from harness.report.page.figures import Figure, picture
 from harness.report.page.members import groups, seen
 
 SCALE = 2.0
@@ -21,7 +21,12 @@ def images(report: Report) -> Iterator[tuple[str, bytes]]:
         for cell, view in seen(group, report):
             found += of_cell(group, cell, view)
     for figure in found:
-        svg: str = vl_convert.vegalite_to_svg(picture(figure))
-        yield f"{figure.name}.svg", svg.encode()
-        png: bytes = vl_convert.svg_to_png(svg, scale=SCALE)
-        yield f"{figure.name}.png", png
+        yield from drawn(figure)
+
+
+def drawn(figure: Figure) -> Iterator[tuple[str, bytes]]:
+    """(file name, content) of one figure."""
+    svg: str = vl_convert.vegalite_to_svg(picture(figure))
+    yield f"{figure.name}.svg", svg.encode()
+    png: bytes = vl_convert.svg_to_png(svg, scale=SCALE)
+    yield f"{figure.name}.png", png

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from harness.model import Report
-from harness.report.columns import columns, legend
+from harness.model import CellResult, Report
+from harness.report import loops
+from harness.report.columns import Column, columns, legend
 from harness.report.page.colours import var
 from harness.report.page.figures import DASHES, Figure, Key
 from harness.units import MISSING
 
-VERDICTS = ("below capacity", "at capacity", "saturated", "invalid")
+VERDICTS = ("below capacity", "at capacity", "saturated", "generator-bound", "invalid")
 
 # Signs of a legend, in a box of 20 x 12
 SIGNS = {
@@ -102,19 +103,22 @@ def _sign(key: Key) -> str:
 
 
 def all_numbers(report: Report) -> str:
-    """Every cell, with the columns of the table in the terminal."""
-    if not report.cells:
-        return ""
-    chosen = columns(report)
+    """Every cell, with the columns of the tables in the terminal."""
+    shut, opened = loops.closed(report), loops.opened(report)
+    said = _numbers("All cells", columns(shut), shut.cells) if shut.cells else ""
+    return said + (_numbers("All cells at a rate", loops.columns(report), opened) if opened else "")
+
+
+def _numbers(title: str, chosen: Sequence[Column], cells: Sequence[CellResult]) -> str:
     heads = [f"{column.heading} {column.unit}".strip() for column in chosen]
-    rows = [[column.value(cell) for column in chosen] for cell in report.cells]
+    rows = [[column.value(cell) for column in chosen] for cell in cells]
     right = [column.right for column in chosen]
-    return table("All cells", heads, rows, right) + paragraph(legend(chosen, report.cells), "soft")
+    return table(title, heads, rows, right) + paragraph(legend(chosen, cells), "soft")
 
 
-def environment(report: Report) -> str:
+def environment(facts: Mapping[str, object]) -> str:
     """What was measured on, one fact per row."""
-    rows = list(_facts("", report.environment))
+    rows = list(_facts("", facts))
     return table("Environment", ("fact", "value"), rows, (False, False)) if rows else ""
 
 

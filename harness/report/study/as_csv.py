@@ -1,0 +1,30 @@
+"""CSV: the rows of all tables below one header. The first field names the table, then come the
+columns of all of them, the shared ones once. Base units; empty is missing or not of this table."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from harness.model import Study, Value
+from harness.report.study.values import plain
+from harness.report.terminal import clean
+
+
+def render(study: Study) -> str:
+    """RFC 4180 with line feeds; the header is there even where no row is."""
+    names = dict.fromkeys(column.name for table in study.tables for column in table.columns)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["table", *names], lineterminator="\n")
+    writer.writeheader()
+    for table in study.tables:
+        own = [column.name for column in table.columns]
+        for row in table.rows:
+            values = dict(zip(own, map(_field, row), strict=True))
+            writer.writerow({"table": clean(table.title), **values})
+    return text.getvalue()
+
+
+def _field(value: Value) -> Value:
+    """On one line: a server's last words may hold anything."""
+    return clean(value) if isinstance(value, str) else plain(value)

@@ -1,0 +1,58 @@
+"""A study as one self-contained page, in the look of a sweep's: findings, tables, charts."""
+
+from __future__ import annotations
+
+from html import escape
+
+from harness.model import Finding, Study, Table
+from harness.report.page import parts
+from harness.report.page.figures import Figure, spec
+from harness.report.page.frame import frame
+from harness.report.study.figures import figures
+from harness.report.study.values import blank_columns, said, titles, to_right
+
+
+def render(study: Study) -> str:
+    """The whole page as text."""
+    drawn = figures(study)
+    charts = {one.name: [spec(pane) for pane in one.panes] for one in drawn}
+    return frame(study.run, _body(study, drawn), charts)
+
+
+def _body(study: Study, drawn: list[Figure]) -> str:
+    said = [f"<h1>{escape(study.title)}</h1>"]
+    if study.findings:
+        inner = "".join(map(_finding, study.findings))
+        said.append(f"<section><h2>What was found</h2>{inner}</section>")
+    if drawn:
+        kind = "grid" if len(drawn) > 1 else "alone"
+        inner = "".join(map(parts.figure, drawn))
+        said.append(f'<section><h2>Charts</h2><div class="{kind}">{inner}</div></section>')
+    said += [_table(table) for table in study.tables if table.rows]
+    if study.notes:
+        said.append(f"<section><h2>Notes</h2>{parts.bullets(study.notes)}</section>")
+    if facts := parts.environment(study.environment):
+        said.append(
+            "<section><h2>Environment</h2><details class='words'>"
+            f"<summary>What it was measured on</summary>{facts}</details></section>"
+        )
+    return "".join(said)
+
+
+def _finding(finding: Finding) -> str:
+    said = f"<h3>{escape(finding.question)}</h3>{parts.paragraph(finding.answer)}"
+    if not finding.evidence:
+        return said
+    evidence = parts.bullets(finding.evidence)
+    return f"{said}<details class='words'><summary>Evidence</summary>{evidence}</details>"
+
+
+def _table(table: Table) -> str:
+    blank = blank_columns(table)
+    shown = [(place, one) for place, one in enumerate(table.columns) if place not in blank]
+    rows = [[said(one, row[place]) for place, one in shown] for row in table.rows]
+    right = [to_right(one) for _, one in shown]
+    below = f"{table.note} Missing in all rows: {titles(table, blank)}." if blank else table.note
+    drawn = parts.table(table.title, [one.title for _, one in shown], rows, right)
+    note = parts.paragraph(below.strip(), "soft") if below else ""
+    return f"<section><h2>{escape(table.title)}</h2>{drawn}{note}</section>"

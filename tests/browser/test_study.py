@@ -1,0 +1,67 @@
+"""A study's page as people meet it: drawn whole, asking nobody, readable on a phone and aloud."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.report.study.page import render
+from tests.browser.conftest import Open, Opened
+from tests.browser.test_page import CONTRASTS, DARK, LIGHT, PHONE, assert_sound, assert_whole
+from tests.unit.study_builders import whole_study
+
+
+@pytest.fixture
+def opened(open_page: Open, tmp_path: Path) -> Any:
+    path = tmp_path / "study.html"
+    path.write_text(render(whole_study()), encoding="utf-8")
+
+    def start(**context: Any) -> Opened:
+        return open_page(path, **context)
+
+    return start
+
+
+def test_every_chart_is_drawn_and_nobody_is_asked(opened: Any, screenshots: Path) -> None:
+    page = opened()
+    assert_whole(page)
+    assert_sound(page)
+    assert page.marks("chart-1-requests-per-second", "points") == 3
+    page.page.screenshot(path=screenshots / "study.png", full_page=True)
+
+
+def test_nothing_is_wider_than_a_phone(opened: Any) -> None:
+    page = opened(**PHONE)
+    page.open_all()
+    wide = page.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= PHONE["viewport"]["width"]
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_all_words_stand_out(scheme: dict[str, Any], opened: Any) -> None:
+    page = opened(**scheme)
+    page.open_all()
+    found = page.page.evaluate(CONTRASTS)
+    assert len(found) > 50
+    assert found[0][0] >= 4.5, found[:5]
+
+
+def test_headings_are_in_order(opened: Any) -> None:
+    tags = (
+        opened()
+        .page.locator("h1, h2, h3, h4")
+        .evaluate_all("(all) => all.map((one) => one.tagName)")
+    )
+    levels = [int(tag[1]) for tag in tags]
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(later <= before + 1 for before, later in pairwise(levels))
+
+
+def test_it_says_the_same_without_scripts(opened: Any) -> None:
+    page = opened(java_script_enabled=False).page
+    text = page.locator("main").inner_text()
+    assert "Who wins at a high rate?" in text
+    assert "61 235" in text

@@ -1,0 +1,129 @@
+"""`workerlab generators` as its users run it: measured, reported, interrupted, resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import signal
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Lab, send, until
+
+FULL, BELIEF, LOW, LOW_BELIEF = range(4)  # the tables
+
+
+def rows(document: dict[str, Any], table: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document["tables"][table]["rows"]
+    return found
+
+
+def test_two_generators_are_compared(lab: Lab) -> None:
+    done = lab("generators", "--tools", "fast,threads", "--levels", "1,4", "--duration", "1.5",
+               "--format", "json")  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.err.splitlines()[0].startswith(("6 points, about", "8 points, about"))
+    said = done.report
+    assert (said["schema"], said["kind"], said["valid"]) == (1, "generators", True)
+    names = {row["generator"] for row in rows(said, FULL)}
+    assert {"fast", "threads"} <= names
+    for row in rows(said, FULL):
+        assert row["failed"] == 0
+        assert row["throughput_rps"] > 0
+        assert row["cpu_s"] > 0
+        assert row["memory_bytes"] > 5 << 20
+        assert row["host_memory_bytes"] > row["memory_bytes"] / 4
+    for row in rows(said, BELIEF):
+        own_s = row["response_p50_s"] - row["service_p50_s"]
+        assert row["own_p50_s"] == pytest.approx(own_s, rel=1e-4)  # each in six digits
+        assert row["own_p50_s"] > 0
+        assert row["in_flight"] <= row["connections"] * 1.001
+    for row in rows(said, LOW):  # 25 connections, none of which is answered before 50 ms
+        assert 0 < row["throughput_rps"] <= 500 * 1.001
+    for row in rows(said, LOW_BELIEF):
+        assert row["service_p50_s"] >= 0.05 * 0.995
+        assert row["response_p50_s"] >= row["service_p50_s"] * 0.99
+    assert len(said["findings"]) == 5
+
+
+def test_a_run_can_be_reported_in_every_way(lab: Lab) -> None:
+    pytest.importorskip("altair")
+    done = lab("generators", "--tools", "fast", "--levels", "2", "--duration", "1")
+    assert done.code == 0, done.err
+    assert "Who needs the least CPU at a low rate?" in done.out
+    assert lab("report", "results").out == done.out
+    table = list(csv.DictReader(io.StringIO(lab("report", "results", "--format", "csv").out)))
+    assert {row["generator"] for row in table} >= {"fast"}
+    assert "| generator |" in lab("report", str(lab.run), "--format", "markdown").out
+    page = lab("report", lab.run.name, "--html", "page.html", "--png", "pictures")
+    assert page.code == 0, page.err
+    assert "<h1>Load generators" in (lab.place / "page.html").read_text()
+    assert (lab.place / "pictures" / "chart-1-throughput.png").stat().st_size > 1000
+
+
+def test_what_is_missing_is_left_out_with_the_fix(lab: Lab) -> None:
+    lab.env["PATH"] = ""
+    done = lab("generators", "--tools", "wrk,fast", "--levels", "1", "--duration", "1")
+    assert done.code == 0, done.err
+    assert "left out: wrk is not installed. wrk is packaged as wrk" in done.err
+    assert "left out: wrk is not installed." in " ".join(done.out.split())
+    none = lab("generators", "--tools", "wrk")
+    assert none.code == 3
+    assert "wrk is packaged as wrk" in none.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--tools", "fats"), "did you mean fast?"),
+        (("--levels", "0"), "0 is too small"),
+        (("--levels", "100000000"), "open files"),
+        (("--duration", "0.2"), "1 is the least"),
+        (("--keepalive", "off,on"), "one of them"),
+        (("--resume", "nothing"), "nothing is no run"),
+        (("--resume", "nothing", "--levels", "3"), "its plan is on file"),
+    ],
+)
+def test_bad_words_are_one_sentence(lab: Lab, words: tuple[str, ...], says: str) -> None:
+    done = lab("generators", *words)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert says in done.err
+    assert not (lab.place / "results").exists()
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:
+    process = lab.start("generators", "--tools", "fast", "--levels", "1,2", "--duration", "2")
+    until(lambda: len(list((lab.place / "results").glob("*/raw/*/tool/stdout"))) > 1, "two loads")
+    send(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "was not measured" in " ".join(out.split())
+    assert "generators --resume" in err
+    before = {one["key"] for one in lab.records() if one["fault"] is None}
+    done = lab("generators", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    assert done.report["valid"]
+    again = [one["key"] for one in lab.records() if one["fault"] is None]
+    assert before < set(again)
+    assert len(again) == len(set(again))  # what was measured was not measured again
+
+
+def test_a_generator_that_dies_is_one_point_less(lab: Lab) -> None:
+    """Its output, kept in the run, is cut short: the others stay as they are."""
+    done = lab("generators", "--tools", "fast", "--levels", "1", "--duration", "1")
+    assert done.code == 0, done.err
+    (low,) = lab.run.glob("raw/low-fast-c25")
+    (low / "tool" / "stdout").write_text('{"generator": "fa')
+    document = lab("report", "results", "--format", "json").report
+    assert not document["valid"]
+    assert any("did not print its document" in note for note in document["notes"])
+    shutil.rmtree(low)
+    notes = lab("report", "results", "--format", "json").report["notes"]
+    assert any("fast at 25 connections was not measured" in note for note in notes)
+    assert json.dumps(document["tables"][FULL]) == json.dumps(
+        lab("report", "results", "--format", "json").report["tables"][FULL]
+    )

@@ -1,0 +1,60 @@
+"""A study with everything a study can hold."""
+
+from __future__ import annotations
+
+from harness.model import Chart, Column, Finding, Series, Study, Table
+
+COLUMNS = (
+    Column("tool", "generator", "text"),
+    Column("connections", "connections", "count"),
+    Column("throughput_rps", "requests/s"),
+    Column("response_p50_s", "p50 as it believes", "seconds"),
+    Column("memory_bytes", "memory", "bytes"),
+    Column("host_busy", "host busy", "percent"),
+    Column("whole", "whole", "text"),
+    Column("never_seen_s", "never seen", "seconds"),
+)
+
+
+def whole_study(**changes: object) -> Study:
+    rows = (
+        ("fast", 10, 61234.567, 0.000_123_4, 13 << 20, 0.987, True, None),
+        ("fast", 100, 70000.0, 0.001_3, 14 << 20, 1.0, True, None),
+        ("threads | <b>", 10, 1203.4, float("nan"), 61 << 20, 0.031, False, None),
+        ("threads | <b>", 1_000_000, -0.0, None, None, float("inf"), None, None),
+    )
+    values: dict[str, object] = {
+        "run": "20261120-101500-generators",
+        "kind": "generators",
+        "title": "Load generators on the same server",
+        "environment": {"cpu": "a CPU", "cores": 2, "load": float("nan")},
+        "findings": (
+            Finding(
+                "Who wins at a high rate?",
+                "fast: 70 000 requests/s, 58 \N{MULTIPLICATION SIGN} threads | <b>",
+                ("fast at 100 connections: 14 µs of CPU per request", "threads [red]1.2[/red]"),
+            ),
+            Finding("Where does the GIL show?", "Cannot be said here: one core."),
+        ),
+        "tables": (
+            Table("High rate", COLUMNS, rows, "p50: response time."),
+            Table("Nothing", COLUMNS[:2], ()),
+            Table("Memory", (Column("step", "step", "text"), COLUMNS[4]), (("idle", 2048),)),
+        ),
+        "charts": (
+            Chart(
+                "Requests per second",
+                "connections",
+                "requests/s",
+                (
+                    Series("fast", ((10, 61234.567), (100, 70000.0))),
+                    Series("threads | <b>", ((10, 1203.4), (1_000_000, 0.0))),
+                ),
+                (True, True),
+                "Higher is better.",
+            ),
+            Chart("Empty", "connections", "seconds", ()),
+        ),
+        "notes": ("locust is not installed: pip install locust", "load [3.9]\x1b[0m"),
+    }
+    return Study(**{**values, **changes})  # type: ignore[arg-type]
