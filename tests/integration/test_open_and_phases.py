@@ -1,0 +1,87 @@
+"""Arrivals at a rate and ramps for real: what the laws guarantee, on any machine."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Lab
+
+SLEEP_S = 0.2
+WORDS = ("--workers", "2", "--sleep", str(SLEEP_S), "--tool", "fast")
+
+
+def only(worker_class: str, name: str) -> None:
+    if worker_class != name:
+        pytest.skip(f"speaks of {name}")
+
+
+def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
+    done = lab("sweep", *words, "--format", "json")
+    assert done.code == 0, done.err + done.out
+    found: list[dict[str, Any]] = done.report["cells"]
+    return found
+
+
+def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
+    """Two workers that take 0.2 s give 10 requests/s and no more, whatever arrives."""
+    only(worker_class, "sync")
+    found = cells(lab, "sync", "2,4", *WORDS, "--rate", "50%,30")
+    closed, (half, over) = found[:2], found[2:]
+    best = max(cell["throughput_rps"] for cell in closed)
+    assert [cell["rate"] for cell in found] == [None, None, "50%", "30"]
+    assert half["asked_rps"] == pytest.approx(best / 2, rel=1e-3)
+    assert half["unsent"] == 0
+    assert half["sent_rps"] == pytest.approx(half["asked_rps"])
+    assert half["response_ms"]["p50"] >= 1e3 * SLEEP_S
+    assert over["verdict"] == "saturated"
+    assert over["throughput_rps"] <= 10
+    assert "30.0 requests/s arrived" in over["reason"]
+    # What was not served had to wait, from the moment it was due
+    assert over["response_ms"]["max"] > closed[-1]["response_ms"]["max"]
+
+
+def test_what_was_interrupted_is_asked_for_the_same_share(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "sync")
+    found = cells(lab, "sync", "2", *WORDS, "--rate", "40%", "--duration", "3")
+    lines = (lab.run / "trials.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "-r40pc-" not in line]
+    assert len(kept) == len(lines) / 2
+    (lab.run / "trials.jsonl").write_text("".join(kept))
+    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    again = done.report["cells"]
+    assert again[0]["throughput_rps"] == found[0]["throughput_rps"]
+    assert again[1]["asked_rps"] == found[1]["asked_rps"]
+    assert [one["asked_rps"] is None for one in lab.records()] == [True, False]
+
+
+def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "sync")
+    words = ("--expect-status", "404", "--rate", "50%", "--format", "json")
+    done = lab("sweep", "sync", "2", *WORDS, *words)
+    assert done.code == 1
+    (half,) = [cell for cell in done.report["cells"] if cell["rate"]]
+    assert half["verdict"] == "invalid"
+    assert half["reason"].startswith("50% of what?")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
+def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "gthread")
+    words = ("--threads", "8", "--keepalive", "on", "--ramp", "3", "--duration", "7")
+    (cell,) = cells(lab, "gthread", "24", *WORDS, *words)
+    found = cell["phases"]
+    assert [one["name"] for one in found if one["name"] != "drain"] == [
+        *("ramp-up", "steady", "churn")
+    ]
+    assert found[0]["end_s"] >= 0.9 * 3  # the 23rd of 24 connections begins after 2.75 s
+    assert all(one["end_s"] == after["start_s"] for one, after in pairwise(found))
+    steady = next(one for one in found if one["name"] == "steady")
+    assert steady["why"].startswith("1 LISTEN and 48 ESTABLISHED, both ends of 24 connections")
+    assert "0 of 24 still ESTABLISHED" in found[-1]["why"]
+    text = lab("report", str(lab.run)).out
+    assert "Ramp-up until" in text
