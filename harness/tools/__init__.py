@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from harness.model import Command, Load, Measurement, Output
-from harness.tools import ab, wrk
+from harness.tools import ab, locust, wrk
 from harness.tools.fast import FAST
 from harness.tools.programs import Program
 
@@ -93,10 +93,14 @@ TOOLS: dict[str, Tool] = {
     "ab": ab,
     "wrk": wrk,
     "fast": FAST,
-    "processes": Program("processes", NEEDS=("requests",)),
-    "threads": Program("threads", NEEDS=("requests",)),
-    "coroutines": Program("coroutines", NEEDS=("aiohttp",)),
-    "processes-coroutines": Program("processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True),
+    "processes": Program("processes", NEEDS=("requests",), RAMPS=True),
+    "threads": Program("threads", NEEDS=("requests",), RAMPS=True),
+    "coroutines": Program("coroutines", NEEDS=("aiohttp",), RAMPS=True),
+    "processes-coroutines": Program(
+        "processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True, RAMPS=True
+    ),
+    "locust": locust.HTTP,
+    "locust-fast": locust.FAST,
 }
 
 # Other names that are understood

@@ -68,6 +68,8 @@ def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
     """With what the rows know of each request."""
     timings = tuple(row.timing for row in rows)
     whole = [timing for timing in timings if timing.end_s is not None]
+    if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
+        return replace(found, response=summarise(t.end_s or 0.0 for t in whole), timings=timings)
     connects = tuple(row.connected_s for row in rows if row.connected_s is not None)
     return replace(
         found,

@@ -1,0 +1,333 @@
+"""What Locust runs for the lab. Locust gives it to its workers, also to those on other hosts, so it
+needs nothing but Locust; what to send stands in the option --workerlab, a JSON object:
+
+    urls, method, headers, body_file, keepalive, expect_status, same_body
+    duration_s   from the first user on
+    ramp_s       about, until all users are there: Locust spawns in steps of a second
+    grace_s      what is under way by then may take so long
+    timeout_s    of one request
+    result       the file to write
+
+Each process keeps account of its requests, as Locust timed them, and gives it away when its users
+have stopped; whoever has all writes them into `result`:
+
+    {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
+        "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
+        "in_flight_ns", "cpu_ns", "note", "response": histogram}}}
+
+The end is agreed upon by messages. Locust's own, --run-time, leaves the workers half a second for
+what they have not reported yet, so that of a slow server the last requests would be missing; and
+its statistics round to two digits and mix answers with failures.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import random
+import time
+import zlib
+from collections import Counter
+from typing import Any
+
+import gevent
+import locust
+from locust import FastHttpUser, HttpUser, events
+from locust.exception import StopUser
+from locust.runners import MasterRunner, WorkerRunner
+
+BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
+OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
+STOP, PART = "workerlab-stop", "workerlab-part"
+POLL_S = 0.1
+SLACK_S = 5.0  # a message to a worker and back
+ERRNO_CAUSES = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "reset",
+    errno.EPIPE: "reset",
+    errno.ETIMEDOUT: "connect_timeout",
+    errno.EADDRNOTAVAIL: "no_address",
+    errno.EMFILE: "no_files",
+}
+# What the errors of requests, urllib3, http.client and geventhttpclient are called, or say
+NAMED_CAUSES = (
+    ("ConnectTimeout", "connect_timeout"),
+    ("RemoteDisconnected", "closed"),
+    ("HTTPConnectionClosed", "closed"),
+    ("got length b''", "truncated"),
+    ("InvalidChunkLength", "protocol"),
+    ("IncompleteRead", "truncated"),
+    ("Incomplete response", "truncated"),
+    ("Invalid EOF", "truncated"),
+    ("timed out", "timeout"),
+    ("Timeout", "timeout"),
+    ("HTTPParseError", "protocol"),
+    ("ProtocolError", "protocol"),
+    ("InvalidHeader", "protocol"),
+    ("BadStatusLine", "protocol"),
+)
+
+
+class Account:
+    """What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self.sent = self.complete = self.body_bytes = self.in_flight_ns = self.sum_ns = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.errors: Counter[str] = Counter()
+        self.buckets: Counter[int] = Counter()
+        self.least_ns: int | None = None
+        self.most_ns: int | None = None
+        self.body: int | None = None  # the first one's checksum
+        self.note = ""
+
+    def begin(self, now_ns: int) -> None:
+        self.sent += 1
+        if self.first_ns is None:
+            self.first_ns = now_ns
+
+    def over(self, start_ns: int, cause: str | None) -> None:
+        self.last_ns = time.monotonic_ns()
+        self.in_flight_ns += self.last_ns - start_ns
+        if cause is not None:
+            self.errors[cause] += 1
+
+    def answered(self, took_ns: int, size: int) -> None:
+        self.complete += 1
+        self.body_bytes += size
+        self.sum_ns += took_ns
+        shift = max(0, took_ns.bit_length() - BITS - 1)
+        self.buckets[(shift << BITS) + (took_ns >> shift)] += 1
+        self.least_ns = took_ns if self.least_ns is None else min(self.least_ns, took_ns)
+        self.most_ns = took_ns if self.most_ns is None else max(self.most_ns, took_ns)
+
+    def part(self) -> dict[str, object]:
+        return {
+            "sent": self.sent,
+            "complete": self.complete,
+            "errors": dict(self.errors),
+            "body_bytes": self.body_bytes,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "in_flight_ns": self.in_flight_ns,
+            "cpu_ns": time.process_time_ns(),
+            "note": self.note,
+            "response": {
+                "count": self.complete,
+                "sum": self.sum_ns,
+                "least": self.least_ns,
+                "most": self.most_ns,
+                "buckets": {str(number): n for number, n in self.buckets.items()},
+            },
+        }
+
+
+ACCOUNT = Account()
+PARTS: dict[str, object] = {}  # of all processes, where the result is written
+STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None}
+ASKED: dict[str, Any] = {}
+
+
+def cause_of(error: BaseException | None) -> str:
+    """The name of what is behind an error of either client."""
+    said = repr(error)
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in ERRNO_CAUSES:
+            return ERRNO_CAUSES[error.errno]
+        inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
+        error = next((one for one in inner if isinstance(one, BaseException)), None)
+        said += repr(error)
+    return next((cause for word, cause in NAMED_CAUSES if word in said), "exception")
+
+
+def _cut(response: Any, body: bytes) -> bool:
+    """Whether the connection ended within the head, which requests takes for the end of an answer
+    without a length."""
+    if body or ASKED["method"] == "HEAD" or response.status_code in (204, 304):
+        return False
+    known = {name.lower() for name in response.headers}
+    return not known & {"content-length", "transfer-encoding"}
+
+
+def judge(response: Any) -> str | None:
+    """Why the answer is a failure; None for a success. Counts it if it is complete."""
+    error = response.request_meta["exception"] or getattr(response, "error", None)
+    if not response.status_code or (error is not None and getattr(error, "code", None) is None):
+        return cause_of(error)
+    body = response.content or b""
+    if _cut(response, body):
+        return "truncated"
+    took_ns = int(response.request_meta["response_time"] * 1e6)
+    ACCOUNT.answered(max(0, took_ns), len(body))
+    expected = ASKED["expect_status"]
+    if expected == 200 and not 200 <= response.status_code < 300:
+        return "non_2xx"
+    if expected not in (200, response.status_code):
+        return "status"
+    if ASKED["same_body"]:
+        found = zlib.crc32(body)
+        ACCOUNT.body = found if ACCOUNT.body is None else ACCOUNT.body
+        return None if found == ACCOUNT.body else "body"
+    return None
+
+
+def _closes(response: Any) -> bool:
+    """Whether the server has announced what we asked for: that the connection is not used again."""
+    return bool(response.headers) and response.headers.get("Connection", "").lower() == "close"
+
+
+def one(user: Any) -> None:
+    """The task of every user: a request."""
+    if STATE["over"]:  # Locust ends a user that waits, if only for an instant, in its next request
+        raise StopUser
+    start_ns = time.monotonic_ns()
+    ACCOUNT.begin(start_ns)
+    try:
+        with user.client.request(
+            ASKED["method"], random.choice(ASKED["urls"]), **ASKED["words"]
+        ) as response:
+            cause = judge(response)
+            response.failure(cause) if cause else response.success()
+            if not ASKED["keepalive"] and not _closes(response):
+                user.forget()
+    except gevent.GreenletExit:  # it took longer than the grace
+        ACCOUNT.over(start_ns, "timeout")
+        raise
+    except Exception as error:  # the libraries let through what their parsers raise
+        cause = cause_of(error)
+        if cause == "exception":
+            ACCOUNT.note = ACCOUNT.note or f"an exception: {error!r}"[:300]
+    ACCOUNT.over(start_ns, cause)
+
+
+class Http(HttpUser):
+    """Locust's HttpUser: requests."""
+
+    host = "http://named.in.each.request"
+    tasks = [one]  # noqa: RUF012
+
+    def on_start(self) -> None:
+        self.client.trust_env = False  # no proxy, no .netrc
+
+    def forget(self) -> None:
+        self.client.close()
+
+
+class Fast(FastHttpUser):
+    """Locust's FastHttpUser: geventhttpclient."""
+
+    host = "http://named.in.each.request"
+    tasks = [one]  # noqa: RUF012
+
+    def forget(self) -> None:
+        self.client.client.close()
+
+
+@events.init_command_line_parser.add_listener
+def _add_option(parser: Any) -> None:
+    parser.add_argument("--workerlab", default="", help="what to send, a JSON object")
+
+
+@events.init.add_listener
+def _prepare(environment: Any, runner: Any, **_: object) -> None:
+    STATE["environment"] = environment
+    if isinstance(runner, WorkerRunner):
+        runner.register_message(STOP, _stop_worker, concurrent=True)
+        return
+    asked = json.loads(environment.parsed_options.workerlab)
+    if asked["body_file"] is not None:  # workers on other hosts do not have the file
+        with open(asked["body_file"], "rb") as file:
+            asked["body"] = base64.b64encode(file.read()).decode()
+    environment.parsed_options.workerlab = json.dumps(asked)
+    if isinstance(runner, MasterRunner):
+        runner.register_message(PART, _note_part)
+
+
+@events.test_start.add_listener
+def _begin(environment: Any, **_: object) -> None:
+    """Read what to send, which a worker has just been told by its master."""
+    STATE["begun_s"] = time.monotonic()
+    ASKED.update(json.loads(environment.parsed_options.workerlab))
+    headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
+    if ASKED.get("body") is not None:
+        headers["Content-Type"] = "application/octet-stream"
+    given = {name: value for name, value in ASKED["headers"] if name.lower() not in OWN_HEADERS}
+    names = {name.lower() for name in given}
+    headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
+    if not ASKED["keepalive"]:
+        headers["Connection"] = "close"
+    body = ASKED.get("body")
+    ASKED["words"] = {
+        "headers": headers,
+        "data": None if body is None else base64.b64decode(body),
+        "allow_redirects": False,
+        "catch_response": True,
+        "name": "load",
+    }
+    Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
+
+
+@events.spawning_complete.add_listener
+def _time(**_: object) -> None:
+    """All users are there; with a ramp, the first of them since it began."""
+    runner = STATE["environment"].runner
+    if not isinstance(runner, WorkerRunner):
+        ramped_s = time.monotonic() - STATE["begun_s"] if ASKED["ramp_s"] else 0.0
+        gevent.get_hub().loop.update_now()  # or a timer counts from when the loop last looked
+        gevent.spawn_later(max(0.0, ASKED["duration_s"] - ramped_s), _end, runner)
+
+
+def _end(runner: Any) -> None:
+    """The time is over: stop the users, and wait for the accounts of the other processes."""
+    if isinstance(runner, MasterRunner):
+        runner.send_message(STOP)
+        until = time.monotonic() + ASKED["grace_s"] + SLACK_S
+        while time.monotonic() < until and _missing(runner):
+            gevent.sleep(POLL_S)
+    else:
+        PARTS["local"] = _stop(runner)
+    STATE["whole"] = True
+    runner.quit()
+
+
+def _stop(runner: Any) -> dict[str, object]:
+    STATE["over"] = True
+    runner.stop()
+    return ACCOUNT.part()
+
+
+def _missing(runner: Any) -> bool:
+    """Whether a worker that lives has not given its account."""
+    gone = {client.id for client in runner.clients.missing}
+    return any(client.id not in gone | PARTS.keys() for client in runner.clients.all)
+
+
+def _stop_worker(environment: Any, msg: Any, **_: object) -> None:
+    environment.runner.send_message(PART, _stop(environment.runner))
+
+
+def _note_part(environment: Any, msg: Any, **_: object) -> None:
+    PARTS[msg.node_id] = msg.data
+
+
+@events.quit.add_listener
+def _write(**_: object) -> None:
+    environment = STATE["environment"]
+    if environment is None or isinstance(environment.runner, WorkerRunner):
+        return
+    asked = json.loads(environment.parsed_options.workerlab)
+    expected = environment.parsed_options.expect_workers if environment.parsed_options.master else 1
+    document = {
+        "tool": "locust",
+        "format": 1,
+        "version": locust.__version__,
+        "user": asked["user"],
+        "expected": expected,
+        "whole": STATE["whole"],
+        "cpu_ns": time.process_time_ns(),
+        "parts": PARTS,
+    }
+    with open(asked["result"], "w", encoding="utf-8") as file:
+        file.write(json.dumps(document) + "\n")

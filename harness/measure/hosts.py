@@ -1,0 +1,51 @@
+"""Load from other machines: whether their names mean something, and how they reach this one.
+
+Naming a host is what allows a server to be reached from elsewhere than this machine; it then
+listens on the one address that leads to the first of them, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+from harness.model import UsageError
+
+LOOPBACK = "127.0.0.1"
+ANY_PORT = 9  # nothing is sent there: the kernel is asked for the way
+
+
+def reached_at(hosts: tuple[str, ...]) -> str:
+    """This machine's IPv4 address on the way to the first of `hosts`; loopback if there is none.
+    Raises UsageError for a name or a way that is unknown."""
+    if not hosts:
+        return LOOPBACK
+    address = _address(hosts[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect((address, ANY_PORT))
+        except OSError as error:
+            raise UsageError(f"--load-hosts: no way leads to {hosts[0]}: {error}") from None
+        return str(way.getsockname()[0])
+
+
+def check(hosts: Iterable[str], port: int) -> None:
+    """Raises UsageError for a host that is unknown, or a port that is taken here."""
+    for host in hosts:
+        _address(host)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            here.bind(("", port))
+        except OSError as error:
+            raise UsageError(
+                f"--load-hosts: port {port}, where the load hosts meet, is not free here: {error}"
+            ) from None
+
+
+def _address(host: str) -> str:
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--load-hosts: {host} is not known: {error}") from None
+    return str(found[0][4][0])

@@ -1,0 +1,182 @@
+"""Load from several hosts. To the network they are real ones: namespaces that share nothing but a
+bridge, which stands in a namespace of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.measure.target import PROGRAM
+from harness.model import Load, Output
+from harness.tools.locust import FAST, RESULT, worker_command
+from tests.integration.conftest import LONG_S, ROOT, until
+
+NAMES = ("master", "server", "one", "two")
+
+
+def why_not() -> str:
+    """Why this machine cannot have hosts of its own; nothing if it can."""
+    if sys.platform != "linux" or not shutil.which("ip"):
+        return "network namespaces need Linux and iproute2"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if importlib.util.find_spec("locust") is None:
+        return "needs locust"
+    name = f"wl{secrets.token_hex(3)}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return tried.stderr.strip()
+
+
+pytestmark = pytest.mark.skipif(bool(why := why_not()), reason=why or "-")
+
+
+@dataclass
+class Host:
+    """A network namespace with one address, and the processes that were started there."""
+
+    namespace: str
+    address: str
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, argv: Sequence[str], place: Path, **env: str) -> subprocess.Popen[str]:
+        place.mkdir(exist_ok=True)
+        tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace, *argv],
+            cwd=place,
+            env={**os.environ, "PATH": tools, **env},
+            stdout=(place / "stdout").open("w"),
+            stderr=(place / "stderr").open("w"),
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in self.started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[dict[str, Host]]:
+    mark = f"wl{secrets.token_hex(3)}"
+    with ExitStack() as stack:
+
+        def namespace(name: str) -> str:
+            ip("netns", "add", f"{mark}-{name}")
+            stack.callback(ip, "netns", "del", f"{mark}-{name}")
+            ip("-n", f"{mark}-{name}", "link", "set", "lo", "up")
+            return f"{mark}-{name}"
+
+        bridge = namespace("bridge")
+        ip("-n", bridge, "link", "add", "br0", "type", "bridge")
+        ip("-n", bridge, "link", "set", "br0", "up")
+        found = {}
+        for number, name in enumerate(NAMES, 1):
+            host = Host(namespace(name), f"10.213.77.{number}")
+            stack.callback(host.stop)
+            near, far = f"to-{name}", ("peer", "name", "eth0", "netns", host.namespace)
+            ip("-n", bridge, "link", "add", "name", near, "type", "veth", *far)
+            ip("-n", bridge, "link", "set", "dev", near, "master", "br0", "up")
+            ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
+            ip("-n", host.namespace, "link", "set", "eth0", "up")
+            found[name] = host
+        yield found
+
+
+def text(path: Path) -> Callable[[], str]:
+    return lambda: path.read_text() if path.exists() else ""
+
+
+def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Path) -> None:
+    """Each on a host of its own, by the tool's own words; only the master has the body's file."""
+    server, master = hosts["server"], hosts["master"]
+    ready, report, work = tmp_path / "ready", tmp_path / "report", tmp_path / "master"
+    words = ["--host", server.address, "--ready", str(ready), "--report", str(report)]
+    target = server.start([sys.executable, "-I", "-S", PROGRAM, *words], tmp_path / "server")
+    port = json.loads(until(text(ready), "the server listens"))["port"]
+    (tmp_path / "body").write_text("some bytes")
+    load = Load(6, 100, 2.0, LONG_S * 2, keepalive=True, hosts=("one", "two"), method="POST",
+                body_file=str(tmp_path / "body"))  # fmt: skip
+    FAST.check(load)
+    command = FAST.command(load, f"http://{server.address}:{port}/", str(work))
+    leading = master.start(command.argv, work)
+    for name in ("one", "two"):
+        hosts[name].start(worker_command(load, master.address), tmp_path / name)
+    assert leading.wait(LONG_S * 2) == 0
+    os.kill(target.pid, signal.SIGTERM)
+    target.wait(LONG_S)
+    files = {RESULT: (work / RESULT).read_text()}
+    said = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
+    seen = json.loads(report.read_text())
+    assert said.requests == said.sent == seen["requests"] > 6
+    assert said.errors == {}
+    assert seen["connections"] == 6
+    parts = json.loads(files[RESULT])["parts"]
+    assert len(parts) == 2
+    assert all(part["sent"] for part in parts.values())
+    for name in ("one", "two"):  # they have ended by themselves, and well
+        assert [process.wait(LONG_S) for process in hosts[name].started] == [0]
+
+
+def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
+    """The command is the one that the sweep prints; it serves both trials."""
+    here, senders = hosts["master"], [hosts["one"], hosts["two"]]
+    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.1", "--tool", "locust"]
+    words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
+    sweep = here.start(
+        [sys.executable, "-m", "harness", *words], tmp_path / "lab", PYTHONPATH=str(ROOT)
+    )
+    told = text(tmp_path / "lab" / "stderr")
+    pattern = re.compile(r"^ +(sh -c 'trap .*')$", re.MULTILINE)
+    command = until(lambda: pattern.search(told()), "it says what to run on the hosts")[1]
+    for number, host in enumerate(senders):
+        host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
+    assert sweep.wait(LONG_S * 3) == 0, told()
+    report = json.loads(text(tmp_path / "lab" / "stdout")())
+    assert [cell["verdict"] for cell in report["cells"]] == ["saturated", "saturated"]
+    assert all(cell["failed"] == 0 for cell in report["cells"])
+    listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
+    assert {one["address"][0] for one in listening} == {here.address}
+    for result in tmp_path.rglob(f"raw/*/tool/{RESULT}"):
+        parts = json.loads(result.read_text())["parts"]
+        assert [part["sent"] > 0 for part in parts.values()] == [True, True]
+    for host in senders:  # as Ctrl-C does it: to all of its terminal
+        os.killpg(host.started[0].pid, signal.SIGINT)
+        host.started[0].wait(LONG_S)
+
+
+def test_a_host_that_dies_is_not_passed_over(hosts: dict[str, Host], tmp_path: Path) -> None:
+    master, work = hosts["master"], tmp_path / "master"
+    load = Load(2, 100, 5.0, LONG_S * 2, hosts=("one", "two"))
+    command = FAST.command(load, f"http://{hosts['server'].address}:9/", str(work))
+    leading = master.start(command.argv, work)
+    for name in ("one", "two"):
+        hosts[name].start(worker_command(load, master.address), tmp_path / name)
+    until(lambda: "All users spawned" in text(work / "stderr")(), "the load is on")
+    hosts["two"].stop()
+    assert leading.wait(LONG_S * 2) == 0
+    files = {RESULT: (work / RESULT).read_text()}
+    with pytest.raises(Exception, match="1 of 2 processes of locust-fast were lost"):
+        FAST.parse(Output("", "", 0, files))

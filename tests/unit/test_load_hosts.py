@@ -1,0 +1,62 @@
+"""Load from other machines, planned: what is refused, and what the harness allows for."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+
+import pytest
+
+from harness.arguments import hosts as read
+from harness.measure import hosts
+from harness.model import App, Cell, Server, UsageError
+from harness.plan import Plan, from_json, load_for, to_json
+from harness.tools.locust import JOIN_S
+
+SERVER = Server("sync", 4, 1, 2048, 1000)
+APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
+PLAN = Plan(
+    servers=(SERVER,), tools=("locust",), levels=(4,), trials=1, rounds=5, seed=1, wsgi_app=APP,
+    asgi_app=APP, python="python", config=None, unavailable={}, notes=(),
+)  # fmt: skip
+
+
+def test_names_and_addresses() -> None:
+    assert read("a,10.0.0.2, b-2.example,a") == ("a", "10.0.0.2", "b-2.example")
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "-x", "a;b", "a b", "http://a", "a:5557"])
+def test_no_host_is_called_that(text: str) -> None:
+    with pytest.raises(ValueError, match=r"host|empty entry"):
+        read(text)
+
+
+def test_without_hosts_everything_stays_on_loopback() -> None:
+    assert hosts.reached_at(()) == "127.0.0.1"
+    assert hosts.reached_at(("localhost",)) == "127.0.0.1"
+
+
+def test_an_unknown_host_is_one_sentence() -> None:
+    for look in (lambda: hosts.reached_at(("a..b",)), lambda: hosts.check(("a..b",), 0)):
+        with pytest.raises(UsageError, match=r"--load-hosts: a\.\.b is not known"):
+            look()
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port}"):
+            hosts.check(("localhost",), port)
+
+
+def test_the_deadline_allows_for_the_hosts_to_come() -> None:
+    cell = Cell(SERVER, "locust", 4)
+    here = load_for(PLAN, cell, 1.0)
+    away = load_for(dataclasses.replace(PLAN, load_hosts=("a", "b")), cell, 1.0)
+    assert (here.hosts, away.hosts) == ((), ("a", "b"))
+    assert away.deadline_s == here.deadline_s + JOIN_S
+
+
+def test_a_resumed_run_still_knows_its_hosts() -> None:
+    plan = dataclasses.replace(PLAN, load_hosts=("a", "b"))
+    assert from_json(to_json(plan)) == plan
