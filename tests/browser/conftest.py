@@ -135,7 +135,7 @@ def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Re
     """A run of the lab with real servers, and its page made by the command."""
     place = tmp_path_factory.mktemp("run")
     lab(place, "sweep", "sync,gthread", "2,6", "--workers", "2", "--sleep", "0.2", "--tool",
-        "python")  # fmt: skip
+        "fast")  # fmt: skip
     (run,) = (place / "results").iterdir()
     lab(place, "report", str(run), "--html", "page.html")
     return report_of(run), place / "page.html"

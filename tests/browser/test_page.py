@@ -128,10 +128,10 @@ def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
 
 
 def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
-    small = look(evidence(SYNC, 8, rounds=150, tool="python"))
+    small = look(evidence(SYNC, 8, rounds=150, tool="fast"))
     assert isinstance(small, Facts)
     many = small.spans + small.spans[-1:] * (10**6 - len(small.spans))
-    one = replace(report(("sync",), (8,), tool="python"), views=())
+    one = replace(report(("sync",), (8,), tool="fast"), views=())
     (found,) = views([replace(small, spans=many)])
     began = time.perf_counter()
     opened = open_page(replace(one, views=(found,)))

@@ -128,7 +128,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     yield Lab(tmp_path)
     until(lambda: not processes(str(tmp_path)), f"no process left of {tmp_path}", 30)
     taken = {
-        json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening.json")
+        json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening*.json")
     }
     until(lambda: not listening_ports() & taken, "no port left", 30)
 

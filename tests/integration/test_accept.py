@@ -15,7 +15,7 @@ import pytest
 
 from harness.measure.running import Running
 from harness.model import Measurement, Span
-from harness.reading import output_of
+from harness.outputs import output_of
 from harness.spanmap import read_spans
 from harness.tools import TOOLS
 from harness.worker_classes import ASGI_CLASSES
@@ -47,16 +47,16 @@ def cells(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> dict[b
     """By keep-alive."""
     lab = Lab(tmp_path_factory.mktemp("accept"))
     done = lab(
-        "sweep", worker_class, str(CONNECTIONS), "--tool", "python", "--keepalive", "off,on",
+        "sweep", worker_class, str(CONNECTIONS), "--tool", "fast", "--keepalive", "off,on",
         "--workers", "2", "--sleep", "0.05", "--rounds", str(ROUNDS), "--format", "json",
     )  # fmt: skip
     assert done.code == 0, done.err + done.out
     found = {}
     for record in lab.records():
         raw = lab.run / "raw" / record["key"]
-        output = output_of("python", raw / "tool", record["exit_code"])
-        swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["python"].parse(output))
-        found["-python-k-" in record["key"]] = swept
+        output = output_of("fast", raw / "tool", record["exit_code"])
+        swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["fast"].parse(output))
+        found["-fast-k-" in record["key"]] = swept
     return found
 
 

@@ -25,7 +25,7 @@ def _classes_that_matter(worker_class: str) -> None:
 
 def in_mid_cell(lab: Lab, worker_class: str, levels: str = "1,2") -> subprocess.Popen[str]:
     """A sweep that has finished its first cell and is in the load of its second."""
-    process = lab.start("sweep", worker_class, levels, *SLOW, "--tool", "python")
+    process = lab.start("sweep", worker_class, levels, *SLOW, "--tool", "fast")
 
     def second_load() -> bool:
         tools = list((lab.place / "results").glob("*/raw/*/tool/stdout"))
@@ -131,7 +131,7 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
 def _generators(lab: Lab) -> list[int]:
     """The generator itself, not the guard that has its words among its own."""
     found = []
-    for pid in processes("closed_loop"):
+    for pid in processes("harness/generators"):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         here = os.readlink(f"/proc/{pid}/cwd").startswith(str(lab.place))
         if here and not any(word.endswith(b"guard.py") for word in words):
@@ -173,7 +173,7 @@ def test_a_load_tool_that_hangs(
     from harness.plan import trials as trials_of
     from harness.store import load as load_run
 
-    done = lab("sweep", worker_class, "1", *SLOW[:4], "--rounds", "2", "--tool", "python")
+    done = lab("sweep", worker_class, "1", *SLOW[:4], "--rounds", "2", "--tool", "fast")
     assert done.code == 0, done.err
     plan = from_json(load_run(lab.run).plan)
     (one,) = trials_of(plan)

@@ -21,7 +21,7 @@ from harness.store import load as load_run
 from tests.integration.conftest import Lab, until
 
 WORKERS, CONNECTIONS = 2, 6
-WORDS = ("--workers", str(WORKERS), "--sleep", "0.3", "--rounds", "5", "--tool", "python")
+WORDS = ("--workers", str(WORKERS), "--sleep", "0.3", "--rounds", "5", "--tool", "fast")
 BUSY_S = 0.02  # what a request computes where CPU is looked at, which is counted in 10 ms
 # These accept no more than they serve: what is beyond their slots waits in the kernel
 HOLD_BACK = {"sync": WORKERS}
@@ -105,7 +105,7 @@ def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab, worker_class: s
         "--sleep",
         "2",
         "--tool",
-        "python",
+        "fast",
     )
     process = lab.start(*words)
 

@@ -22,7 +22,7 @@ from harness.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import LONG_S, ROOT, Lab, Serve, fetch, settled, spans
 
 FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
-QUICK = ("--tool", "python", "--workers", "2", "--rounds", "2", "--format", "json")
+QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json")
 
 
 def only(worker_class: str, *names: str) -> None:
@@ -393,7 +393,7 @@ CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from
 
 
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    words = ("--tool", "python", "--rounds", "4", "--format", "json", *CONFIGURED)
+    words = ("--tool", "fast", "--rounds", "4", "--format", "json", *CONFIGURED)
     done = configured("sweep", worker_class, "2", *words)
     assert done.code == 0, done.err
     (record,) = configured.records()

@@ -37,7 +37,7 @@ def workers_for(worker_class: str) -> int:
 def swept(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> dict[str, Any]:
     lab = Lab(tmp_path_factory.mktemp("slots"))
     done = lab(
-        "sweep", worker_class, f"1,{HIGH}", "--format", "json", "--tool", "python",
+        "sweep", worker_class, f"1,{HIGH}", "--format", "json", "--tool", "fast",
         "--workers", str(workers_for(worker_class)), "--threads", str(THREADS),
         "--worker-connections", str(CONNECTIONS), "--sleep", str(SLEEP_S),
     )  # fmt: skip

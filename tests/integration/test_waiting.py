@@ -30,7 +30,7 @@ def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
 
 
 def installed(tool: str) -> None:
-    if tool != "python" and shutil.which(tool) is None:
+    if tool != "fast" and shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
 
 
@@ -44,7 +44,7 @@ def assert_adds_up(cell: dict[str, Any]) -> float:
 
 
 @ON_LINUX
-@pytest.mark.parametrize("tool", ["ab", "wrk", "python"])
+@pytest.mark.parametrize("tool", ["ab", "wrk", "fast"])
 def test_sync_waits_in_the_accept_queue(lab: Lab, worker_class: str, tool: str) -> None:
     only(worker_class, "sync")
     installed(tool)
@@ -55,13 +55,13 @@ def test_sync_waits_in_the_accept_queue(lab: Lab, worker_class: str, tool: str) 
     assert cell["kernel"]["accept_queue_limit"] == 2048
     assert split["accept_queue"] == pytest.approx(500, rel=0.1)
     assert split["connect"] is None if tool == "wrk" else split["connect"] < 5
-    assert cell["split_exact"] is (tool == "python")
+    assert cell["split_exact"] is (tool == "fast")
     assert abs(split["unattributed"]) < 0.05 * assert_adds_up(cell)
     assert "accept queue" in cell["diagnosis"]
 
 
 @ON_LINUX
-@pytest.mark.parametrize("tool", ["ab", "python"])
+@pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_gthread_waits_inside_its_workers(lab: Lab, worker_class: str, tool: str) -> None:
     only(worker_class, "gthread")
     installed(tool)
@@ -74,7 +74,7 @@ def test_gthread_waits_inside_its_workers(lab: Lab, worker_class: str, tool: str
 
 
 @ON_LINUX
-@pytest.mark.parametrize("tool", ["ab", "python"])
+@pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_nothing_is_left_unexplained(lab: Lab, worker_class: str, tool: str) -> None:
     only(worker_class, "sync", "gthread", "gevent", "eventlet")
     installed(tool)
@@ -88,7 +88,7 @@ def test_nothing_is_left_unexplained(lab: Lab, worker_class: str, tool: str) -> 
 def test_a_full_queue_shows_at_connect(lab: Lab, worker_class: str) -> None:
     """The same overload twice: hidden in the accept queue, and thrown back at the client."""
     only(worker_class, "sync")
-    hidden, thrown = cells(lab, "sync", "16", *FULL, "--backlog", "2048,2", "--tool", "python")
+    hidden, thrown = cells(lab, "sync", "16", *FULL, "--backlog", "2048,2", "--tool", "fast")
     assert hidden["verdict"] == "saturated"
     assert hidden["connect_ms"]["max"] < 990
     assert (thrown["verdict"], thrown["kernel"]["accept_queue_limit"]) == ("saturated", 2)
@@ -113,7 +113,7 @@ def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
 
 
 @ON_LINUX
-@pytest.mark.parametrize("tool", ["wrk", "python"])
+@pytest.mark.parametrize("tool", ["wrk", "fast"])
 def test_kept_connections_are_predicted_by_their_split(
     lab: Lab, worker_class: str, tool: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_kept_connections_are_predicted_by_their_split(
 def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
     only(worker_class, "asgi", "uvicorn")
     words = ("--app", "apps.blocking_asgi:app", "--workers", "2", "--sleep", "0.3")
-    (cell,) = cells(lab, worker_class, "8", *words, "--tool", "python")
+    (cell,) = cells(lab, worker_class, "8", *words, "--tool", "fast")
     assert "serve one request at a time: something blocks the event loop" in cell["diagnosis"]
 
 
@@ -139,13 +139,13 @@ def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
     (lab.place / "preload.py").write_text("preload_app = True\n")
     words = ("--app", "apps.imported_sleep:app", "--config", str(lab.place / "preload.py"))
     (cell,) = cells(
-        lab, "gevent", "8", *words, "--workers", "2", "--sleep", "0.3", "--tool", "python"
+        lab, "gevent", "8", *words, "--workers", "2", "--sleep", "0.3", "--tool", "fast"
     )
     assert "serve one request at a time: something blocks the event loop" in cell["diagnosis"]
 
 
 def test_what_the_load_costs_is_known(lab: Lab, worker_class: str) -> None:
-    (cell,) = cells(lab, worker_class, "4", "--sleep", "0.3", "--tool", "python")
+    (cell,) = cells(lab, worker_class, "4", "--sleep", "0.3", "--tool", "fast")
     assert 0 <= cell["cpu"]["server_cores"] < (os.cpu_count() or 1)  # it counts ticks of 10 ms
     assert cell["cpu"]["generator_cores"] > 0
     assert 0 < cell["cpu"]["host_busy"] <= 1

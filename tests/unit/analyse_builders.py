@@ -212,7 +212,7 @@ def evidence(
     else:
         done = [replace(one, accepted_s=one.sent_s) for one in done]
     said = measurement(done)
-    if tool == "python":
+    if tool == "fast":
         said = replace(said, timings=timings_of(done), origin_ns=ORIGIN_NS)
     key = Trial(Cell(asked, tool, connections), trial)
     record = Record(
@@ -232,7 +232,7 @@ def evidence(
         record=record,
         measurement=said,
         parse_error=None,
-        spans=Spans(spans_of(done, named=tool == "python")),
+        spans=Spans(spans_of(done, named=tool == "fast")),
         app="apps.sleep_wsgi:app",
         sleep_s=delay_s,
         lone_first=True,

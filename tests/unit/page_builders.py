@@ -32,7 +32,7 @@ def slots(worker_class: str) -> int:
     return {"sync": 4, "gthread": 8}.get(worker_class, 4000)
 
 
-def trial(worker_class: str, connections: int, tool: str = "python", number: int = 1) -> Trial:
+def trial(worker_class: str, connections: int, tool: str = "fast", number: int = 1) -> Trial:
     return Trial(Cell(server(worker_class), tool, connections), number)
 
 
@@ -128,7 +128,7 @@ def invalid(asked: Trial, reason: str) -> CellResult:
     return CellResult(asked, "apps.sleep_wsgi:app", SLEEP_S, "invalid", reason)
 
 
-def group(worker_class: str, tool: str = "python", knee: float | None = None) -> ClassResult:
+def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> ClassResult:
     room = slots(worker_class)
     return ClassResult(
         server(worker_class), tool, room, min(room, 16), None, None, knee, "" if knee else "> 16"
@@ -138,7 +138,7 @@ def group(worker_class: str, tool: str = "python", knee: float | None = None) ->
 def report(
     classes: Sequence[str] = ("sync", "eventlet", "gthread"),
     levels: Sequence[int] = (4, 8, 16),
-    tool: str = "python",
+    tool: str = "fast",
     *,
     known: bool = True,
     observed: bool = True,

@@ -185,7 +185,7 @@ def failing(trial: Evidence, number: int, **errors: Any) -> Evidence:
 
 
 def test_a_named_request_that_no_worker_heard_of_was_never_accepted() -> None:
-    trial = failing(dropping("python"), 78, reset=3)
+    trial = failing(dropping("fast"), 78, reset=3)
     assert judged(trial).errors == {"reset": 3}  # the workers saw all three
     assert judged(lost(trial, 2)).errors == {"reset": 1, "never_accepted": 2}
     cell = judged(lost(trial, 3))

@@ -90,9 +90,9 @@ def test_waiting_is_response_less_service_over_the_same_requests() -> None:
 
 
 def test_percentiles_of_waiting_where_each_request_is_timed_and_services_are_even() -> None:
-    cell = sweep(evidence(SYNC, 8, tool="python")).cells[0]
+    cell = sweep(evidence(SYNC, 8, tool="fast")).cells[0]
     assert cell.waiting.p50 == pytest.approx(1.0)
-    uneven = evidence(SYNC, 8, tool="python", delays=lambda number: 0.5 + number % 2)
+    uneven = evidence(SYNC, 8, tool="fast", delays=lambda number: 0.5 + number % 2)
     assert sweep(uneven).cells[0].waiting.p50 is None
     assert sweep(uneven).cells[0].waiting.mean is not None
 

@@ -26,16 +26,16 @@ def parts(split: Split) -> list[float | None]:
     return [getattr(split, name) for name in PARTS]
 
 
-@pytest.mark.parametrize("tool", ["ab", "python"])
+@pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_a_sync_server_makes_requests_wait_in_the_accept_queue(tool: str) -> None:
     found = judged(evidence(SYNC, 8, tool=tool)).split
-    assert found.exact == (tool == "python")
+    assert found.exact == (tool == "fast")
     assert found.response_s == pytest.approx(2.0)
     assert parts(found) == pytest.approx([0, 1, 0, 1, 0], abs=1e-6)
     assert found.unattributed_s == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("tool", ["ab", "python"])
+@pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_what_was_accepted_waits_in_the_worker(tool: str) -> None:
     asked = server("gthread", 2, 2)
     trial = evidence(asked, 8, tool=tool, slots=[2, 2], deal=lambda number: number % 2)
@@ -52,7 +52,7 @@ def test_connect_and_transfer_are_the_clients() -> None:
     """Of 1.3 s, the request connects for 0.06, is accepted 0.04 and begun 0.1 later, and takes
     0.2 to come back."""
     trial = shifted(
-        evidence(SYNC, 4, tool="python", delay_s=1.3),
+        evidence(SYNC, 4, tool="fast", delay_s=1.3),
         lambda timing: replace(timing, connect_s=0.06),
     )
     spans = tuple(
@@ -72,7 +72,7 @@ def test_connect_and_transfer_are_the_clients() -> None:
 
 def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -> None:
     trial = shifted(
-        evidence(SYNC, 8, tool="python"), lambda timing: replace(timing, reused=True, connect_s=0.0)
+        evidence(SYNC, 8, tool="fast"), lambda timing: replace(timing, reused=True, connect_s=0.0)
     )
     old = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
     found = judged(replace(trial, spans=replace(trial.spans, spans=old))).split
@@ -87,7 +87,7 @@ def without_accept(trial: Evidence, number: int) -> Evidence:
 
 
 def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
-    base = evidence(SYNC, 8, tool="python")
+    base = evidence(SYNC, 8, tool="fast")
     assert judged(without_accept(base, 0)).split.exact  # the lone one is not in the window
     assert not judged(without_accept(base, 20)).split.exact
     assert base.measurement is not None
@@ -98,7 +98,7 @@ def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
 
 
 def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
-    base = evidence(SYNC, 8, tool="python")
+    base = evidence(SYNC, 8, tool="fast")
     said = base.measurement
     assert said is not None
     timings = list(said.timings)
@@ -171,7 +171,7 @@ def test_samples_weigh_as_long_as_they_hold() -> None:
 @given(
     workers=st.integers(1, 5),
     connections=st.integers(1, 20),
-    tool=st.sampled_from(["ab", "python"]),
+    tool=st.sampled_from(["ab", "fast"]),
     uneven=st.booleans(),
     delay_s=st.sampled_from([0.02, 0.5]),
     spread=st.floats(0, 0.9),
@@ -211,7 +211,7 @@ def test_no_part_is_negative_and_all_add_up(
     assert all(part >= 0 for part in known)
     assert found.unattributed_s is not None
     assert sum(known) + found.unattributed_s == pytest.approx(found.response_s)
-    assert found.exact == (tool == "python" and see)
+    assert found.exact == (tool == "fast" and see)
 
 
 def test_the_simulated_gthread_waits_inside() -> None:

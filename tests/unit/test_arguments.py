@@ -95,6 +95,10 @@ BAD = {
     "keep-alive perhaps": ([*GOOD, "--keepalive", "maybe"], "neither off nor on"),
     "keep-alive in a list": ([*GOOD, "--keepalive", "on,1"], "'1'"),
     "empty keep-alive": ([*GOOD, "--keepalive", ""], "empty entry"),
+    "rate 0": ([*GOOD, "--tool", "fast", "--rate", "0"], "a rate of 0"),
+    "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "a rate of -5"),
+    "rate above the capacity": ([*GOOD, "--tool", "fast", "--rate", "120%"], "at most 100%"),
+    "no time": ([*GOOD, "--tool", "fast", "--duration", "0"], "no time"),
     "unknown tool": ([*GOOD, "--tool", "wkr"], "did you mean wrk?"),
     "unknown format": ([*GOOD, "--format", "yaml"], "--format"),
     "header without colon": ([*GOOD, "--header", "Accept"], "'Accept'"),
@@ -151,13 +155,13 @@ def test_what_cannot_be_sent_is_refused(
         raise AssertionError("a run was made")
 
     monkeypatch.setattr("harness.store.create", nothing_made)
-    refused(["sweep", *GOOD, "--tool", "python", *words], capsys, here)
+    refused(["sweep", *GOOD, "--tool", "fast", *words], capsys, here)
 
 
 def test_sleep_is_a_word_to_the_labs_own_apps(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    words = ["sweep", *GOOD, "--tool", "python", "--app", "shop:app", "--sleep", "1"]
+    words = ["sweep", *GOOD, "--tool", "fast", "--app", "shop:app", "--sleep", "1"]
     assert "--sleep" in refused(words, capsys, here)
 
 
@@ -168,7 +172,7 @@ def test_a_gunicorn_file_that_cannot_be_read(
     text: str, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     (here / "own.py").write_text(text)
-    words = ["sweep", *GOOD, "--tool", "python", "--config", "own.py"]
+    words = ["sweep", *GOOD, "--tool", "fast", "--config", "own.py"]
     assert "own.py" in refused(words, capsys, here)
 
 
@@ -206,6 +210,14 @@ def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> N
     preflight.check_levels([100])
     with pytest.raises(UsageError, match="local ports, 40000-40099 are 100"):
         preflight.check_levels([101])
+
+
+def test_further_source_addresses_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
+    monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
+    preflight.check_levels([200], sources=2)
+    with pytest.raises(UsageError, match="choose a level up to 200"):
+        preflight.check_levels([201], sources=2)
 
 
 def test_the_soft_limit_is_lifted_first() -> None:

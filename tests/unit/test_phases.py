@@ -158,7 +158,7 @@ def test_connections_that_come_and_go_are_no_ramp() -> None:
 
 def kept(story: Story) -> Facts:
     """A trial on kept connections that were seen as the story tells."""
-    trial = evidence(connections=8, tool="python")
+    trial = evidence(connections=8, tool="fast")
     samples = tuple(
         ConnectionSample(
             ns(one.at_s),

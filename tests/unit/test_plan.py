@@ -57,7 +57,7 @@ def some(one: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 PLANS = st.builds(
     Plan,
     servers=some(SERVERS),
-    tools=some(st.sampled_from(["ab", "wrk", "python"])),
+    tools=some(st.sampled_from(["ab", "wrk", "fast"])),
     levels=some(st.integers(1, 30_000)),
     trials=st.integers(1, 4),
     rounds=st.integers(2, 50),
@@ -244,7 +244,7 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         monkeypatch.setattr(sweep.preflight, "interpreter", lambda *_: found)
         monkeypatch.setattr(sweep.preflight, "check_levels", lambda _: None)
         monkeypatch.setattr(sweep.preflight, "find_tool", lambda _: True)
-        options = parser().parse_args(["sweep", "--tool", "python", *words])
+        options = parser().parse_args(["sweep", "--tool", "fast", *words])
         return sweep.plan_of(options)[0]
 
     return make
@@ -315,19 +315,19 @@ def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
 ) -> None:
     words = (name, "4", "--keepalive", "on", "--tool")
     if name in ("asgi", "uvicorn"):
-        with pytest.raises(UsageError, match=f"to {name} alive: .*say --tool wrk or --tool python"):
+        with pytest.raises(UsageError, match=f"to {name} alive: .*say --tool wrk or --tool fast"):
             words_to_plan(*words, "ab")
         assert words_to_plan(name, "4", "--tool", "ab").tools == ("ab",)
     else:
         assert words_to_plan(*words, "ab").keepalive == (True,)
-    for tool in ("wrk", "python"):
+    for tool in ("wrk", "fast"):
         assert words_to_plan(*words, tool).tools == (tool,)
 
 
-def test_only_python_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
+def test_only_fast_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
     """No other cell pays for looking for a name."""
     made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
     named = {
         one.cell.tool: sweep.task_for(made, one, tmp_path).launch.named for one in trials(made)
     }
-    assert named == {"ab": False, "wrk": False, "python": True}
+    assert named == {name: name == "fast" for name in TOOLS}

@@ -137,7 +137,7 @@ def everything() -> Report:
     trials = [
         evidence(server("sync", workers), n, trial=trial, tool=tool)
         for workers in (2, 4)
-        for tool in ("ab", "python")
+        for tool in ("ab", "fast")
         for n in (1, 8)
         for trial in (1, 2, 3)
     ]
@@ -151,7 +151,7 @@ def everything() -> Report:
     noted = evidence(server("tornado"), 4)
     assert noted.record is not None
     noted = replace(noted, record=replace(noted.record, warnings=("load 3.9: close programs",)))
-    trials += [dropping(), dropping("python", counters=None)]
+    trials += [dropping(), dropping("fast", counters=None)]
     asked = server("gthread", 2, 4)
     trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
@@ -257,7 +257,7 @@ servers = st.builds(
     st.sampled_from(["sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn"]),
     *[st.integers(1, 5000)] * 4,
 )
-tools = st.sampled_from(["ab", "wrk", "python"])
+tools = st.sampled_from(["ab", "wrk", "fast"])
 asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
 trials = st.builds(Trial, asked, st.integers(1, 9))
 per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)

@@ -124,7 +124,7 @@ def test_without_rights_the_embedded_tool_is_announced_once(checkout):
     checkout.stub("apt-get", "echo must not run >&2")
     done = checkout.run("setup.sh")
     assert done.returncode == 0
-    assert "the embedded load tool 'python' will be used" in done.stderr
+    assert "the embedded load tool 'fast' will be used" in done.stderr
     assert "'--tool wrk' is unavailable" in done.stderr
     assert "must not run" not in done.stderr
     assert checkout.run("setup.sh").stderr == ""
@@ -177,7 +177,7 @@ def test_a_failing_apt_is_shown_and_does_not_stop_it(checkout):
     done = checkout.run("setup.sh")
     assert done.returncode == 0
     assert "could not resolve" in done.stderr
-    assert "the embedded load tool 'python' will be used" in done.stderr
+    assert "the embedded load tool 'fast' will be used" in done.stderr
 
 
 def test_a_failing_pip_is_shown_and_ends_with_3(equipped):

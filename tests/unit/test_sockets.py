@@ -180,7 +180,8 @@ def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitSta
     connect(stack, other, 1)
     connect(stack, listener, 1)
     host, port = address(listener)
-    assert Connections(host, port, []).sample().client == {"ESTABLISHED": 1}
+    # Not all states: the port may have had another owner, whose connections are in TIME_WAIT
+    assert Connections(host, port, []).sample().client["ESTABLISHED"] == 1
     assert Connections("127.0.0.9", port, []).sample().client == {}
 
 

@@ -67,7 +67,7 @@ def test_a_worker_has_as_many_lanes_as_it_had_requests_at_once() -> None:
 
 
 def test_arrivals_are_known_where_the_tool_names_its_requests() -> None:
-    found = seen(evidence(SYNC, 8, tool="python"))
+    found = seen(evidence(SYNC, 8, tool="fast"))
     waits = [bar.start_s - bar.arrived_s for bar in found.bars if bar.arrived_s is not None]
     assert len(waits) == len(found.bars)
     assert max(waits) == pytest.approx(1.0)
