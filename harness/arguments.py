@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from harness import __version__
-from harness.model import UsageError
+from harness.model import Rate, UsageError
 from harness.report import FORMATS
-from harness.tools import TOOLS
+from harness.tools import ALSO, TOOLS
 from harness.worker_classes import CLASSES
 
 T = TypeVar("T")
+
+MOST_RPS = 1_000_000
 
 EXAMPLES = """\
 examples:
@@ -30,6 +32,10 @@ examples:
       what does it cost that a kept connection stays with its worker?
   workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
       repeated on fresh servers in random order: capacity with a 95 % interval
+  workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
+      how long do requests take that arrive at a rate, whether answered or not?
+  workerlab sweep gthread 64 --tool fast --keepalive on --ramp 3 --duration 10
+      ramp-up, steady and churn, seen in response times and TCP states
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
       --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
       your own app, in its own environment, with your own Gunicorn file
@@ -69,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help has examples)")
 
 
-def _parsed(kind: Callable[[str], T]) -> Callable[[str], T]:
+def parsed(kind: Callable[[str], T]) -> Callable[[str], T]:
     """argparse swallows the message of a ValueError but not of its own error."""
 
     def convert(text: str) -> T:
@@ -111,6 +117,11 @@ def classes(text: str) -> tuple[str, ...]:
     return CLASSES if text == "all" else names_of("worker class", CLASSES)(text)
 
 
+def tools(text: str) -> tuple[str, ...]:
+    names = names_of("load tool", (*TOOLS, *ALSO))(text)
+    return tuple(dict.fromkeys(ALSO.get(name, name) for name in names))
+
+
 def whole(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.lstrip("-").isdigit():
         raise ValueError(f"{text!r} is not a whole number")
@@ -139,6 +150,14 @@ def rounds(text: str) -> int:
     return whole(text, least=2)  # with one round there is no moment that is neither start nor end
 
 
+def hosts(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    for word in words:
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", word):
+            raise ValueError(f"{word!r} is not the name or address of a host")
+    return tuple(words)
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)
@@ -147,6 +166,31 @@ def seconds(text: str) -> float:
     if not math.isfinite(value) or not 0 <= value <= 3600:
         raise ValueError(f"{text} is not between 0 and 3600 seconds")
     return value
+
+
+def duration(text: str) -> float:
+    """Seconds, but some."""
+    if (value := seconds(text)) <= 0:
+        raise ValueError(f"{text} seconds are no time: say how long, such as 10")
+    return value
+
+
+def rates(text: str) -> tuple[Rate, ...]:
+    """Requests per second, or shares of the capacity: 200 or 50%,80%."""
+    return tuple(dict.fromkeys(rate(word) for word in _words(text)))
+
+
+def rate(word: str) -> Rate:
+    share = word.endswith("%")
+    try:
+        value = float(word.removesuffix("%"))
+    except ValueError:
+        raise ValueError(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
+    if not math.isfinite(value) or not 0 < value <= MOST_RPS:
+        raise ValueError(f"a rate of {word} is not between 0 and {MOST_RPS:,} requests per second")
+    if share and value > 100:
+        raise ValueError(f"{word} is more than the capacity: at most 100%")
+    return Rate(share=value / 100) if share else Rate(rps=value)
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -225,10 +269,10 @@ def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     known = ",".join(CLASSES)
     sweep.add_argument(
-        "classes", metavar="CLASSES", nargs="?", type=_parsed(classes), help=f"all, or of {known}"
+        "classes", metavar="CLASSES", nargs="?", type=parsed(classes), help=f"all, or of {known}"
     )
     sweep.add_argument(
-        "levels", metavar="LEVELS", nargs="?", type=_parsed(levels), help="concurrency: 4,8,16"
+        "levels", metavar="LEVELS", nargs="?", type=parsed(levels), help="concurrency: 4,8,16"
     )
     sweep.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
     _add_axes(sweep.add_argument_group("axes and amounts (LIST: comma separated, becomes an axis)"))
@@ -240,7 +284,7 @@ def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_axes(axes: argparse._ArgumentGroup) -> None:
     def add(name: str, kind: Callable[[str], object], text: str, metavar: str = "LIST") -> None:
-        axes.add_argument(name, type=_parsed(kind), metavar=metavar, default=None, help=text)
+        axes.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
 
     add("--workers", whole_numbers, "worker processes (4)")
     add("--threads", whole_numbers, "threads per worker, gthread only (2)")
@@ -251,8 +295,13 @@ def _add_axes(axes: argparse._ArgumentGroup) -> None:
         "per gevent, eventlet or gthread worker (1000)",
         "N",
     )
-    add("--tool", names_of("load tool", TOOLS), f"of {','.join(TOOLS)} (ab)")
+    add("--tool", tools, f"of {','.join(TOOLS)} (ab)")
+    add("--tool-processes", whole_numbers, "processes of the load tool, which share the load (1)")
     add("--keepalive", keepalive, "use connections again: off, on, or off,on (off)")
+    add("--rate", rates, "then arrivals at a rate: 200 a second, 50%%,80%% of the capacity")
+    add("--duration", duration, "load for so long instead of counting requests", "S")
+    add("--ramp", duration, "begin the connections one after the other over so long", "S")
+    add("--load-hosts", hosts, "machines that send the load, with a tool that can: a,b (this one)")
     add("--sleep", seconds, "how long the lab's own app sleeps (1)", "S")
     add("--rounds", rounds, "requests = 1 + rounds x concurrency (5)", "N")
     add("--trials", whole, "repetitions, each on a fresh server, in random order (1)", "N")
@@ -260,11 +309,11 @@ def _add_axes(axes: argparse._ArgumentGroup) -> None:
 
 def _add_app(app: argparse._ArgumentGroup) -> None:
     def add(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
-        app.add_argument(name, type=_parsed(kind), metavar=metavar, default=None, help=text)
+        app.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
 
     def add_many(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
         app.add_argument(
-            name, type=_parsed(kind), metavar=metavar, action="append", default=None, help=text
+            name, type=parsed(kind), metavar=metavar, action="append", default=None, help=text
         )
 
     add("--app", target, "MODULE:CALLABLE", "your application, in Gunicorn's spelling")
@@ -300,7 +349,8 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     demo.add_argument("--out", metavar="DIR", default=None, help="where runs are kept (results)")
 
 
-def parser() -> Parser:
+def parser(*more: Callable[[argparse._SubParsersAction[Parser]], None]) -> Parser:
+    """`more`: adders of further commands, which have files of their own."""
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
@@ -312,6 +362,8 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_sweep(commands)
     _add_demo(commands)
+    for add in more:
+        add(commands)
     report = commands.add_parser(
         "report",
         help="print a saved run again, from its files",

@@ -11,29 +11,73 @@ from pathlib import Path
 
 from harness import interrupt, publish
 from harness.arguments import parser, program
+from harness.arguments_bottleneck import add_bottleneck
+from harness.arguments_generators import add_generators
+from harness.arguments_limits import add_limits
+from harness.experiments.bottleneck import bottleneck
 from harness.experiments.demo import demo
+from harness.experiments.generators import generators
+from harness.experiments.limits import limits
 from harness.experiments.sweep import sweep, tell
-from harness.model import EnvironmentProblem, LabError, Report
+from harness.model import EnvironmentProblem, LabError, Report, Study
 from harness.reading import find, report_of
 from harness.report import FORMATS, table
+from harness.report.study import STUDY_FORMATS
+from harness.report.study import table as study_table
+from harness.studies import SWEEP, kind_of, study_of
 
 
-def show(report: Report, chosen: str | None) -> None:
-    """Print a report on standard output: the table coloured and fitted only on a terminal."""
+def shown(directory: Path) -> Report | Study:
+    """What a run of any kind has to show."""
+    return report_of(directory) if kind_of(directory) == SWEEP else study_of(directory)
+
+
+def show(found: Report | Study, chosen: str | None) -> None:
+    """Print it on standard output: the table coloured and fitted only on a terminal."""
     if (chosen or "table") == "table":
         on_terminal = sys.stdout.isatty()
         colour = on_terminal and "NO_COLOR" not in os.environ
         width = shutil.get_terminal_size().columns if on_terminal else None
-        text = table.render(report, colour=colour, width=width)
+        text = _table(found, colour, width)
+    elif isinstance(found, Study):
+        text = STUDY_FORMATS[str(chosen)].render(found)
     else:
-        text = FORMATS[str(chosen)].render(report)
+        text = FORMATS[str(chosen)].render(found)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
+
+
+def _table(found: Report | Study, colour: bool, width: int | None) -> str:
+    if isinstance(found, Study):
+        return study_table.render(found, colour=colour, width=width)
+    return table.render(found, colour=colour, width=width)
 
 
 def run_sweep(options: argparse.Namespace) -> int:
     directory, code = sweep(options)
     show(report_of(directory), options.format)
+    return _kept(directory, code)
+
+
+def run_generators(options: argparse.Namespace) -> int:
+    directory, code = generators(options)
+    show(study_of(directory), options.format)
+    return _kept(directory, code)
+
+
+def run_limits(options: argparse.Namespace) -> int:
+    directory, code = limits(options)
+    show(study_of(directory), options.format)
+    return _kept(directory, code)
+
+
+def run_bottleneck(options: argparse.Namespace) -> int:
+    directory, code = bottleneck(options)
+    show(study_of(directory), options.format)
+    return _kept(directory, code)
+
+
+def _kept(directory: Path, code: int) -> int:
     kept = _short(directory)
     tell(f"kept in {kept}; print it again: {program()} report {kept}")
     return code
@@ -41,15 +85,15 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     """Files are told by their names; then the table is printed only where --format asks for it."""
-    report = report_of(find(options.run))
+    found = shown(find(options.run))
     if options.html:
-        publish.page(report, Path(options.html).expanduser())
+        publish.page(found, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.png:
-        written = publish.pictures(report, Path(options.png).expanduser())
+        written = publish.pictures(found, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
-        show(report, options.format)
+        show(found, options.format)
     return 0
 
 
@@ -61,9 +105,7 @@ def run_demo(options: argparse.Namespace) -> int:
         tell(f"the report page of this lesson: {_short(path)}")
     except EnvironmentProblem as problem:
         tell(f"no report page: {problem}")
-    kept = _short(directory)
-    tell(f"kept in {kept}; print it again: {program()} report {kept}")
-    return 0
+    return _kept(directory, 0)
 
 
 def _short(directory: Path) -> Path:
@@ -71,14 +113,21 @@ def _short(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-COMMANDS = {"sweep": run_sweep, "demo": run_demo, "report": run_report}
+COMMANDS = {
+    "sweep": run_sweep,
+    "demo": run_demo,
+    "generators": run_generators,
+    "limits": run_limits,
+    "bottleneck": run_bottleneck,
+    "report": run_report,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     interrupt.install()
     try:
-        options = parser().parse_args(argv)
+        options = parser(add_generators, add_limits, add_bottleneck).parse_args(argv)
         return COMMANDS[options.command](options)
     except LabError as error:
         tell(f"workerlab: {error}")

@@ -123,6 +123,8 @@ class Load:
     hosts: tuple[str, ...] = ()  # that send the load; (): this one
     urls: tuple[str, ...] = ()  # further servers; each request picks one at random
     sources: tuple[str, ...] = ()  # local addresses to connect from; (): the kernel's choice
+    ports: tuple[int, int] | None = None  # local ports to connect from, lowest and highest
+    summed: bool = False  # timings as distributions only, not one by one: for a million of them
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
@@ -193,6 +195,7 @@ FaultKind = Literal[
     "tool",  # the load tool failed, hung, flooded or died
     "answer",  # the app did not answer what was expected
     "storage",  # the disk is full or a file could not be written
+    "unmeasured",  # what it needs to know of other cells was not measured
 ]
 
 
@@ -228,6 +231,7 @@ class Record:
     warnings: tuple[str, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
+    planned_connections: int | None = None  # the most at once
 
 
 @dataclass(frozen=True)
@@ -267,7 +271,8 @@ class QueueSample:
 @dataclass(frozen=True)
 class ProcessSample:
     """What the processes have used up to this moment, CPU seconds since sampling began, and the
-    memory they hold now. `host_busy_s`: busy seconds of all cores together."""
+    memory they hold now. `host_busy_s`: busy seconds of all cores together, `host_irq_s` of
+    these in interrupts; `host_memory_bytes`: what everything on it holds, caches aside."""
 
     at_ns: int
     server_cpu_s: float | None
@@ -275,6 +280,8 @@ class ProcessSample:
     host_busy_s: float | None
     server_rss_bytes: int | None
     tool_rss_bytes: int | None
+    host_memory_bytes: int | None = None
+    host_irq_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -552,7 +559,7 @@ class View:
 
 @dataclass(frozen=True)
 class ClassResult:
-    """All cells of one (class, workers, threads, backlog, tool, keep-alive)."""
+    """All cells of one (class, workers, threads, backlog, tool, its processes, keep-alive)."""
 
     server: Server
     tool: str
@@ -565,6 +572,7 @@ class ClassResult:
     keepalive: bool = False
     diagnosis: str | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
+    processes: int = 1  # of the load tool
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     n      = 1 + rounds * c                                     requests of a tool that counts
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
+    open   = max(5 s, 100 / rate)                               how long arrivals at a rate go on
 
 The lone first request is ab's habit: it sends the others when the first one's headers arrive.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.model import App, Cell, Load, Rate, Server, Trial
+from harness.tools.locust import JOIN_S
 from harness.worker_classes import ASGI_CLASSES, configured_slots
 
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
@@ -26,6 +28,13 @@ DROPS_S = 240.0
 DROPS_OFTEN_S = 20.0  # what that mostly costs; only for the prediction
 WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
 UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
+UNKNOWN_RPS = 10_000  # more than a worker gives
+HEADROOM = 2.0  # connections of an open cell over what is under way if nothing waits
+OPEN_MOST = 1000  # connections for a backlog
+ARRIVALS = 100  # of an open cell at least, for a percentile
+OPEN_LEAST_S, OPEN_MOST_S = 5.0, 120.0  # how long an open cell lasts
+LEAST_LONE_S = 1e-4
+LATER = ("keepalive", "processes", "load_hosts")  # axes that runs of before do not have
 
 
 @dataclass(frozen=True)
@@ -71,34 +80,52 @@ def from_json(values: Mapping[str, Any]) -> Plan:
     lists = {name: tuple(values[name]) for name in ("tools", "levels", "notes")}
     apps = {name: app(values[name]) for name in ("wsgi_app", "asgi_app")}
     servers = tuple(Server(**server) for server in values["servers"])
-    cells = tuple(
-        Cell(**{**cell, "server": Server(**cell["server"])}) for cell in values.get("cells", ())
-    )
+    since = {name: tuple(values[name]) for name in LATER if name in values}
+    rates = tuple(Rate(**rate) for rate in values.get("rates", ()))
+    cells = tuple(_cell(cell) for cell in values.get("cells", ()))
     return Plan(
-        **{**values, **lists, **apps, "servers": servers, "cells": cells,
-           "keepalive": tuple(values.get("keepalive", (False,)))}
-    )  # fmt: skip
+        **{**values, **lists, **since, **apps, "servers": servers, "rates": rates, "cells": cells}
+    )
+
+
+def _cell(values: Mapping[str, Any]) -> Cell:
+    rate = values.get("rate")
+    return Cell(
+        **{**values, "server": Server(**values["server"]), "rate": Rate(**rate) if rate else None}
+    )
 
 
 def grid(plan: Plan) -> list[Trial]:
-    """Every trial of the plan, in the order a reader expects."""
+    """Every trial of the plan, in the order a reader expects: of the closed loop, then of the open
+    model."""
     cells = plan.cells or tuple(
-        Cell(server, tool, level, keepalive)
+        Cell(server, tool, level, keepalive, processes, rate)
+        for opened in (False, True)
         for tool in plan.tools
         for server in plan.servers
         for keepalive in plan.keepalive
-        for level in plan.levels
+        for processes in plan.processes
+        for level, rate in (_open(plan) if opened else _closed(plan))
     )
     return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in cells]
 
 
+def _closed(plan: Plan) -> list[tuple[int, Rate | None]]:
+    return [(level, None) for level in plan.levels]
+
+
+def _open(plan: Plan) -> list[tuple[int, Rate | None]]:
+    return [(max(plan.levels), rate) for rate in plan.rates]
+
+
 def trials(plan: Plan) -> list[Trial]:
     """Every trial in the order of execution. Repeated ones come in random order: a machine that
-    grows slower with time must not look like a class that does."""
+    grows slower with time must not look like a class that does. Those at a rate come last: their
+    rate may be a share of what the others find."""
     all_trials = grid(plan)
     if plan.trials > 1:
         random.Random(plan.seed).shuffle(all_trials)
-    return all_trials
+    return sorted(all_trials, key=lambda one: one.cell.rate is not None)
 
 
 def ideal_s(requests: int, concurrency: int, slots: int | None, lone_s: float) -> float:
@@ -107,27 +134,51 @@ def ideal_s(requests: int, concurrency: int, slots: int | None, lone_s: float) -
     return lone_s * (1 + math.ceil((requests - 1) / parallel))
 
 
-def load_for(plan: Plan, cell: Cell, lone_s: float) -> Load:
+def expected_rps(plan: Plan, cell: Cell, lone_s: float) -> float | None:
+    """The rate of an open cell; of a share, as long as its capacity is not known, that of all that
+    connections and slots allow. None: a closed loop."""
+    if cell.rate is None or cell.rate.rps is not None:
+        return None if cell.rate is None else cell.rate.rps
+    slots = configured_slots(cell.server)
+    together = cell.concurrency if slots is None else min(cell.concurrency, slots)
+    return (cell.rate.share or 1.0) * together / max(lone_s, LEAST_LONE_S)
+
+
+def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> Load:
     """What the tool is asked to do, once a lone request has shown what one costs.
+
+    `rps`: the rate of an open cell, a share already resolved; it has room for a backlog.
 
     The deadline supposes the worst a class can do: one request per worker at a time, whatever its
     slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
     dropped handshakes where there are more connections than the accept queue takes.
     """
     app, c = plan.app(cell.server), cell.concurrency
+    rate_rps = rps or expected_rps(plan, cell, lone_s)
+    if rate_rps is not None:
+        c = max(c, open_connections(plan, cell, rate_rps, lone_s))
     requests = 1 + plan.rounds * c
     slots = configured_slots(cell.server)
     rounds_s = ideal_s(requests, c, slots, lone_s)
     worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
-    duration_s = float(math.ceil(max(TIMED_LEAST_S, rounds_s)))
+    timed = rate_rps is not None or plan.duration_s is not None or plan.ramp_s > 0
+    duration_s = _duration_s(plan, rate_rps, rounds_s)
     drops = cell.server.backlog < c
+    deadline_s = 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
+    deadline_s += JOIN_S if plan.load_hosts else 0
     return Load(
         concurrency=c,
         requests=requests,
         duration_s=duration_s,
-        deadline_s=math.ceil(30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)),
+        deadline_s=math.ceil(deadline_s + (duration_s if timed else 0)),
         keepalive=cell.keepalive,
         drops=drops,
+        processes=cell.processes,
+        rate_rps=rate_rps,
+        ramp_s=plan.ramp_s if rate_rps is None else 0.0,
+        timed=timed,
+        same_body=app.sleep_s is not None,  # the lab's own apps always answer the same
+        hosts=plan.load_hosts,
         method=app.method,
         headers=app.headers,
         body_file=app.body_file,
@@ -135,22 +186,68 @@ def load_for(plan: Plan, cell: Cell, lone_s: float) -> Load:
     )
 
 
-def predicted_s(plan: Plan, cell: Cell, lone_s: float, *, counted: bool) -> float:
+def _duration_s(plan: Plan, rate_rps: float | None, rounds_s: float) -> float:
+    """How long a load that is not counted lasts: after a ramp as long again and some rounds; at a
+    rate until enough have arrived for a percentile."""
+    if plan.duration_s is not None:
+        return plan.duration_s
+    if rate_rps is None:
+        return float(math.ceil(2 * plan.ramp_s + max(TIMED_LEAST_S, rounds_s)))
+    return float(math.ceil(min(max(OPEN_LEAST_S, ARRIVALS / rate_rps), OPEN_MOST_S)))
+
+
+def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
+    """The most connections at once that arrivals at a rate are given.
+
+    With too few, arrivals wait for answers, and the open model is a closed loop again. So there is
+    HEADROOM over what is under way if nothing waits (Little's law), and room for a backlog: all
+    that arrive, if need be, but no more than the server works off in as long again, than the accept
+    queue takes, and than OPEN_MOST.
+    """
+    slots = configured_slots(cell.server)
+    bound_rps = math.inf if slots is None else slots / max(lone_s, LEAST_LONE_S)
+    under_way = HEADROOM * min(rate_rps, bound_rps) * lone_s
+    backlog = min(rate_rps, bound_rps) * _duration_s(plan, rate_rps, 0.0)
+    return math.ceil(max(under_way, min(backlog, cell.server.backlog, OPEN_MOST)))
+
+
+def counts(plan: Plan, cell: Cell, *, counted: bool) -> bool:
+    """Whether the load is a number of requests. `counted`: what the tool does by itself."""
+    timed = plan.duration_s is not None or plan.ramp_s > 0 or cell.rate is not None
+    return counted and not timed
+
+
+def predicted_s(
+    plan: Plan, cell: Cell, lone_s: float, *, counted: bool, rps: float | None = None
+) -> float:
     """How long the trial will take, start and stop of the server included."""
-    load = load_for(plan, cell, lone_s)
+    load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
     beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
-    if not counted:
-        return beside_s + load.duration_s
+    if not counts(plan, cell, counted=counted):
+        return beside_s + load.duration_s + _drain_s(load, slots, lone_s)
     return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
 
 
-def records_for(plan: Plan, cell: Cell, *, counted: bool) -> int:
+def _drain_s(load: Load, slots: int | None, lone_s: float) -> float:
+    """How long the backlog of more arrivals than the slots can serve takes after the last one."""
+    if load.rate_rps is None or slots is None or lone_s <= 0:
+        return 0.0
+    bound_rps = slots / lone_s
+    backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
+    return min(backlog, load.concurrency) / bound_rps
+
+
+def records_for(plan: Plan, cell: Cell, *, counted: bool, rps: float | None = None) -> int:
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
-    if counted:
+    if counts(plan, cell, counted=counted):
         return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
     sleep_s = plan.app(cell.server).sleep_s
+    if rps is not None:
+        load = load_for(plan, cell, sleep_s or 1.0, rps)
+        return WARMUP_RECORDS + math.ceil(1.5 * rps * load.duration_s)
     if not sleep_s or sleep_s < 0.01:
-        return UNKNOWN_RECORDS
+        duration_s = load_for(plan, cell, 0.01).duration_s
+        return max(UNKNOWN_RECORDS, math.ceil(UNKNOWN_RPS * duration_s))
     load = load_for(plan, cell, sleep_s)
     return WARMUP_RECORDS + math.ceil(4 * cell.concurrency * load.duration_s / sleep_s)

@@ -7,7 +7,9 @@ file, the lab's default.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import random
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,11 +17,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from harness.arguments import seconds
-from harness.measure import preflight
+from harness.measure import hosts, preflight
 from harness.measure.server import FORCED
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
 from harness.plan import Plan, load_for, trials
-from harness.tools import TOOLS
+from harness.tools import TOOLS, tool_named
+from harness.tools.locust import JOIN_S, PORT, worker_command
 from harness.worker_classes import configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
@@ -103,10 +106,12 @@ def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
     """The load tools, and a line where the default one is missing and another takes its place."""
+    if options.tool is None and (options.rate or options.ramp or options.duration):
+        return ("fast",), ["the load tool is fast: it sends at a rate, over a ramp, for a time"]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
             return ("ab",), []
-        return ("python",), [f"ab is not installed, using the embedded load tool `python`"
+        return ("fast",), [f"ab is not installed, using the embedded load tool `fast`"
                              f" ({TOOLS['ab'].INSTALL_HINT})"]  # fmt: skip
     check_tools(options.tool)
     return options.tool, []
@@ -115,8 +120,10 @@ def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
 def check_tools(names: tuple[str, ...]) -> None:
     """Raises EnvironmentProblem for a load tool that is not installed."""
     for name in names:
-        if not preflight.find_tool(TOOLS[name].PROGRAM):
-            raise EnvironmentProblem(f"{name} is not installed: {TOOLS[name].INSTALL_HINT}")
+        tool = tool_named(name)
+        missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
+        if missing or not preflight.find_tool(tool.PROGRAM):
+            raise EnvironmentProblem(f"{name} is not installed: {tool.INSTALL_HINT}")
 
 
 def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
@@ -182,15 +189,79 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         unavailable=lacking(servers, found),
         notes=(*notes, *_overrides(options, found), *_drops(servers, options.levels)),
         keepalive=options.keepalive or (False,),
+        processes=options.tool_processes or (1,),
+        rates=options.rate or (),
+        duration_s=options.duration,
+        ramp_s=options.ramp or 0.0,
+        load_hosts=options.load_hosts or (),
     )
+    _check_times(plan)
+    plan = _with_hosts(plan)
     for one in trials(plan):
         check(plan, one.cell)
     return plan, found
 
 
+def _with_hosts(plan: Plan) -> Plan:
+    """The plan, and what to do on each of the hosts that send the load. Raises UsageError for hosts
+    that nobody can reach, or a tool that cannot send from others."""
+    if not plan.load_hosts:
+        return plan
+    for name in plan.tools:
+        if not tool_named(name).DISTRIBUTES:
+            able = [f"--tool {other}" for other in TOOLS if TOOLS[other].DISTRIBUTES]
+            raise UsageError(f"{name} cannot send from other hosts; say {' or '.join(able)}")
+    if len(plan.processes) > 1:
+        raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
+    hosts.check(plan.load_hosts, PORT)
+    here, cell = hosts.reached_at(plan.load_hosts), trials(plan)[0].cell
+    command = shlex.join(worker_command(load_for(plan, cell, 1.0), here))
+    note = (
+        f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
+        f" {' and on '.join(plan.load_hosts)} (it serves all trials; Ctrl-C ends it):\n\n"
+        f"    sh -c 'trap exit INT TERM; while {command}; do sleep 1; done'\n"
+    )
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _check_times(plan: Plan) -> None:
+    """Raises UsageError, in one sentence, for a rate, ramp or duration that nobody can keep."""
+    for asked, can, words in (
+        (plan.rates, "OPEN_MODEL", "send at a rate, whether answered or not (--rate)"),
+        (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
+        (plan.duration_s, "TIMED", "load for a time (--duration)"),
+    ):
+        able = [name for name, tool in TOOLS.items() if getattr(tool, can, False)]
+        for name in plan.tools if asked else ():
+            if name not in able:
+                raise UsageError(f"{name} cannot {words}; say --tool {' or '.join(able)}")
+    if plan.ramp_s and not all(plan.keepalive):
+        raise UsageError(
+            "--ramp needs --keepalive on: where each request connects anew, connections come and"
+            " go all the time"
+        )
+    if plan.duration_s is not None and plan.ramp_s >= plan.duration_s:
+        raise UsageError(
+            f"a ramp of {plan.ramp_s:g} s leaves nothing of --duration {plan.duration_s:g}:"
+            " make the duration longer"
+        )
+    known_s = plan.wsgi_app.sleep_s
+    if known_s is not None:
+        opened = [one.cell for one in trials(plan) if one.cell.rate is not None]
+        preflight.check_levels(
+            [*plan.levels, *(load_for(plan, cell, known_s).concurrency for cell in opened)]
+        )
+
+
 def check(plan: Plan, cell: Cell) -> None:
     """Raises UsageError, in one sentence, for a cell that cannot be measured."""
-    tool, name = TOOLS[cell.tool], cell.server.worker_class
+    tool, name = tool_named(cell.tool), cell.server.worker_class
+    if cell.processes > 1 and not tool.PROCESSES:
+        several = [f"--tool {other}" for other in TOOLS if TOOLS[other].PROCESSES]
+        raise UsageError(
+            f"{cell.tool} sends from one process only (--tool-processes): say"
+            f" {' or '.join(several)}"
+        )
     tool.check(load_for(plan, cell, 1.0))
     if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
         others = [f"--tool {other}" for other in TOOLS if name not in TOOLS[other].NO_KEEPALIVE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -12,7 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.model import Record, Trial
+from harness.model import Cell, Point, Record, Trial
+
+T = TypeVar("T", bound=Trial | Point)
 
 
 def duration(seconds: float) -> str:
@@ -25,21 +28,40 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def describe(trial: Trial) -> str:
+def describe(one: Trial | Point) -> str:
+    if isinstance(one, Point):
+        return f"{one.tool} at {one.load.concurrency}"
+    return _describe(one)
+
+
+def _describe(trial: Trial) -> str:
     cell = trial.cell
     repeat = f", trial {trial.number}" if trial.number > 1 else ""
     threads = f"x{cell.server.threads}" if cell.server.threads > 1 else ""
     shape = f"{cell.server.worker_class} {cell.server.workers}{threads}"
     kept = ", keep-alive" if cell.keepalive else ""
-    return f"{shape}, {cell.tool} at {cell.concurrency}{kept}{repeat}"
+    several = f" x{cell.processes}" if cell.processes > 1 else ""
+    return f"{shape}, {cell.tool}{several} at {_level(cell)}{kept}{repeat}"
 
 
-class Progress:
-    """`predict(trial)` gives seconds, or None as long as nobody can know (a foreign app before
-    its first answer)."""
+def _level(cell: Cell) -> str:
+    if cell.rate is None:
+        return str(cell.concurrency)
+    return f"{cell.rate.label} {'requests/s' if cell.rate.share is None else 'of its capacity'}"
 
-    def __init__(self, todo: Sequence[Trial], predict: Callable[[Trial], float | None]) -> None:
-        self._todo, self._predict = list(todo), predict
+
+class Progress(Generic[T]):
+    """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
+    its first answer). `say(one)` names it; `noun`: what one is called."""
+
+    def __init__(
+        self,
+        todo: Sequence[T],
+        predict: Callable[[T], float | None],
+        say: Callable[[T], str] = describe,
+        noun: str = "cell",
+    ) -> None:
+        self._todo, self._predict, self._say, self._noun = list(todo), predict, say, noun
         self._total = len(self._todo)
         self._done = 0
         self._done_s = 0.0
@@ -48,11 +70,10 @@ class Progress:
         self._console = Console(stderr=True)
         self._live: Live | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Progress[T]:
         left = self._left()
         about = f"about {duration(left)}" if left is not None else "time known after a first answer"
-        cells = "1 cell" if self._total == 1 else f"{self._total} cells"
-        print(f"{cells}, {about}", file=sys.stderr)
+        print(f"{self._counted()}, {about}", file=sys.stderr)
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.__enter__()
@@ -62,39 +83,42 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, trial: Trial) -> None:
-        self._now, self._began = describe(trial), time.monotonic()
+    def _counted(self) -> str:
+        return f"{self._total} {self._noun}{'' if self._total == 1 else 's'}"
 
-    def end(self, trial: Trial, record: Record) -> None:
-        self._todo = [one for one in self._todo if one is not trial]
+    def begin(self, one: T) -> None:
+        self._now, self._began = self._say(one), time.monotonic()
+
+    def end(self, one: T, record: Record) -> None:
+        self._todo = [other for other in self._todo if other is not one]
         self._done += 1
         took = time.monotonic() - self._began
         self._done_s += took
         how = f"invalid: {record.fault.reason}" if record.fault else "done"
         left = self._left()
         rest = f", {duration(left)} left" if self._todo and left is not None else ""
-        line = f"[{self._done}/{self._total}] {describe(trial)}: {how} in {took:.1f} s{rest}"
+        line = f"[{self._done}/{self._total}] {self._say(one)}: {how} in {took:.1f} s{rest}"
         if self._live is None:
             print(line, file=sys.stderr, flush=True)
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
 
     def _left(self) -> float | None:
-        known = [self._predict(trial) for trial in self._todo]
+        known = [self._predict(one) for one in self._todo]
         return None if None in known else sum(one for one in known if one is not None)
 
     def __rich__(self) -> RenderableType:
         running = time.monotonic() - self._began
         left = self._left()
         if left is None:
-            return Text(f"{self._now}  {self._done} of {self._total} cells")
+            return Text(f"{self._now}  {self._done} of {self._counted()}")
         current = self._predict(self._todo[0]) if self._todo else 0.0
         ahead = max(0.0, left - min(running, current or 0.0))
         done = self._done_s + left - ahead
         bar = ProgressBar(
             total=max(done + ahead, 1e-9), completed=done, width=30, complete_style="cyan"
         )
-        words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
+        words = f"{self._now}  {self._noun} {min(self._done + 1, self._total)} of {self._total}"
         line = Table.grid(padding=(0, 2))
         line.add_row(bar, Text(f"{words}, {duration(ahead)} left"))
         return line

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from harness import store
 from harness.analyse import Evidence, analyse
-from harness.model import Measurement, Output, ParseError, Record, Report, Spans, Trial, UsageError
+from harness.model import Measurement, ParseError, Record, Report, Spans, Trial, UsageError
 from harness.observations import read_observations
-from harness.plan import Plan, from_json, grid
+from harness.outputs import output_of
+from harness.plan import Plan, counts, from_json, grid
 from harness.spanmap import read_spans
-from harness.tools import TOOLS
+from harness.tools import tool_named
+from harness.tools.parallel import cores_used_at_most
 from harness.worker_classes import configured_slots
 
 
@@ -31,29 +33,12 @@ def find(name: str) -> Path:
     raise UsageError(f"{name} is no run: name its directory, or its name below results/")
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def output_of(tool: str, workdir: Path, exit_code: int | None) -> Output:
-    """What a tool left behind, read from its directory."""
-    files = {
-        name: _text(workdir / name)
-        for name in TOOLS[tool].OUTPUT_FILES
-        if (workdir / name).is_file()
-    }
-    return Output(_text(workdir / "stdout"), _text(workdir / "stderr"), exit_code, files)
-
-
 def _measured(trial: Trial, record: Record, raw: Path) -> tuple[Measurement | None, str | None]:
     if record.load_start_ns is None:
         return None, None
     try:
         output = output_of(trial.cell.tool, raw / "tool", record.exit_code)
-        return TOOLS[trial.cell.tool].parse(output), None
+        return tool_named(trial.cell.tool).parse(output), None
     except ParseError as error:
         return None, str(error)
 
@@ -70,7 +55,8 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evid
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
-    tool, app = TOOLS[trial.cell.tool], plan.app(trial.cell.server)
+    tool, app = tool_named(trial.cell.tool), plan.app(trial.cell.server)
+    counted = counts(plan, trial.cell, counted=tool.COUNTED)
     return Evidence(
         trial=trial,
         record=record,
@@ -79,11 +65,14 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evid
         spans=spans,
         app=app.target,
         sleep_s=app.sleep_s,
-        lone_first=tool.LONE_FIRST,
-        counted=tool.COUNTED,
+        lone_first=tool.LONE_FIRST and counted,
+        counted=counted,
         expect_status=app.expect_status,
         slots_configured=configured_slots(trial.cell.server),
         observations=read_observations(raw),
+        ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
+        elsewhere=bool(plan.load_hosts),
+        units=cores_used_at_most(trial.cell.tool, trial.cell.concurrency, trial.cell.processes),
     )
 
 

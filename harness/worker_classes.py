@@ -64,7 +64,7 @@ def configured_slots(server: Server) -> int | None:
     Raises KeyError for a class that is not in the table.
     """
     each = slots_per_worker(server)
-    return None if each is None else server.workers * each
+    return None if each is None else server.workers * server.instances * each
 
 
 def slots_per_worker(server: Server) -> int | None:

@@ -152,7 +152,7 @@ ensure_tools() {
   if tools_settled; then return 0; fi
   : >"$root/.venv/.tools-tried"
   install_tool ab apache2-utils ||
-    say "ab is missing and cannot be installed: the embedded load tool 'python' will be used."
+    say "ab is missing and cannot be installed: the embedded load tool 'fast' will be used."
   install_tool wrk wrk ||
     say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
 }

@@ -1,16 +1,18 @@
 """What a run means. Pure: evidence in, report out; the same evidence gives the same report.
 
     Evidence ─► Facts (one trial by itself) ─► witnesses ─┬─► invalid, with the reason
-                                                          └─► R0, knee, capacity of its group
-                                                                  └─► verdict of each cell
+                                                          └─► R0 of its group ─► the load tool's
+        limits ─► knee, capacity of its group ─► verdict of each cell
 
-A group is one server, one load tool, connections kept alive or not; R0 belongs to the server,
-whatever the tool.
+A group is one server, one load tool and its processes, connections kept alive or not; R0 belongs to
+the server, whatever the tool. Whether the load tool was the limit is asked before the knee: what it
+held up says nothing of the server's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from harness.analyse.alone import at_most, lone_s, slower_alone
@@ -19,6 +21,9 @@ from harness.analyse.cells import invalid, result
 from harness.analyse.classes import Group
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts, look
+from harness.analyse.generator import Judgement
+from harness.analyse.open_model import best_rps, open_result
+from harness.analyse.suspects import judgements
 from harness.analyse.views import views
 from harness.analyse.witnesses import contradictions
 from harness.model import CellResult, ClassResult, Record, Report, Server
@@ -33,19 +38,22 @@ SETUP = ("start", "warmup", "stop")
 def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Evidence]) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan.
 
-    Groups appear in the order of their first trial, their cells by concurrency and trial.
+    Groups appear in the order of their first trial, their cells by concurrency and trial, those of
+    the open model last and by rate.
     Trials without a record are unfinished: they are not in the report but for a note.
     """
     done = [trial for trial in trials if trial.record is not None]
-    groups: list[Group] = []
     classes: list[ClassResult] = []
     cells: list[CellResult] = []
     lone = {server: lone_s(_of(done, server)) for server in _servers(done)}
-    for members in _grouped(done):
-        group, found = _judge(members, lone)
-        groups.append(group)
+    heard = [_hear(members, lone) for members in _grouped(done)]
+    judged = judgements([group for group, _, _ in heard], environment)
+    bound = frozenset(key for key, one in judged.items() if one.bound)
+    groups = [replace(group, bound=group.keys & bound) for group, _, _ in heard]
+    for group, (_, doubtful, notes) in zip(groups, heard, strict=True):
+        found = [*doubtful, *_results(group, judged, notes)]
         classes.append(group.result(found))
-        cells.extend(sorted(found, key=lambda c: (c.trial.cell.concurrency, c.trial.number)))
+        cells.extend(sorted(found, key=_place))
     return Report(
         run=run,
         environment=environment,
@@ -54,18 +62,20 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Eviden
         classes=tuple(classes),
         setup_s=_setup([trial.record for trial in done if trial.record is not None]),
         notes=(*_unfinished(len(trials) - len(done)), *_capacity_notes(groups)),
-        views=views(facts for group in groups for facts in group.valid),
+        views=views(facts for group in groups for facts in (*group.valid, *group.opened)),
     )
 
 
-def _judge(
+def _hear(
     members: Sequence[Evidence], lone: Mapping[Server, float | None]
-) -> tuple[Group, list[CellResult]]:
-    """One group and the result of each of its trials."""
+) -> tuple[Group, list[CellResult], tuple[str, ...]]:
+    """One group with the trials that are believed, a cell for each of the others, and notes on the
+    whole group."""
     asked = members[0].trial.cell
     alone = lone[asked.server]
     cells: list[CellResult] = []
     valid: list[Facts] = []
+    opened: list[Facts] = []
     for trial in members:
         facts = look(trial)
         reasons = [facts] if isinstance(facts, str) else contradictions(facts)
@@ -74,17 +84,41 @@ def _judge(
         if reasons:
             cells.append(invalid(trial, "; ".join(reasons)))
         elif isinstance(facts, Facts):
-            valid.append(facts)
+            (valid if trial.trial.cell.rate is None else opened).append(facts)
     proven = None if alone is None else at_most(valid)
     notes: tuple[str, ...] = ()
     if alone is not None and proven is not None and alone > CONTRADICTED * proven:
         notes = (slower_alone(alone, proven),)
         alone = proven
-    group = Group(asked.server, asked.tool, asked.keepalive, members, valid, alone)
-    knee = group.knee()
-    if alone is not None:
-        cells.extend(result(facts, alone, knee, notes) for facts in valid)
-    return group, cells
+    group = Group(
+        *(asked.server, asked.tool, asked.keepalive, members, valid, alone, asked.processes),
+        opened=opened,
+    )
+    return group, cells, notes
+
+
+def _results(
+    group: Group, judged: Mapping[str, Judgement], notes: tuple[str, ...]
+) -> Iterable[CellResult]:
+    """The cells of the trials that are believed, those at a rate in the light of the others."""
+    if group.lone_s is None:
+        return
+    knee, capacity = group.knee(), group.capacity().rps
+    closed = [
+        result(facts, group.lone_s, knee, judged[facts.evidence.trial.key], notes)
+        for facts in group.valid
+    ]
+    yield from closed
+    most, reached = capacity or best_rps(closed), knee.connections is not None
+    yield from (open_result(facts, most, reached=reached) for facts in group.opened)
+
+
+def _place(cell: CellResult) -> tuple[bool, float, int, int]:
+    """The closed loop by connections, then the open model by rate."""
+    asked = cell.trial.cell
+    rate = asked.rate
+    how_much = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
+    return rate is not None, how_much, asked.concurrency, cell.trial.number
 
 
 def _servers(trials: Iterable[Evidence]) -> list[Server]:
@@ -96,20 +130,22 @@ def _of(trials: Iterable[Evidence], server: Server) -> list[Evidence]:
 
 
 def _grouped(trials: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Trials by (server, tool, keep-alive), in the order in which these first appear."""
-    groups: dict[tuple[Server, str, bool], list[Evidence]] = {}
+    """Trials by (server, tool, processes, keep-alive), in the order in which these first appear."""
+    groups: dict[tuple[Server, str, int, bool], list[Evidence]] = {}
     for trial in trials:
         cell = trial.trial.cell
-        groups.setdefault((cell.server, cell.tool, cell.keepalive), []).append(trial)
+        key = cell.server, cell.tool, cell.processes, cell.keepalive
+        groups.setdefault(key, []).append(trial)
     return list(groups.values())
 
 
 def _overhead(cells: Iterable[CellResult]) -> float | None:
-    """Load time / ideal time, summed over the valid cells of tools that count requests."""
+    """Load time / ideal time, summed over the valid cells of tools that count requests and kept
+    up with the server."""
     pairs = [
         (cell.load_s, cell.ideal_s)
         for cell in cells
-        if cell.load_s is not None and cell.ideal_s is not None
+        if cell.load_s is not None and cell.ideal_s is not None and not cell.generator_bound
     ]
     ideal = sum(pair[1] for pair in pairs)
     return sum(pair[0] for pair in pairs) / ideal if ideal > 0 else None

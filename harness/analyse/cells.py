@@ -10,6 +10,7 @@ from harness.analyse.case import Case
 from harness.analyse.diagnosis import diagnose
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts
+from harness.analyse.generator import BOUND, Judgement, in_flight, lower_bound
 from harness.analyse.handshakes import (
     NAMESPACE,
     handshakes,
@@ -43,11 +44,16 @@ def invalid(evidence: Evidence, reason: str) -> CellResult:
     )
 
 
-def result(facts: Facts, lone: float, knee: Knee, notes: Sequence[str] = ()) -> CellResult:
-    """A cell that is believed. lone: R0 in seconds; notes: on the whole group."""
+def result(
+    facts: Facts, lone: float, knee: Knee, judged: Judgement, notes: Sequence[str] = ()
+) -> CellResult:
+    """A cell that is believed. lone: R0 in seconds; judged: of the load tool; notes: on the whole
+    group."""
     evidence, said = facts.evidence, facts.said
     waits, missing = waiting(facts)
     word, reason = verdict(_seen(facts, lone, knee))
+    if judged.bound:
+        word, reason = BOUND, lower_bound(facts.tool, facts.steady.rps or 0.0, judged.reasons)
     believed = CellResult(
         trial=evidence.trial,
         app=evidence.app,
@@ -69,6 +75,9 @@ def result(facts: Facts, lone: float, knee: Knee, notes: Sequence[str] = ()) -> 
         requests_per_worker=facts.per_worker,
         load_s=facts.load_s,
         ideal_s=_ideal_s(facts, lone),
+        generator_bound=judged.bound,
+        bound_reasons=judged.reasons,
+        achieved_concurrency=in_flight(said),
         notes=(*facts.record.warnings, *said.notes, *missing, *_short(facts), *notes),
     )
     whole = _observed(believed, facts, lone)

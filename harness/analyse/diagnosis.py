@@ -2,7 +2,8 @@
 
 RULES in order; the first that has something to say is heard. The order is by what would make the
 next one's advice wrong: a full accept queue also looks like waiting in it, a blocked event loop
-also like too few slots, a busy machine also like slots that more workers would add.
+also like too few slots, a busy machine also like slots that more workers would add. Where the load
+tool is the limit, no advice on the server is worth anything.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.analyse.case import Case
+from harness.analyse.generator import load_tool
 from harness.analyse.held_by_cpu import blocked_loop, busy_machine, busy_workers, slow_together
 from harness.analyse.held_by_slots import full_queue, nothing_waits, uneven, waiting
 from harness.analyse.outcomes import NEVER_ACCEPTED
@@ -17,6 +19,7 @@ from harness.analyse.words import plural
 from harness.worker_classes import titled
 
 RULES: tuple[Callable[[Case], str | None], ...] = (
+    load_tool,
     full_queue,
     blocked_loop,
     busy_machine,

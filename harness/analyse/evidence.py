@@ -22,8 +22,11 @@ class Evidence:
     spans: Spans
     app: str
     sleep_s: float | None
-    lone_first: bool  # the tool sends its first request alone (ab)
-    counted: bool  # the tool sends a number of requests; False: for a time
+    lone_first: bool  # the first request is sent alone (ab)
+    counted: bool  # the load is a number of requests; False: for a time
     expect_status: int = 200
     slots_configured: int | None = None  # None: unlimited
     observations: Observations = field(default_factory=Observations)
+    ramp_s: float = 0.0  # the connections begin one after the other over this time
+    units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
+    elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here

@@ -31,7 +31,13 @@ class Facts:
 
     @property
     def concurrency(self) -> int:
-        return self.evidence.trial.cell.concurrency
+        """Connections kept busy; of the open model the most at once."""
+        return connections(self.evidence)
+
+    @property
+    def asked_rps(self) -> float:
+        """Arrivals per second; 0 in a closed loop."""
+        return self.record.asked_rps or self.said.asked_rps or 0.0
 
     @property
     def tool(self) -> str:
@@ -42,6 +48,29 @@ class Facts:
         """Successful responses per second in the steady part."""
         rps = self.steady.rps
         return None if rps is None else rps * self.outcome.success
+
+
+def connections(evidence: Evidence) -> int:
+    """The most at once. At a rate the plan does not know them: they follow from what a lone request
+    costs."""
+    cell, record = evidence.trial.cell, evidence.record
+    planned = record.planned_connections if record is not None and cell.rate is not None else None
+    return planned or cell.concurrency
+
+
+def stopped_ns(evidence: Evidence, end_ns: int) -> int | None:
+    """When a load that runs for a time sends nothing more, CLOCK_MONOTONIC; None for a counted one.
+
+    A tool that waits for its last answers keeps fewer and fewer connections busy from then on.
+    """
+    record, said = evidence.record, evidence.measurement
+    if evidence.counted:
+        return None
+    if record is None or record.planned_duration_s is None:
+        return end_ns
+    if said is None or said.origin_ns is None:
+        return end_ns
+    return min(end_ns, said.origin_ns + round(record.planned_duration_s * spanning.NS))
 
 
 def unusable(evidence: Evidence) -> str | None:
@@ -72,7 +101,7 @@ def look(evidence: Evidence) -> Facts | str:
         return "the load was never started"
     spans = spanning.of_load(evidence.spans, record)
     finished = spanning.ended(spans, None if evidence.counted else end)
-    concurrency = evidence.trial.cell.concurrency
+    concurrency = connections(evidence)
     became = outcome(said, evidence.expect_status)
     if evidence.counted and overflowed(evidence.observations):
         became = excused(became, said, spans)
@@ -87,7 +116,8 @@ def look(evidence: Evidence) -> Facts | str:
             spans,
             concurrency,
             lone_first=evidence.lone_first,
-            stopped_ns=None if evidence.counted else end,
+            stopped_ns=stopped_ns(evidence, end),
+            begun_ns=start + round(evidence.ramp_s * spanning.NS),
         ),
         service=spanning.service(finished),
         # An answer reaches the client before its span is closed, and the client's next request

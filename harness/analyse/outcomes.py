@@ -102,6 +102,12 @@ def _by_name(found: Outcome, said: Measurement, seen: Collection[str | None]) ->
     return replace(found, errors=_less(found.errors, unseen) | {NEVER_ACCEPTED: unseen.total()})
 
 
+def listed_causes(errors: Mapping[str, int]) -> str:
+    """' (refused: 3, reset: 1)', or nothing."""
+    causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(errors.items()))
+    return f" ({causes})" if causes else ""
+
+
 def _less(errors: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
     left = {cause: count - taken.get(cause, 0) for cause, count in errors.items()}
     return {cause: count for cause, count in left.items() if count}

@@ -45,10 +45,12 @@ def steady_rate(
     *,
     lone_first: bool,
     stopped_ns: int | None = None,
+    begun_ns: int = 0,
 ) -> Rate:
     """Completions per second (whatever their status) of `spans`, which are ordered by start.
 
-    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts.
+    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts. `begun_ns`:
+    when all connections had begun: what was completed before is not steady.
     """
     rest = spans[1:] if lone_first else spans
     ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
@@ -57,7 +59,7 @@ def steady_rate(
         if last < 1 or last >= len(ends):
             return Rate(None, _too_few(len(ends), concurrency))
     else:
-        ends = [end for end in ends if end <= stopped_ns]
+        ends = [end for end in ends if begun_ns <= end <= stopped_ns]
         last = len(ends) - 1
         if last < 1:
             return Rate(None, _too_few(len(ends), concurrency))

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from harness.analyse.facts import Facts
 from harness.analyse.observed import NAMES
+from harness.analyse.phases import over_time, phases_of, responses_of
 from harness.analyse.spans import NS
 from harness.analyse.words import plural, seconds
 from harness.lanes import lanes
@@ -83,6 +84,8 @@ def view(facts: Facts, budget: int = MOST) -> View:
         connects=_connects(facts.said.connects_s),
         syn_steps_s=seen.syn_steps_s,
         note=" ".join(_notes(spans, facts, clock, cut)),
+        phases=(found := phases_of(facts)),
+        responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
     )
 
 
@@ -155,8 +158,10 @@ def _queue(samples: Sequence[QueueSample], clock: _Clock) -> tuple[tuple[float, 
 def _states(
     samples: Sequence[ConnectionSample], clock: _Clock
 ) -> tuple[tuple[float, str, int], ...]:
-    """A state that a whole sample does not list has no socket."""
+    """A state that a whole sample does not list has no socket. The last sample is taken when the
+    load has ended, and shows what that left."""
     last = [bucket[-1] for bucket in clock.buckets(samples, lambda one: one.at_ns)]
+    last += [one for one in samples[-1:] if one not in last and one.at_ns > clock.ended_ns]
     found = []
     for side, of in (("client", attrgetter("client")), ("server", attrgetter("server"))):
         names = sorted({name for one in last for name in of(one)})

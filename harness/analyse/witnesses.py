@@ -131,8 +131,11 @@ def late(facts: Facts) -> str | None:
 
 
 def little(facts: Facts) -> str | None:
-    """Little's law, from both sides."""
+    """Little's law, from both sides. At a rate there is none to ask: those that are due and find
+    no free connection are timed as well, and those that are free may stay so."""
     said, n = facts.said, facts.concurrency
+    if facts.evidence.trial.cell.rate is not None:
+        return None
     mean, total_s = said.response.mean, said.duration_s
     if mean is None or not said.exact_mean or total_s <= 0 or facts.outcome.unanswered:
         return None

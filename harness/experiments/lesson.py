@@ -16,7 +16,7 @@ from harness.units import format_duration
 SLEEP_S = 1.0
 ROUNDS = 4
 WORKERS = 4
-TOOL = "python"  # follows each request, so that every part of its wait is exact
+TOOL = "fast"  # follows each request, so that every part of its wait is exact
 WSGI_APP, ASGI_APP = "apps.sleep_wsgi:app", "apps.blocking_asgi:app"
 
 # The parts of a response time, as the report calls them, in the order in which they pass

@@ -9,16 +9,19 @@ from pathlib import Path
 from statistics import median
 
 from harness import store
+from harness.analyse.open_model import capacity_of
 from harness.arguments import program
+from harness.experiments.calibration import calibrated
 from harness.interrupt import Stopped
-from harness.measure import preflight, trial
+from harness.measure import hosts, preflight, trial
 from harness.measure.running import Launch
 from harness.model import App, EnvironmentProblem, Fault, Record, Trial, UsageError
 from harness.plan import Plan, from_json, load_for, predicted_s, records_for, to_json, trials
 from harness.planning import check_tools, lacking, plan_of
 from harness.progress import Progress
 from harness.reading import find, report_of
-from harness.tools import TOOLS
+from harness.tools import tool_named
+from harness.tools.locust import missing_hosts
 
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
 
@@ -33,11 +36,12 @@ def new_run(options: argparse.Namespace) -> tuple[Path, Plan]:
     versions = {
         name: preflight.tool_version(argv)
         for name in plan.tools
-        if (argv := TOOLS[name].VERSION_ARGV) is not None
+        if (argv := tool_named(name).VERSION_ARGV) is not None
     }
     label = "-".join(dict.fromkeys(server.worker_class for server in plan.servers))
     directory = store.fresh(options.out, label)
-    store.create(directory, to_json(plan), preflight.fingerprint(found, versions))
+    environment = calibrated(plan, preflight.fingerprint(found, versions), tell)
+    store.create(directory, to_json(plan), environment)
     return directory, plan
 
 
@@ -47,8 +51,21 @@ def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     return [one for one in trials(plan) if one.key not in settled]
 
 
-def task_for(plan: Plan, one: Trial, directory: Path) -> trial.Task:
-    tool, app = TOOLS[one.cell.tool], plan.app(one.cell.server)
+def rate_of(directory: Path, one: Trial) -> float | Fault | None:
+    """The rate of an open cell in requests/s; a share is of what the closed cells have found, and
+    where these found nothing, a Fault. None: a closed cell."""
+    rate = one.cell.rate
+    if rate is None or rate.share is None:
+        return None if rate is None else rate.rps
+    found = capacity_of(report_of(directory), one.cell)
+    if found is None:
+        why = "no believed closed cell of this server says what its capacity is"
+        return Fault("unmeasured", f"{rate.label} of what? {why}")
+    return found * rate.share
+
+
+def task_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) -> trial.Task:
+    tool, app = tool_named(one.cell.tool), plan.app(one.cell.server)
     own = app.sleep_s is not None
     launch = Launch(
         server=one.cell.server,
@@ -57,15 +74,16 @@ def task_for(plan: Plan, one: Trial, directory: Path) -> trial.Task:
         code=directory / "code",
         trial=directory / "raw" / one.key,
         config=plan.config,
-        records=records_for(plan, one.cell, counted=tool.COUNTED),
+        records=records_for(plan, one.cell, counted=tool.COUNTED, rps=rps),
         warmup_path=f"/?sleep={WARMUP_S}" if own and (app.sleep_s or 0) > WARMUP_S else None,
         named=tool.NAMES_REQUESTS,
         kept=one.cell.keepalive,
+        host=hosts.reached_at(plan.load_hosts),
     )
     return trial.Task(
         key=one.key,
         launch=launch,
-        load=lambda lone_s: load_for(plan, one.cell, lone_s),
+        load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
         command=tool.command,
     )
 
@@ -88,7 +106,7 @@ class Lone:
             return 0.0
         if lone_s is None:
             return None
-        counted = TOOLS[one.cell.tool].COUNTED
+        counted = tool_named(one.cell.tool).COUNTED
         return predicted_s(self._plan, one.cell, lone_s, counted=counted)
 
 
@@ -107,16 +125,35 @@ def execute(directory: Path, plan: Plan, todo: list[Trial]) -> None:
                 record = Record(one.key, Fault("unavailable", unavailable[name]))
                 writer.ended(record)
             else:
-                task = task_for(plan, one, directory)
-                trial.forget(task.launch.trial)
-                writer.began(one.key)
-                record = trial.run(task, writer.ended)
+                record = _execute(directory, plan, one, writer)
                 lone.learn(one, record)
             progress.end(one, record)
             if record.fault and record.fault.kind == "unavailable":
                 unavailable.setdefault(name, record.fault.reason)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
+
+
+def _execute(directory: Path, plan: Plan, one: Trial, writer: store.Writer) -> Record:
+    rps = rate_of(directory, one)
+    if isinstance(rps, Fault):
+        record = Record(one.key, rps)
+        writer.ended(record)
+        return record
+    task = task_for(plan, one, directory, rps)
+    trial.forget(task.launch.trial)
+    writer.began(one.key)
+    record = trial.run(task, writer.ended)
+    if plan.load_hosts and (missing := missing_hosts(_said(task.launch.trial))):
+        raise EnvironmentProblem(missing)  # the next trial would wait in vain as well
+    return record
+
+
+def _said(trial: Path) -> str:
+    try:
+        return (trial / "tool" / "stderr").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def exit_code(directory: Path) -> int:

@@ -38,6 +38,6 @@ def post_worker_init(worker: _Any) -> None:
 
 def when_ready(server: _Any) -> None:
     """Say which port the kernel chose."""
-    _inside.write_json("listening.json", {"address": list(server.LISTENERS[0].getsockname()[:2])})
+    _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
     if _users["when_ready"] is not None:
         _users["when_ready"](server)

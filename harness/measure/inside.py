@@ -24,6 +24,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TRIAL = os.environ["WORKERLAB_TRIAL"]
+LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 

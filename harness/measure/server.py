@@ -11,11 +11,11 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.measure.process import Guarded
-from harness.measure.running import Faulty, Launch, Running, last_error, read_proofs
+from harness.measure.running import Faulty, Launch, Running, last_error, log_of, read_proofs
 from harness.measure.warmup import warm_up
 from harness.worker_classes import ASGI_CLASSES
 
@@ -27,15 +27,22 @@ TIMEOUT_S = 30  # as in configs/
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 
-def environment(launch: Launch) -> dict[str, str]:
+def environment(launch: Launch, number: int = 1) -> dict[str, str]:
+    """Of the server of that number, from 1: all of a trial write into its directory."""
     kept = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
-    return {**kept, **dict(launch.app.env), "WORKERLAB_TRIAL": str(launch.trial)}
+    lab = {"WORKERLAB_TRIAL": str(launch.trial), "WORKERLAB_LISTENING": _listening(number)}
+    return {**kept, **dict(launch.app.env), **lab}
+
+
+def _listening(number: int) -> str:
+    return "listening.json" if number == 1 else f"listening-{number}.json"
 
 
 def _write_launch(launch: Launch) -> None:
     server = launch.server
     settings: dict[str, object] = {
         **{name: value for name, (value, _) in FORCED.items()},
+        "bind": f"{launch.host}:0",
         "control_socket_disable": True,  # or Gunicorn writes under the user's home
         "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
         "workers": server.workers,
@@ -75,49 +82,61 @@ FORCED: Mapping[str, tuple[object, str]] = {
 
 @contextmanager
 def running(launch: Launch) -> Iterator[Running]:
-    """A server that is ready and warmed up; gone, with all its processes, afterwards.
+    """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
+    all their processes, afterwards.
 
     Raises Faulty: "unavailable" when it does not boot or the app is of the wrong kind,
     "answer" when it boots and does not answer what is expected.
     """
     _write_launch(launch)
-    log = launch.trial / "server.log"
+    with ExitStack() as stack:
+        server = stack.enter_context(_one(launch, 1, frozenset()))
+        for number in range(2, launch.server.instances + 1):
+            other = stack.enter_context(_one(launch, number, frozenset(server.proofs)))
+            server.others.append(other)
+            server.proofs |= other.proofs
+        yield server
+
+
+@contextmanager
+def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Running]:
+    """One of them, by its number; `strangers`: the workers of those before it."""
+    log = log_of(launch.trial, number)
     argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
     began = time.monotonic()
     with Guarded(
         [*argv, launch.app.target],
         cwd=Path(launch.app.chdir or launch.code),
-        env=environment(launch),
+        env=environment(launch, number),
         stdout=log,
         stderr=log,
         grace_s=GRACE_S + 1.0,
     ) as process:
-        server = _booted(launch, process)
+        server = _booted(launch, process, number, strangers)
         server.start_s = time.monotonic() - began
         warm_up(server)
         yield server
 
 
-def _booted(launch: Launch, process: Guarded) -> Running:
+def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[int]) -> Running:
     """Wait until every worker has loaded the app."""
     until = time.monotonic() + BOOT_S
-    listening = launch.trial / "listening.json"
+    listening, log = launch.trial / _listening(number), log_of(launch.trial, number)
     while True:
-        proofs = read_proofs(launch.trial)
+        proofs = read_proofs(launch.trial, but=strangers)
         if len(proofs) >= launch.server.workers and listening.exists():
             break
         if process.wait(POLL_S):
-            log = launch.trial / "server.log"
             raise Faulty("unavailable", f"the server did not boot: {last_error(log)}")
         if time.monotonic() > until:
             raise Faulty(
                 "unavailable",
                 f"only {len(proofs)} of {launch.server.workers} workers were ready "
-                f"after {BOOT_S:.0f} s: {last_error(launch.trial / 'server.log')}",
+                f"after {BOOT_S:.0f} s: {last_error(log)}",
             )
     _check_kind(launch, proofs)
     host, port = json.loads(listening.read_text())["address"]
-    return Running(launch, process, host, port, proofs)
+    return Running(launch, process, host, port, proofs, number=number, strangers=strangers)
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:

@@ -30,7 +30,7 @@ def warm_up(server: Running) -> None:
     _reach_every_worker(server, until=time.monotonic() + max(WARMUP_S, slow_s))
     while len(server.lone_s) < LONE_MOST and sum(server.lone_s) < LONE_S:
         server.lone_s.append(_expected(server).response_s)
-    server.proofs = read_proofs(server.launch.trial)
+    server.proofs = read_proofs(server.launch.trial, but=server.strangers)
     server.warmup_s = time.monotonic() - began
 
 
@@ -40,13 +40,13 @@ def _expected(server: Running, path: str | None = None) -> Answer:
     try:
         answer = ask(app, server.host, server.port, path=path, timeout_s=LONE_TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
-        log = last_error(server.launch.trial / "server.log")
+        log = last_error(server.log)
         raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
     if answer.status != app.expect_status:
         raise Faulty(
             "answer",
             f"{app.method} {app.path} answered {answer.status}, expected {app.expect_status}"
-            f" (say --expect-status if that is right); its log: {server.launch.trial}/server.log",
+            f" (say --expect-status if that is right); its log: {server.log}",
         )
     return answer
 
@@ -70,7 +70,7 @@ def _reach_every_worker(server: Running, until: float) -> None:
 
     pool = ThreadPoolExecutor(at_once)
     try:
-        while len(reached := served(launch.trial)) < launch.server.workers:
+        while len(reached := served(launch.trial) - server.strangers) < launch.server.workers:
             if time.monotonic() > until:
                 left = launch.server.workers - len(reached)
                 server.warnings.append(f"warm-up did not reach {left} worker(s)")

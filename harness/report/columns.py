@@ -10,6 +10,10 @@ from harness.report.sentences import SETTINGS, varying
 from harness.report.values import finite
 from harness.units import MISSING, three_digits
 
+GENERATOR_BOUND = (
+    "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."
+)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -56,6 +60,15 @@ def leading(report: Report) -> list[Column]:
         found.append(Column(heading, "", _setting(name)))
     if len({cell.trial.cell.tool for cell in cells}) > 1:
         found.append(Column("tool", "", lambda c: c.trial.cell.tool, right=False))
+    if len({cell.trial.cell.processes for cell in cells}) > 1:
+        found.append(
+            Column(
+                "proc.",
+                "",
+                lambda c: str(c.trial.cell.processes),
+                meaning="processes of the load tool",
+            )
+        )
     if len({cell.trial.cell.keepalive for cell in cells}) > 1:
         found.append(Column("keep-alive", "", _keepalive, right=False))
     found.append(
@@ -118,6 +131,8 @@ def legend(chosen: Sequence[Column], cells: Sequence[CellResult]) -> str:
         if column.meaning:
             meanings.setdefault(column.meaning, []).append(name(column))
     said = [f"{', '.join(names)}: {meaning}." for meaning, names in meanings.items()]
+    if any(column.heading == "verdict" for column in chosen):
+        said += [GENERATOR_BOUND] if any(c.verdict == "generator-bound" for c in cells) else []
     if any(column.value(cell) == MISSING for column in chosen for cell in cells):
         said.append(f"{MISSING}: missing.")
     return " ".join(said)

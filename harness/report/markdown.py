@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from harness.model import ClassResult, Report
 from harness.report.columns import legend
+from harness.report.loops import loop_lines
+from harness.report.phases import phase_lines
 from harness.report.remarks import invalid_lines, note_lines
 from harness.report.sections import Section, sections
 from harness.report.sentences import (
@@ -22,16 +24,17 @@ from harness.units import MISSING
 
 def render(report: Report) -> str:
     """A document of its own, ready to be pasted into an issue."""
-    blocks = [f"## {_escaped(report.run)}", _escaped(constants(report))]
+    blocks = [f"## {escaped(report.run)}", escaped(constants(report))]
     for section in sections(report):
         blocks += _section(section)
+    blocks.append(bullets([*loop_lines(report), *phase_lines(report)]))
     if report.classes:
         blocks.append(_classes(report))
-    blocks.append(_bullets(class_lines(report)))
-    blocks.append("\n".join(_escaped(line) for line in cost_lines(report)))
+    blocks.append(bullets(class_lines(report)))
+    blocks.append("\n".join(escaped(line) for line in cost_lines(report)))
     for heading, lines in (("Invalid", invalid_lines(report)), ("Note", note_lines(report))):
         if lines:
-            blocks += [f"**{heading}**", _bullets(lines)]
+            blocks += [f"**{heading}**", bullets(lines)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -40,8 +43,8 @@ def _section(section: Section) -> list[str]:
     heads = [f"{c.heading} {c.unit}".strip() for c in chosen]
     rows = [[c.value(cell) for c in chosen] for cell in cells]
     title = f"**{section.title.rstrip(':')}**" if section.title else ""
-    table = _table(heads, rows, [c.right for c in chosen])
-    return [title, table, legend(chosen, cells), _escaped(section.below)]
+    table = pipe_table(heads, rows, [c.right for c in chosen])
+    return [title, table, legend(chosen, cells), escaped(section.below)]
 
 
 def _classes(report: Report) -> str:
@@ -50,10 +53,15 @@ def _classes(report: Report) -> str:
     mixed = len({group.keepalive for group in report.classes}) > 1
     heads = ["class", "slots set", "slots used", "capacity req/s", "95 % interval", "knee"]
     rows = [
-        [label(group.server, group.tool, differ, tools, group.keepalive and mixed), *_limits(group)]
+        [
+            label(
+                group.server, group.tool, differ, tools, group.keepalive and mixed, group.processes
+            ),
+            *_limits(group),
+        ]
         for group in report.classes
     ]
-    return _table(heads, rows, [False, True, True, True, True, False])
+    return pipe_table(heads, rows, [False, True, True, True, True, False])
 
 
 def _limits(group: ClassResult) -> list[str]:
@@ -67,17 +75,17 @@ def _limits(group: ClassResult) -> list[str]:
     ]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     rule = ["---:" if to_right else "---" for to_right in right]
     lines = [heads, rule, *rows]
-    return "\n".join(f"| {' | '.join(_escaped(value) for value in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(escaped(value) for value in line)} |" for line in lines)
 
 
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(line)}" for line in lines)
+def bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """One line, in which nothing reads as markup of a table or of HTML."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -32,13 +32,22 @@ def _name(cell: CellResult, report: Report) -> str:
     tools = len({one.tool for one in cells})
     asked = cell.trial.cell
     kept = asked.keepalive and not all(one.keepalive for one in cells)
-    return label(asked.server, asked.tool, varying(one.server for one in cells), tools, kept)
+    differ = varying(one.server for one in cells)
+    return label(asked.server, asked.tool, differ, tools, kept, asked.processes)
 
 
 def _where(cell: CellResult, report: Report) -> str:
     several = any(one.trial.number > 1 for one in report.cells)
     trial = f", trial {cell.trial.number}" if several else ""
-    return f"{_name(cell, report)} at {cell.trial.cell.concurrency}{trial}"
+    return f"{_name(cell, report)} at {_level(cell)}{trial}"
+
+
+def _level(cell: CellResult) -> str:
+    """'16', or '80% (open)'."""
+    rate = cell.trial.cell.rate
+    if rate is None:
+        return str(cell.trial.cell.concurrency)
+    return f"{rate.label}{'' if rate.share is not None else '/s'} (open)"
 
 
 def _places(cells: Sequence[CellResult], report: Report) -> str:
@@ -48,6 +57,6 @@ def _places(cells: Sequence[CellResult], report: Report) -> str:
     levels: dict[str, list[str]] = {}
     for cell in cells:
         found = levels.setdefault(_name(cell, report), [])
-        if str(cell.trial.cell.concurrency) not in found:
-            found.append(str(cell.trial.cell.concurrency))
+        if _level(cell) not in found:
+            found.append(_level(cell))
     return ", ".join(f"{name} at {listed(at)}" for name, at in levels.items())

@@ -1,4 +1,5 @@
-"""The tables of a report that a person reads: the cells, where the time goes, the kept-alive split.
+"""The tables of a report that a person reads: the cells, where the time goes, the kept-alive split,
+closed loop and open model side by side.
 
 The first one has no column for waiting, although the JSON has the figure: it is a mean over all
 requests, the ramp-up included (0.88 s where each request waits 1.00 s once the load is steady), and
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.model import CellResult, Report
+from harness.report import loops
 from harness.report.columns import Column, columns, leading, three, time_unit
+from harness.report.loops import closed, side_by_side
 from harness.report.values import PARTS
 from harness.units import MISSING
 
@@ -38,9 +41,10 @@ class Section:
 
 def sections(report: Report) -> list[Section]:
     """Those that have something to show, the cells first."""
-    if not report.cells:
+    whole, report = report, closed(report)
+    if not whole.cells:
         return []
-    found = [Section("", columns(report), report.cells)]
+    found = [Section("", columns(report), report.cells)] if report.cells else []
     split = [cell for cell in report.cells if cell.split.response_s is not None]
     if split:
         title = "Where the time goes, mean of the steady part:"
@@ -51,6 +55,8 @@ def sections(report: Report) -> list[Section]:
     if kept:
         title = "Kept-alive connections stay with the worker that accepted them:"
         found.append(Section(title, _kept(report), kept))
+    if rows := side_by_side(whole):
+        found.append(Section(loops.TITLE, loops.columns(whole), rows, loops.BELOW))
     return found
 
 

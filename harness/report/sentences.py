@@ -70,7 +70,9 @@ def constants(report: Report) -> str:
         parts.append(_counted(first.worker_connections, "worker connections"))
     tools = {cell.trial.cell.tool for cell in report.cells}
     if len(tools) == 1:
-        parts.append(f"load by {tools.pop()}")
+        processes = {cell.trial.cell.processes for cell in report.cells}
+        several = f" with {max(processes)} processes" if min(processes) > 1 else ""
+        parts.append(f"load by {tools.pop()}{several if len(processes) == 1 else ''}")
     if all(cell.trial.cell.keepalive for cell in report.cells):
         parts.append("connections kept alive")
     trials = max(cell.trial.number for cell in report.cells)
@@ -93,14 +95,21 @@ def _apps(cells: Sequence[CellResult]) -> str:
     return f"apps {listed(each)}{tail.replace('which sleeps', 'which sleep')}"
 
 
-def label(server: Server, tool: str, differ: Sequence[str], tools: int, kept: bool = False) -> str:
+def label(
+    server: Server,
+    tool: str,
+    differ: Sequence[str],
+    tools: int,
+    kept: bool = False,
+    processes: int = 1,
+) -> str:
     """A class's name, with what sets it apart from its namesakes: 'gthread (4 threads, wrk)'.
 
-    `kept`: to say that it keeps connections alive, where others do not.
+    `kept`: to say that it keeps connections alive, where others do not. `processes`: of the tool.
     """
     parts = [_set(name, SETTINGS[name](server)) for name in differ]
-    if tools > 1:
-        parts.append(tool)
+    if tools > 1 or processes > 1:
+        parts.append(tool + (f" with {processes} processes" if processes > 1 else ""))
     if kept:
         parts.append("keep-alive")
     return server.worker_class + (f" ({', '.join(parts)})" if parts else "")
@@ -117,7 +126,9 @@ def class_lines(report: Report) -> list[str]:
     mixed = len({group.keepalive for group in report.classes}) > 1
     lines = []
     for group in report.classes:
-        name = label(group.server, group.tool, differ, tools, group.keepalive and mixed)
+        name = label(
+            group.server, group.tool, differ, tools, group.keepalive and mixed, group.processes
+        )
         cells = _cells_of(group, report.cells)
         lines.append(f"{name}: {_stops(group, cells)}.{_why(group, cells)}")
     return lines
@@ -137,7 +148,7 @@ def _why(group: ClassResult, cells: Sequence[CellResult]) -> str:
 def _loses(cell: CellResult) -> bool:
     reached, bound = finite(cell.throughput_rps), finite(cell.bound_rps)
     below = reached is not None and bound is not None and reached < 0.95 * bound
-    return cell.verdict == "saturated" or below
+    return cell.verdict in ("saturated", "generator-bound") or below
 
 
 def _cells_of(group: ClassResult, cells: Iterable[CellResult]) -> list[CellResult]:
@@ -145,7 +156,9 @@ def _cells_of(group: ClassResult, cells: Iterable[CellResult]) -> list[CellResul
         cell
         for cell in cells
         if (asked := cell.trial.cell).server == group.server
-        and (asked.tool, asked.keepalive) == (group.tool, group.keepalive)
+        and (asked.tool, asked.processes) == (group.tool, group.processes)
+        and asked.keepalive == group.keepalive
+        and asked.rate is None
         and cell.verdict != "invalid"
     ]
 
@@ -162,7 +175,9 @@ def _stops(group: ClassResult, cells: Sequence[CellResult]) -> str:
         return ", ".join([_slots(group), *wait, *_capacity(group), knee])
     most = f"more than {amount(max(rates))} req/s never came out"
     knee = f"knee at {connections(stops)}{_below_slots(group, stops)}: {most}"
-    return ", ".join([_slots(group), knee, *wait, *_capacity(group)])
+    held = [c.trial.cell.concurrency for c in cells if c.verdict == "generator-bound"]
+    limit = [f"{group.tool} is the limit from {min(held)} on"] if held else []
+    return ", ".join([_slots(group), knee, *wait, *_capacity(group), *limit])
 
 
 def _below_slots(group: ClassResult, knee: float) -> str:
@@ -209,7 +224,7 @@ def _overheads(cells: Iterable[CellResult]) -> str:
     sums: dict[str, tuple[float, float]] = {}
     for cell in cells:
         took_s, best_s = finite(cell.load_s), finite(cell.ideal_s)
-        if took_s is not None and best_s:
+        if took_s is not None and best_s and not cell.generator_bound:
             name = cell.trial.cell.server.worker_class
             load_s, ideal_s = sums.get(name, (0.0, 0.0))
             sums[name] = load_s + took_s, ideal_s + best_s

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.model import SCHEMA, CellResult, ClassResult, Report, Server, Split, Summary
+from harness.model import SCHEMA, CellResult, ClassResult, Phase, Report, Server, Split, Summary
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
@@ -90,6 +90,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         "app": result.app,
         "sleep_s": rounded(result.sleep_s, 6),
         "tool": asked.tool,
+        "tool_processes": asked.processes,
         "keepalive": asked.keepalive,
         "concurrency": asked.concurrency,
         "trial": result.trial.number,
@@ -113,6 +114,14 @@ def cell(result: CellResult) -> dict[str, Any]:
         "split_prediction_rps": rounded(result.split_prediction_rps),
         "load_s": rounded(result.load_s),
         "ideal_s": rounded(result.ideal_s),
+        "generator_bound": result.generator_bound,
+        "bound_reasons": list(result.bound_reasons),
+        "rate": None if asked.rate is None else asked.rate.label,
+        "asked_rps": rounded(result.asked_rps),
+        "sent_rps": rounded(result.sent_rps),
+        "unsent": result.unsent,
+        "lag_ms": milliseconds(result.lag),
+        "achieved_concurrency": rounded(result.achieved_concurrency),
         "verdict": result.verdict,
         "reason": result.reason,
         "diagnosis": result.diagnosis,
@@ -121,11 +130,12 @@ def cell(result: CellResult) -> dict[str, Any]:
 
 
 def group(result: ClassResult) -> dict[str, Any]:
-    """One (server, tool, keep-alive), with all keys of the schema."""
+    """One (server, tool, processes, keep-alive), with all keys of the schema."""
     interval = result.capacity_ci95
     return {
         **_settings(result.server),
         "tool": result.tool,
+        "tool_processes": result.processes,
         "keepalive": result.keepalive,
         "slots_configured": result.slots_configured,
         "slots_measured": result.slots_measured,
@@ -137,26 +147,34 @@ def group(result: ClassResult) -> dict[str, Any]:
     }
 
 
+def _phase(phase: Phase) -> dict[str, Any]:
+    spans = {"start_s": rounded(phase.start_s), "end_s": rounded(phase.end_s)}
+    return {"name": phase.name, **spans, "why": phase.why}
+
+
 def document(report: Report) -> dict[str, Any]:
     """The whole report."""
+    phases = {view.key: [_phase(one) for one in view.phases] for view in report.views}
     return {
         "schema": SCHEMA,
         "run": report.run,
-        "environment": _finite(report.environment),
+        "environment": jsonable(report.environment),
         "overhead": rounded(report.overhead),
-        "cells": [cell(result) for result in report.cells],
+        "cells": [
+            {**cell(result), "phases": phases.get(result.trial.key, [])} for result in report.cells
+        ],
         "classes": [group(result) for result in report.classes],
         "setup_s": {name: rounded(value) for name, value in report.setup_s.items()},
         "notes": list(report.notes),
     }
 
 
-def _finite(value: object) -> object:
+def jsonable(value: object) -> object:
     """Facts of the environment as JSON can say them; what it has no word for, as text."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(inner) for key, inner in value.items()}
+        return {str(key): jsonable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [jsonable(inner) for inner in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)

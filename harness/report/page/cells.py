@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from harness.model import CellResult, Report, View
+from harness.report.loops import load
 from harness.report.page import parts
 from harness.report.page.charts import of_cell, where
 from harness.report.page.figures import spec
+from harness.report.page.frame import Charts, compact
 from harness.report.page.members import Group, groups, most_telling, seen
 from harness.report.page.series import unseen
 from harness.report.sentences import amount, listed
 from harness.report.values import finite
 
-Charts = dict[str, list[dict[str, Any]]]  # the panes of each figure, by its name
-
 
 def size(text: str) -> int:
     """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
     return len(text.encode(errors="replace"))
-
-
-def compact(value: object) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ def _ordered(report: Report) -> Iterator[tuple[Group, CellResult, View, bool]]:
 
 def _part(group: Group, cell: CellResult, view: View, *, opened: bool) -> Part:
     found = of_cell(group, cell, view)
-    said = [f"{cell.trial.cell.concurrency} connections: {cell.verdict}"]
+    said = [f"{load(cell)}: {cell.verdict}"]
     if (rate := finite(cell.throughput_rps)) is not None:
         said.append(f"{amount(rate)} requests/s")
     inner = []

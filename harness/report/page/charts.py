@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from harness.model import CellResult, Report, View
+from harness.report.loops import load
 from harness.report.page.connects import connects
 from harness.report.page.figures import Figure
 from harness.report.page.keepalive import keepalive
 from harness.report.page.members import Group, groups
+from harness.report.page.open_and_closed import open_and_closed
+from harness.report.page.phases import phases
 from harness.report.page.series import queue, states
 from harness.report.page.throughput import throughput
 from harness.report.page.timeline import timeline
@@ -20,14 +23,16 @@ def of_run(report: Report) -> list[Figure]:
     found = [throughput(report)]
     found += [waiting(group, longest) for group in groups(report)]
     found += [keepalive(group) for group in groups(report)]
+    found += [open_and_closed(group) for group in groups(report)]
     return [figure for figure in found if figure is not None]
 
 
 def of_cell(group: Group, cell: CellResult, view: View) -> list[Figure]:
     """Those that have anything to show; names are different in all cells of a run."""
-    suffix, place = f"{group.slug}-{cell.trial.cell.concurrency}", where(group, cell)
+    suffix, place = f"{group.slug}-{_level(cell)}", where(group, cell)
     found = [
         timeline(cell, view, f"timeline-{suffix}", f"{place}, request by request"),
+        phases(view, f"phases-{suffix}", place),
         connects(view, f"connects-{suffix}", f"Time to connect, {place}"),
         queue(view, f"queue-{suffix}", place),
         states(view, f"states-{suffix}", place),
@@ -37,5 +42,13 @@ def of_cell(group: Group, cell: CellResult, view: View) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
+def _level(cell: CellResult) -> str:
+    """As a part of file names."""
+    asked = cell.trial.cell
+    if asked.rate is None:
+        return str(asked.concurrency)
+    return f"rate-{asked.rate.label.replace('%', 'pc').replace('.', '-')}"
+
+
 def where(group: Group, cell: CellResult) -> str:
-    return f"{group.name} at {cell.trial.cell.concurrency} connections"
+    return f"{group.name} at {load(cell)}"

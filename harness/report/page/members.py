@@ -16,12 +16,13 @@ LEGIBLE = 64  # connections whose bars can be told apart in one picture
 
 @dataclass(frozen=True)
 class Group:
-    """All cells of one (server, tool, keep-alive). `number` counts from 0."""
+    """All cells of one (server, tool, processes, keep-alive). `number` counts from 0."""
 
     number: int
     name: str
     result: ClassResult
-    cells: tuple[CellResult, ...]
+    cells: tuple[CellResult, ...]  # of the closed loop
+    opened: tuple[CellResult, ...] = ()  # at a rate
 
     @property
     def slug(self) -> str:
@@ -49,16 +50,20 @@ def groups(report: Report) -> tuple[Group, ...]:
     mixed = len({group.keepalive for group in report.classes}) > 1
     found = []
     for number, group in enumerate(report.classes):
-        name = label(group.server, group.tool, differ, tools, group.keepalive and mixed)
-        key = group.server, group.tool, group.keepalive
-        cells = tuple(cell for cell in report.cells if _key(cell) == key)
-        found.append(Group(number, name, group, cells))
+        name = label(
+            group.server, group.tool, differ, tools, group.keepalive and mixed, group.processes
+        )
+        key = group.server, group.tool, group.processes, group.keepalive
+        mine = [cell for cell in report.cells if _key(cell) == key]
+        cells = tuple(cell for cell in mine if cell.trial.cell.rate is None)
+        opened = tuple(cell for cell in mine if cell.trial.cell.rate is not None)
+        found.append(Group(number, name, group, cells, opened))
     return tuple(found)
 
 
 def _key(cell: CellResult) -> object:
     asked = cell.trial.cell
-    return asked.server, asked.tool, asked.keepalive
+    return asked.server, asked.tool, asked.processes, asked.keepalive
 
 
 def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None]) -> float | None:
@@ -69,9 +74,9 @@ def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None
 
 
 def seen(group: Group, report: Report) -> list[tuple[CellResult, View]]:
-    """Its cells that were seen over time, by connections."""
+    """Its cells that were seen over time, by connections; those at a rate last."""
     views = {view.key: view for view in report.views}
-    cells = [cell for level in group.levels.values() for cell in level]
+    cells = [*(cell for level in group.levels.values() for cell in level), *group.opened]
     return [(cell, views[cell.trial.key]) for cell in cells if cell.trial.key in views]
 
 

@@ -1,0 +1,246 @@
+"""The most that a load tool reaches on this machine, against a server that does nothing.
+
+What comes out of a server is the server's only where its load tool could do a good deal more. So a
+sweep measures that first, for each tool, its processes, kept connections or not, and about as many
+connections: some seconds, once per machine, as the figures are kept in a cache of the user's. Where
+no cell can come near what even a slow machine's tool does (an app that sleeps, a few connections),
+nothing is measured.
+
+Nothing here may stop a sweep: where a ceiling cannot be had, the run says why and does without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.analyse.generator import SAFE, Ceiling
+from harness.measure import preflight
+from harness.measure.shot import shot
+from harness.model import Cell, Load, Point, Target
+from harness.plan import Plan, grid
+from harness.points import Shot, read_point
+from harness.tools import tool_named
+from harness.worker_classes import configured_slots
+
+FORMAT = 1
+# Connections: a cell is held against the next higher ones, or the highest: beyond them tools only
+# grow slower
+LEVELS = (16, 64, 256)
+# A process or thread per connection: more of them are no faster, but take memory
+MOST = {"processes": 16, "threads": 64}
+REPEATS, DURATION_S = 3, 1.0
+SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # seconds to start: once, for longer
+SLACK_S = 20.0  # beside the load, until a tool is given up
+TRIED = 1000  # requests at least, of a tool that only counts, to see how many take a second
+BUSY = 0.9  # of its core: from here on the server that does nothing is the limit
+# What a tool reaches on any machine, requests/s: cells that come nowhere near it need no ceiling
+FLOORS = {
+    "ab": 2000.0,
+    "wrk": 5000.0,
+    "fast": 3000.0,
+    "processes": 100.0,
+    "threads": 100.0,
+    "coroutines": 300.0,
+    "processes-coroutines": 300.0,
+    "locust": 100.0,
+    "locust-fast": 300.0,
+}
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which ceiling: the words of a Ceiling before it is measured."""
+
+    tool: str
+    keepalive: bool
+    processes: int
+    connections: int
+
+    @property
+    def name(self) -> str:
+        kept = " kept" if self.keepalive else ""
+        many = f" x{self.processes}" if self.processes > 1 else ""
+        return f"{self.tool}{many}, {self.connections}{kept} connections"
+
+
+def wanted(plan: Plan) -> list[Wanted]:
+    """The ceilings that the plan's cells need, each once; none where other hosts send the load."""
+    if plan.load_hosts:
+        return []
+    found = (_wanted(one.cell) for one in grid(plan) if not _slow(plan, one.cell))
+    return list(dict.fromkeys(found))
+
+
+def _wanted(cell: Cell) -> Wanted:
+    level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
+    most = max(MOST.get(cell.tool, level), cell.processes)
+    return Wanted(cell.tool, cell.keepalive, cell.processes, min(level, most))
+
+
+def _slow(plan: Plan, cell: Cell) -> bool:
+    """Whether the app is known to be so slow that no load tool is near its limit:
+    X <= min(N, C)/R0 (Denning & Buzen 1978)."""
+    sleep_s, slots = plan.app(cell.server).sleep_s, configured_slots(cell.server)
+    if not sleep_s:
+        return False
+    together = cell.concurrency if slots is None else min(cell.concurrency, slots)
+    return SAFE * together * cell.server.instances / sleep_s <= FLOORS.get(cell.tool, 0.0)
+
+
+# --- the cache ----------------------------------------------------------------------------------
+
+
+def cache() -> Path:
+    """Where ceilings are kept between runs."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "workerlab" / "ceilings.json"
+
+
+def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
+    """Of what a ceiling depends on. `environment`: of the run, with the versions of its tools."""
+    said = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
+    versions = environment.get("tools")
+    version = versions.get(tool) if isinstance(versions, Mapping) else None
+    text = json.dumps([FORMAT, *said, tool, version], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _key(one: Wanted | Ceiling, environment: Mapping[str, object]) -> str:
+    asked = [one.keepalive, one.processes, one.connections]
+    return f"{fingerprint(one.tool, environment)} {json.dumps([one.tool, *asked])}"
+
+
+def read_cache(path: Path) -> dict[str, Any]:
+    """What is kept, by key; empty where it is missing, damaged or of another version."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        return {}
+    kept = document.get("ceilings")
+    return kept if isinstance(kept, dict) else {}
+
+
+def write_cache(path: Path, kept: Mapping[str, Any]) -> None:
+    """Whole or not at all; not at all where the disk does not let us."""
+    text = json.dumps({"format": FORMAT, "ceilings": kept}, indent=1)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _kept(said: object) -> Ceiling | None:
+    """A cached ceiling; None where it is none."""
+    try:
+        found = Ceiling(**said)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    good = isinstance(found.rps, float) and math.isfinite(found.rps) and found.rps > 0
+    return found if good else None
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def calibrated(plan: Plan, environment: Mapping[str, object], tell: Tell) -> dict[str, object]:
+    """`environment` with `ceilings`, and `ceilings_missing`: why some are not known, by name."""
+    path = cache()
+    kept = read_cache(path)
+    found, missing = list[Ceiling](), dict[str, str]()
+    for one in wanted(plan):
+        key = _key(one, environment)
+        known = _kept(kept.get(key))
+        if known is None:
+            tell(f"measuring what {one.name} can do here, once for this machine")
+            measured = measure(one)
+            if isinstance(measured, str):
+                missing[one.name] = measured
+                tell(f"the ceiling of {one.name} is not known: {measured}")
+                continue
+            known = measured
+            kept = {**read_cache(path), key: asdict(known)}
+            write_cache(path, kept)
+        found.append(known)
+    ceilings = [asdict(one) for one in found]
+    return {**environment, "ceilings": ceilings, "ceilings_missing": missing}
+
+
+def measure(one: Wanted) -> Ceiling | str:
+    """The median of some short loads, or why there is none."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="workerlab-") as place:
+            return _measure(one, Path(place))
+    except OSError as error:
+        return str(error)
+
+
+def _measure(one: Wanted, place: Path) -> Ceiling | str:
+    requests = TRIED + one.connections
+    shots = []
+    tool = tool_named(one.tool)
+    repeats = 1 if one.tool in SLOW_START else REPEATS
+    for number in range(repeats + (not tool.TIMED)):
+        fired = _fire(one, requests, number, place)
+        if isinstance(why := _trouble(fired), str):
+            return why
+        if tool.TIMED or number:
+            shots.append(fired)
+        elif fired.measurement is not None:  # the first one shows how many requests take a second
+            requests = max(requests, math.ceil((fired.measurement.rps or 0.0) * DURATION_S))
+    rates = [fired.measurement.rps or 0.0 for fired in shots if fired.measurement is not None]
+    return Ceiling(
+        *(one.tool, one.keepalive, one.processes, one.connections),
+        rps=median(rates),
+        at_least=median(map(_busy, shots)) >= BUSY,
+    )
+
+
+def _fire(one: Wanted, requests: int, number: int, place: Path) -> Shot:
+    duration_s = LONG_S if one.tool in SLOW_START else DURATION_S
+    load = Load(
+        concurrency=one.connections,
+        requests=requests,
+        duration_s=duration_s,
+        deadline_s=duration_s + SLACK_S,
+        keepalive=one.keepalive,
+        processes=one.processes,
+        timed=tool_named(one.tool).TIMED,
+        summed=True,
+    )
+    point = Point(str(number), Target(core=preflight.own_core()), one.tool, load)
+    record = shot(point, place, lambda _: None)
+    return read_point(point, record, place / "raw")
+
+
+def _trouble(fired: Shot) -> str | None:
+    said = fired.measurement
+    if said is None:
+        return fired.why_not or "it left no output"
+    if said.failed:
+        return f"{said.failed} of its requests failed"
+    return None if said.rps else "it says no rate"
+
+
+def _busy(fired: Shot) -> float:
+    """How much of its core the server that does nothing used; 0 where that is not known."""
+    said, server = fired.measurement, fired.server
+    if said is None or server is None or said.duration_s <= 0:
+        return 0.0
+    return server.cpu_s / said.duration_s
