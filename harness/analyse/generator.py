@@ -40,6 +40,7 @@ from harness.model import Measurement, Usage, Verdict
 from harness.worker_classes import WORKER_CLASSES
 
 BOUND: Verdict = "generator-bound"
+CEILING = "against a server that does nothing it reaches"
 PER_UNIT = 0.8  # of a core, per thread or process of the tool
 FULL = 0.9  # of a resource of the server
 INSIDE = 0.5  # of the requests in flight: from here on the server holds them
@@ -229,7 +230,7 @@ def ceiling(suspect: Suspect) -> str | None:
     if found.at_least:
         return None
     return (
-        f"against a server that does nothing it reaches {number(found.rps)} requests/s"
+        f"{CEILING} {number(found.rps)} requests/s"
         f" ({plural(found.connections, 'connection')}), not {SAFE:g} times the"
         f" {number(suspect.rps)} that came out here"
     )
@@ -304,9 +305,10 @@ def in_flight(said: Measurement) -> float | None:
 
 def lower_bound(tool: str, rps: float, reasons: Sequence[str]) -> str:
     """Why a cell says nothing of the server's limit, and what it does say."""
+    known = any(not reason.startswith(CEILING) for reason in reasons)
+    is_it = "is the limit, not the server" if known else "may be the limit, and not the server"
     return (
-        f"{tool} is the limit, not the server: {'; '.join(reasons)}; the server can do at least"
-        f" {number(rps)} requests/s"
+        f"{tool} {is_it}: {'; '.join(reasons)}; the server can do at least {number(rps)} requests/s"
     )
 
 

@@ -14,7 +14,6 @@ all are asked for the very same.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,14 +123,6 @@ def describe(point: Point) -> str:
     return f"{point.tool}{many}, {how}"
 
 
-def own_core() -> int | None:
-    """The core the server gets to itself; None where there is but one."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    cores = sorted(os.sched_getaffinity(0))
-    return cores[-1] if len(cores) > 1 else None
-
-
 def plan(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, object]]:
     """The run's plan and what it was measured on. Raises UsageError for words that cannot be."""
     asked = options.tools or tuple(TOOLS)
@@ -145,7 +136,7 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, object]
     if duration_s < 1:
         raise UsageError(f"--duration {duration_s:g} is too short to see CPU in it: 1 is the least")
     keepalive = options.keepalive is not False
-    core = own_core()
+    core = preflight.own_core()
     planned = points(ways(there, preflight.cores() or 1), levels, duration_s, keepalive, core)
     for point in planned:
         tool_named(point.tool).check(point.load)

@@ -16,7 +16,6 @@ from typing import Any
 
 from harness import store
 from harness.arguments import program
-from harness.experiments.generators import own_core
 from harness.experiments.limits_steps import Machine, predicted_s, steps
 from harness.experiments.shooting import lacks, shoot, versions
 from harness.experiments.sweep import tell
@@ -42,7 +41,7 @@ def machine() -> Machine:
         has=lambda tool: lacks(tool) is None,
         files=preflight.raise_file_limit(),
         ports=preflight.port_range() if preflight.narrows_ports() else None,
-        core=own_core(),
+        core=preflight.own_core(),
     )
 
 

@@ -15,6 +15,9 @@ have stopped; whoever has all writes them into `result`:
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram}}}
 
+An address is not looked up: gevent has ten threads for that, which get so little of a busy process
+that seconds later not half of its users were connected.
+
 The end is agreed upon by messages. Locust's own, --run-time, leaves the workers half a second for
 what they have not reported yet, so that of a slow server the last requests would be missing; and
 its statistics round to two digits and mix answers with failures.
@@ -24,15 +27,18 @@ from __future__ import annotations
 
 import base64
 import errno
+import ipaddress
 import json
 import random
 import time
 import zlib
+from _socket import getaddrinfo as native_getaddrinfo
 from collections import Counter
 from typing import Any
 
 import gevent
 import locust
+from gevent.resolver.thread import Resolver
 from locust import FastHttpUser, HttpUser, events
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
@@ -128,6 +134,20 @@ ACCOUNT = Account()
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None}
 ASKED: dict[str, Any] = {}
+
+
+class Numeric(Resolver):
+    """Knows what needs no looking up."""
+
+    def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return super().getaddrinfo(host, *words, **named)
+        return native_getaddrinfo(host, *words, **named)
+
+
+gevent.get_hub().resolver = Numeric()
 
 
 def cause_of(error: BaseException | None) -> str:

@@ -161,7 +161,10 @@ def test_the_hunt_ends_in_a_verdict_and_can_be_resumed(
         pytest.skip("the hunt is on gthread")
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
     first = lab.start("bottleneck", "--quick")
-    until(lambda: list(lab.place.glob("results/*")) and lab.records(), "a first cell is done")
+    until(
+        lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(),
+        "a first cell is done",
+    )
     first.send_signal(signal.SIGINT)
     out, err = first.communicate()
     assert first.returncode == 130, err
