@@ -1,6 +1,7 @@
 """The run directory: the only door between measuring and understanding.
 
     run.json       what was planned and on what machine; written once, before the first trial
+    machine.json   what was found out of the machine before the first trial; may be missing
     trials.jsonl   one line when a trial begins, one with its Record when it has ended
     code/          the configuration files, apps and probe the servers were started with
     raw/KEY/       everything one trial left: proofs, span maps, server log, tool output
@@ -82,6 +83,20 @@ def create(directory: Path, plan: Mapping[str, Any], environment: Mapping[str, A
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
 
 
+def learned(directory: Path) -> dict[str, Any] | None:
+    """What `learn` has put down; None where it has not, or not whole."""
+    try:
+        found = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def learn(directory: Path, values: Mapping[str, Any]) -> None:
+    """Add to the run's environment. OSError on a full or read-only disk."""
+    _write_synced(directory / "machine.json", json.dumps(values, indent=1))
+
+
 def copy_code(code: Path) -> None:
     """All that a server is started with, copied to `code`: it runs in interpreters that know
     nothing of this checkout, and a run shows what was measured."""
@@ -118,7 +133,8 @@ def load(directory: Path) -> Run:
         raise UsageError(f"{directory} has schema {schema!r}, this workerlab reads {SCHEMA}")
     if not {"plan", "environment"} <= document.keys():
         raise UsageError(f"{directory} is not a run directory: run.json holds no plan")
-    return Run(directory, document["plan"], document["environment"], _records(directory, lines))
+    environment = {**document["environment"], **(learned(directory) or {})}
+    return Run(directory, document["plan"], environment, _records(directory, lines))
 
 
 def _records(directory: Path, lines: Sequence[str]) -> dict[str, Record]:

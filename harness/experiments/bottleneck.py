@@ -18,7 +18,6 @@ from pathlib import Path
 
 from harness import store
 from harness.arguments import program
-from harness.experiments.calibration import calibrated
 from harness.experiments.shooting import lacks, versions
 from harness.experiments.sweep import execute, tell, unfinished
 from harness.interrupt import Stopped
@@ -124,7 +123,7 @@ def _new(options: argparse.Namespace) -> tuple[Path, Plan]:
     plan, found = plan_of(QUICK if options.quick else FULL)
     environment = preflight.fingerprint(found, versions(plan.tools))
     directory = store.fresh(options.out, KIND)
-    store.create(directory, to_json(plan), calibrated(plan, environment, tell))
+    store.create(directory, to_json(plan), environment)
     return directory, plan
 
 

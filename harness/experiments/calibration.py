@@ -6,7 +6,8 @@ connections: some seconds, once per machine, as the figures are kept in a cache 
 no cell can come near what even a slow machine's tool does (an app that sleeps, a few connections),
 nothing is measured.
 
-Nothing here may stop a sweep: where a ceiling cannot be had, the run says why and does without.
+Nothing here stops a sweep but a full disk: where a ceiling cannot be had, the run says why and does
+without.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import hashlib
 import json
 import math
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness import store
 from harness.analyse.generator import SAFE, Ceiling
 from harness.measure import preflight
 from harness.measure.shot import shot
@@ -159,34 +161,36 @@ def _kept(said: object) -> Ceiling | None:
 # --- measuring ----------------------------------------------------------------------------------
 
 
-def calibrated(plan: Plan, environment: Mapping[str, object], tell: Tell) -> dict[str, object]:
-    """`environment` with `ceilings`, and `ceilings_missing`: why some are not known, by name."""
+def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
+    """Put down, in the run, the `ceilings` that its cells need, and `ceilings_missing`: why some
+    are not known, by name. Not again in a run that has them; what is measured stays in the run."""
+    if store.learned(directory) is not None:
+        return
+    environment = store.load(directory).environment
     path = cache()
-    kept = read_cache(path)
     found, missing = list[Ceiling](), dict[str, str]()
-    for one in wanted(plan):
+    for number, one in enumerate(wanted(plan), 1):
         key = _key(one, environment)
-        known = _kept(kept.get(key))
-        if known is None:
+        ceiling = _kept(read_cache(path).get(key))
+        if ceiling is None:
             tell(f"measuring what {one.name} can do here, once for this machine")
-            measured = measure(one)
+            measured = measure(one, directory / "calibration" / f"{number}-{one.tool}")
             if isinstance(measured, str):
                 missing[one.name] = measured
                 tell(f"the ceiling of {one.name} is not known: {measured}")
                 continue
-            known = measured
-            kept = {**read_cache(path), key: asdict(known)}
-            write_cache(path, kept)
-        found.append(known)
+            ceiling = measured
+            write_cache(path, {**read_cache(path), key: asdict(ceiling)})
+        found.append(ceiling)
     ceilings = [asdict(one) for one in found]
-    return {**environment, "ceilings": ceilings, "ceilings_missing": missing}
+    store.learn(directory, {"ceilings": ceilings, "ceilings_missing": missing})
 
 
-def measure(one: Wanted) -> Ceiling | str:
-    """The median of some short loads, or why there is none."""
+def measure(one: Wanted, place: Path) -> Ceiling | str:
+    """The median of some short loads, kept in `place`, or why there is none."""
+    shutil.rmtree(place, ignore_errors=True)  # of an attempt that was interrupted
     try:
-        with tempfile.TemporaryDirectory(prefix="workerlab-") as place:
-            return _measure(one, Path(place))
+        return _measure(one, place)
     except OSError as error:
         return str(error)
 

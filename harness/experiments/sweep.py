@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from statistics import median
 from harness import store
 from harness.analyse.open_model import capacity_of
 from harness.arguments import program
-from harness.experiments.calibration import calibrated
+from harness.experiments.calibration import calibrate
 from harness.interrupt import Stopped
 from harness.measure import hosts, preflight, trial
 from harness.measure.running import Launch
@@ -40,8 +41,7 @@ def new_run(options: argparse.Namespace) -> tuple[Path, Plan]:
     }
     label = "-".join(dict.fromkeys(server.worker_class for server in plan.servers))
     directory = store.fresh(options.out, label)
-    environment = calibrated(plan, preflight.fingerprint(found, versions), tell)
-    store.create(directory, to_json(plan), environment)
+    store.create(directory, to_json(plan), preflight.fingerprint(found, versions))
     return directory, plan
 
 
@@ -117,7 +117,10 @@ def execute(directory: Path, plan: Plan, todo: list[Trial]) -> None:
     """
     unavailable = dict(plan.unavailable)
     lone = Lone(plan)
-    with store.appending(directory) as writer, Progress(todo, lone.predict) as progress:
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(store.appending(directory))
+        calibrate(directory, plan, tell)
+        progress = stack.enter_context(Progress(todo, lone.predict))
         for one in todo:
             name = one.cell.server.worker_class
             progress.begin(one)

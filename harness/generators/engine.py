@@ -356,22 +356,26 @@ class Engine:
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
         before, now = len(took), 0
+        known, size = self._known, len(self._known) + 1
         for fd, _ in events:
             slot = slots.get(fd)
             if slot is None:  # closed by what happened before
                 continue
-            if slot.waiting and not self._pushed(slot):
+            if not slot.plain:
+                self._look(slot)
                 continue
             try:
-                data = slot.recv(AT_ONCE)
+                data = slot.recv(size)  # no more than what is known, to see whether it is that
             except BlockingIOError:
                 continue
             except OSError:
                 self._lost(slot, "reset", clock())
                 continue
             now = clock()
-            if data != self._known or not slot.plain or not self._left:
+            if data != known or not self._left:
                 self._read(slot, data, now)
+                if slot.response is not None:  # there may be more of it
+                    self._look(slot)
                 continue
             took.append(now - slot.start_ns)
             self._left -= 1
@@ -380,10 +384,23 @@ class Engine:
                 slot.send(slot.to.request)
             except OSError:
                 self._lost(slot, "reset", clock())
-        if len(took) != before:
-            self.tally.last_ns = now
+        if now and len(took) != before:
+            self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(took) >= BATCH:
             self._count()
+
+    def _look(self, slot: Slot) -> None:
+        """What a slot that is not plain has to say, or can do."""
+        if slot.waiting and not self._pushed(slot):
+            return
+        try:
+            data = slot.recv(AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(slot, "reset", time.monotonic_ns())
+            return
+        self._read(slot, data, time.monotonic_ns())
 
     def _read(self, slot: Slot, data: bytes, now: int) -> None:
         """Any other bytes, or the end of the stream."""
@@ -395,7 +412,7 @@ class Engine:
         if begins and data == self._known:
             slot.first_ns = now
             self._took.append(now - slot.start_ns)
-            self.tally.last_ns = now
+            self.tally.last_ns = max(now, self.tally.last_ns or 0)
             self._over(slot, now, self._known_status, keeps=self._known_keeps)
             return
         if not data:

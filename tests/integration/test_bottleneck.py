@@ -146,7 +146,8 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 ) -> None:
     with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as place:
         monkeypatch.setenv("PATH", str(place), prepend=":")
-        found = calibration.measure(Wanted("ab", keepalive=False, processes=1, connections=4))
+        one = Wanted("ab", keepalive=False, processes=1, connections=4)
+        found = calibration.measure(one, tmp_path / "calibration")
     assert isinstance(found, str)
     assert found
 

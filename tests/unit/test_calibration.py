@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from harness import store
 from harness.analyse.generator import Ceiling, ceilings
 from harness.experiments import calibration
 from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
 from harness.model import App, Server
-from harness.plan import Plan
+from harness.plan import Plan, to_json
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 FAST = replace(SLEEPS, sleep_s=0.0)
@@ -79,13 +79,23 @@ def test_what_is_kept_is_not_measured_again(
     key = calibration._key(CEILING, MACHINE)
     write_cache(path, {key: asdict(CEILING)})
     said: list[str] = []
-    found = calibration.calibrated(plan(FAST, 8), MACHINE, said.append)
+    run = tmp_path / "run"
+    store.create(run, to_json(plan(FAST, 8)), MACHINE)
+    calibration.calibrate(run, plan(FAST, 8), said.append)
+    found = store.load(run).environment
     assert ceilings(found) == (CEILING,)
     assert found["ceilings_missing"] == {}
     assert found["cpu"] == "x"
     assert said == []
-    assert json.loads(json.dumps(found["ceilings"])) == [asdict(CEILING)]
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    store.create(run, to_json(plan(FAST, 8)), MACHINE)
+    store.learn(run, {"ceilings": [asdict(CEILING)], "ceilings_missing": {}})
+    calibration.calibrate(run, plan(FAST, 8), pytest.fail)
+    assert ceilings(store.load(run).environment) == (CEILING,)
 
 
 @pytest.mark.parametrize(
