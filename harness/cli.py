@@ -6,14 +6,13 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness import interrupt, publish
 from harness.arguments import parser, program
-from harness.arguments_bottleneck import add_bottleneck
-from harness.arguments_generators import add_generators
-from harness.arguments_limits import add_limits
+from harness.arguments_experiments import add_experiments
 from harness.experiments.bottleneck import bottleneck
 from harness.experiments.demo import demo
 from harness.experiments.generators import generators
@@ -53,27 +52,12 @@ def _table(found: Report | Study, colour: bool, width: int | None) -> str:
     return table.render(found, colour=colour, width=width)
 
 
-def run_sweep(options: argparse.Namespace) -> int:
-    directory, code = sweep(options)
-    show(report_of(directory), options.format)
-    return _kept(directory, code)
-
-
-def run_generators(options: argparse.Namespace) -> int:
-    directory, code = generators(options)
-    show(study_of(directory), options.format)
-    return _kept(directory, code)
-
-
-def run_limits(options: argparse.Namespace) -> int:
-    directory, code = limits(options)
-    show(study_of(directory), options.format)
-    return _kept(directory, code)
-
-
-def run_bottleneck(options: argparse.Namespace) -> int:
-    directory, code = bottleneck(options)
-    show(study_of(directory), options.format)
+def run(
+    experiment: Callable[[argparse.Namespace], tuple[Path, int]], options: argparse.Namespace
+) -> int:
+    """Make a run, and show what came out."""
+    directory, code = experiment(options)
+    show(shown(directory), options.format)
     return _kept(directory, code)
 
 
@@ -113,12 +97,12 @@ def _short(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-COMMANDS = {
-    "sweep": run_sweep,
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "sweep": partial(run, sweep),
     "demo": run_demo,
-    "generators": run_generators,
-    "limits": run_limits,
-    "bottleneck": run_bottleneck,
+    "generators": partial(run, generators),
+    "bottleneck": partial(run, bottleneck),
+    "limits": partial(run, limits),
     "report": run_report,
 }
 
@@ -127,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     interrupt.install()
     try:
-        options = parser(add_generators, add_limits, add_bottleneck).parse_args(argv)
+        options = parser(add_experiments).parse_args(argv)
         return COMMANDS[options.command](options)
     except LabError as error:
         tell(f"workerlab: {error}")

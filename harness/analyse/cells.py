@@ -20,7 +20,8 @@ from harness.analyse.handshakes import (
 from harness.analyse.keepalive import kept_connections, split_prediction
 from harness.analyse.knee import Knee
 from harness.analyse.loops import one_at_a_time
-from harness.analyse.observed import accept_queue, counters, missing_notes, usage
+from harness.analyse.observed import missing_notes
+from harness.analyse.shown import shown
 from harness.analyse.split import split
 from harness.analyse.verdict import Seen, verdict
 from harness.analyse.waiting import waiting
@@ -54,31 +55,16 @@ def result(
     word, reason = verdict(_seen(facts, lone, knee))
     if judged.bound:
         word, reason = BOUND, lower_bound(facts.tool, facts.steady.rps or 0.0, judged.reasons)
-    believed = CellResult(
-        trial=evidence.trial,
-        app=evidence.app,
-        sleep_s=evidence.sleep_s,
-        verdict=word,
-        reason=reason + _failures(facts),
-        requests=facts.outcome.answered,
-        failed=facts.outcome.failed,
-        errors=facts.outcome.errors,
-        slots_configured=evidence.slots_configured,
-        slots_measured=facts.open_at_once,
-        throughput_rps=facts.throughput_rps,
-        tool_rps=said.rps,
+    simple = shown(facts, word, reason)
+    believed = replace(
+        simple,
         bound_rps=parallel(facts.concurrency, evidence.slots_configured) / lone,
-        response=said.response,
-        connect=said.connect,
-        service=facts.service,
         waiting=waits,
-        requests_per_worker=facts.per_worker,
-        load_s=facts.load_s,
         ideal_s=_ideal_s(facts, lone),
         generator_bound=judged.bound,
         bound_reasons=judged.reasons,
         achieved_concurrency=in_flight(said),
-        notes=(*facts.record.warnings, *said.notes, *missing, *_short(facts), *notes),
+        notes=(*simple.notes, *missing, *_short(facts), *notes),
     )
     whole = _observed(believed, facts, lone)
     return replace(whole, diagnosis=diagnose(_case(facts, whole, lone)))
@@ -88,15 +74,10 @@ def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
     """With what was seen from outside while the load ran, and what follows from it."""
     seen = facts.evidence.observations
     parts, left_out = split(facts)
-    length, limit = accept_queue(seen)
     kept = kept_connections(facts)
     return replace(
         believed,
         split=parts,
-        counters=counters(seen),
-        accept_queue_max=length,
-        accept_queue_limit=limit,
-        usage=usage(seen, facts.record, facts.load_s),
         connections_per_worker=kept,
         split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
         notes=(*believed.notes, *left_out, *missing_notes(seen), *_whose(facts)),
@@ -157,11 +138,3 @@ def _ideal_s(facts: Facts, lone: float) -> float | None:
     together = parallel(facts.concurrency, facts.evidence.slots_configured)
     alone = 1 if facts.evidence.lone_first else 0
     return lone * (alone + -(-(facts.outcome.answered - alone) // together))
-
-
-def _failures(facts: Facts) -> str:
-    failed = facts.outcome.failed
-    if not failed:
-        return ""
-    causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(facts.outcome.errors.items()))
-    return f"; {failed} failed" + (f" ({causes})" if causes else "")

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analyse.facts import Facts
-from harness.analyse.observed import accept_queue, counters, missing_notes, usage
-from harness.analyse.outcomes import listed_causes
+from harness.analyse.observed import missing_notes, usage
+from harness.analyse.shown import shown
 from harness.analyse.split import split
 from harness.analyse.words import number, plural, seconds
 from harness.model import Cell, CellResult, Report, Split, Summary, Verdict
@@ -195,34 +195,14 @@ def open_result(
 ) -> CellResult:
     """A cell of the open model that is believed. `reached`: the closed cells found where throughput
     stops growing, so that `capacity_rps` is a capacity."""
-    evidence, said, seen = facts.evidence, facts.said, facts.evidence.observations
+    said, seen = facts.said, facts.evidence.observations
     about = offered(facts, capacity_rps if reached else None)
     word, reason = verdict(about)
-    length, limit = accept_queue(seen)
     parts, left_out = _split(facts)
-    return CellResult(
-        trial=evidence.trial,
-        app=evidence.app,
-        sleep_s=evidence.sleep_s,
-        verdict=word,
-        reason=reason + _failures(facts),
-        requests=facts.outcome.answered,
-        failed=facts.outcome.failed,
-        errors=facts.outcome.errors,
-        slots_configured=evidence.slots_configured,
-        slots_measured=facts.open_at_once,
-        throughput_rps=facts.throughput_rps,
-        tool_rps=said.rps,
-        response=said.response,
-        connect=said.connect,
-        service=facts.service,
-        requests_per_worker=facts.per_worker,
-        load_s=facts.load_s,
+    simple = shown(facts, word, reason)
+    return replace(
+        simple,
         split=parts,
-        counters=counters(seen),
-        accept_queue_max=length,
-        accept_queue_limit=limit,
-        usage=usage(seen, facts.record, facts.load_s),
         generator_bound=word == "generator-bound",
         bound_reasons=(reason,) if word == "generator-bound" else (),
         achieved_concurrency=about.busy,
@@ -231,8 +211,7 @@ def open_result(
         unsent=said.unsent,
         lag=said.lag,
         notes=(
-            *facts.record.warnings,
-            *said.notes,
+            *simple.notes,
             *_of_what(facts, capacity_rps, reached),
             *_lateness(about),
             *left_out,
@@ -266,10 +245,3 @@ def _of_what(facts: Facts, capacity_rps: float | None, reached: bool) -> Sequenc
         return ()
     most = f"the highest throughput that the closed loop was seen to reach ({number(capacity_rps)}"
     return (f"shares are of {most} requests/s): its capacity may be more, add higher levels",)
-
-
-def _failures(facts: Facts) -> str:
-    failed = facts.outcome.failed
-    if not failed:
-        return ""
-    return f"; {failed} failed{listed_causes(facts.outcome.errors)}"
