@@ -29,7 +29,7 @@ def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
 def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
     """Two workers that take 0.2 s give 10 requests/s and no more, whatever arrives."""
     only(worker_class, "sync")
-    found = cells(lab, "sync", "2,4", *WORDS, "--rate", "50%,30")
+    found = cells(lab, "sync", "2,4", *WORDS, "--rate", "50%,30", "--duration", "4")
     closed, (half, over) = found[:2], found[2:]
     best = max(cell["throughput_rps"] for cell in closed)
     assert [cell["rate"] for cell in found] == [None, None, "50%", "30"]

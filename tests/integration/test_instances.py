@@ -1,0 +1,79 @@
+"""Two servers at once, each with its own workers and its own port."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.measure.http import ask
+from harness.measure.running import Launch
+from harness.measure.server import running
+from harness.model import App, Server
+from harness.spanmap import read_spans
+from harness.store import copy_code
+from tests.integration.conftest import until
+
+APP = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+ASGI = """
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            await send({"type": f"{kind}.complete"})
+            if kind == "lifespan.shutdown":
+                return
+    await send({"type": "http.response.start", "status": 200,
+                "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+def launch(place: Path, worker_class: str, instances: int) -> Launch:
+    text = ASGI if worker_class in ("asgi", "uvicorn") else APP
+    (place / "own.py").write_text(text)
+    for name in ("code", "trial"):
+        (place / name).mkdir()
+    copy_code(place / "code")
+    return Launch(
+        server=Server(worker_class, 2, 1, 64, 100, instances),
+        app=App("own:app", str(place)),
+        python=sys.executable,
+        code=place / "code",
+        trial=place / "trial",
+        config=None,
+        records=10_000,
+    )
+
+
+def test_two_servers_are_two_and_leave_their_spans_together(
+    tmp_path: Path, worker_class: str
+) -> None:
+    with running(launch(tmp_path, worker_class, 2)) as server:
+        (other,) = server.others
+        assert server.port != other.port
+        assert len(server.proofs) == 4
+        assert len(other.proofs) == 2
+        for one in (server, other):
+            answer = ask(one.launch.app, one.host, one.port, path="/", timeout_s=30)
+            assert answer.status == 200
+        assert server.lost() is None
+        processes = [server.process, other.process]
+    assert not any(process.running for process in processes)
+    seen = {span.pid for span in read_spans(tmp_path / "trial").spans}
+    assert seen & set(other.proofs)
+    assert seen & (set(server.proofs) - set(other.proofs))
+
+
+def test_the_death_of_the_second_server_is_told(tmp_path: Path, worker_class: str) -> None:
+    with running(launch(tmp_path, worker_class, 2)) as server:
+        (other,) = server.others
+        other.process.kill()
+        until(lambda: not other.process.running, "the second server ends")
+        fault = server.lost()
+        assert fault is not None
+        assert fault.kind == "server"
+        assert "the server ended under the load" in fault.reason
