@@ -34,8 +34,8 @@ examples:
       repeated on fresh servers in random order: capacity with a 95 % interval
   workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
       how long do requests take that arrive at a rate, whether answered or not?
-  workerlab sweep gthread 64 --tool fast --keepalive on --ramp 3 --duration 10
-      ramp-up, steady and churn, seen in response times and TCP states
+  workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
+      ramp-up, drain, steady and churn, as far as they show in response times and TCP states
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
       --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
       your own app, in its own environment, with your own Gunicorn file
@@ -187,7 +187,7 @@ def rate(word: str) -> Rate:
     except ValueError:
         raise ValueError(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
     if not math.isfinite(value) or not 0 < value <= MOST_RPS:
-        raise ValueError(f"a rate of {word} is not between 0 and {MOST_RPS:,} requests per second")
+        raise ValueError(f"a rate of {word}: it is above 0 and at most {MOST_RPS:,} requests/s")
     if share and value > 100:
         raise ValueError(f"{word} is more than the capacity: at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)

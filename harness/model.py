@@ -591,18 +591,18 @@ class Report:
 
 # --- experiments beyond the sweep ---------------------------------------------------------
 
-Value = str | int | float | bool | None
+Value = str | int | float | bool | Mapping[str, int] | None
 
 
 @dataclass(frozen=True)
 class Column:
     """`name` is the key in JSON and CSV, unit last (`response_p50_s`); `title` the words above the
     column; `form` how its values are shown: text, count, number (three digits), seconds (a duration
-    in its own unit), bytes, percent (of 1)."""
+    in its own unit), bytes, percent (of 1), counts (by name)."""
 
     name: str
     title: str
-    form: Literal["text", "count", "number", "seconds", "bytes", "percent"] = "number"
+    form: Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"] = "number"
 
 
 @dataclass(frozen=True)

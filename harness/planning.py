@@ -219,7 +219,10 @@ def _with_hosts(plan: Plan) -> Plan:
     note = (
         f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
         f" {' and on '.join(plan.load_hosts)} (it serves all trials; Ctrl-C ends it):\n\n"
-        f"    sh -c 'trap exit INT TERM; while {command}; do sleep 1; done'\n"
+        # Locust leaves the locustfile it was sent in the directory for temporary files
+        f"    sh -c 'TMPDIR=$(mktemp -d); export TMPDIR; trap exit INT TERM;"
+        f' trap "rm -rf $TMPDIR" EXIT;'
+        f" while {command}; do sleep 1; done'\n"
     )
     return replace(plan, notes=(*plan.notes, note))
 

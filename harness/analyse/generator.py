@@ -2,7 +2,7 @@
 
 In a closed loop the queue stands before the bottleneck. A tool that cannot keep up holds the
 requests itself: its figures are then a lower bound of the server, however steady they are. Any of
-five witnesses is enough to say so, each with its numbers:
+six witnesses is enough to say so, each with its numbers:
 
     CPU           80 % and more of a core per thread or process of the tool
     plateau       more connections brought no more, while slots, workers and host are less than
@@ -10,6 +10,7 @@ five witnesses is enough to say so, each with its numbers:
     ceiling       against a server that does nothing it reaches less than three times as much
     second tool   another tool got over 5 % more of the same server with as many connections
     connections   fewer were established than asked for, where they are kept
+    own limits    requests that found no local port or no open file: nothing of the server's
 
 A cell that gives all its slots or connections allow (X >= 0.95 * min(N, C)/R0) is not bound by
 any of them: nobody can get more. That needs an R0 which is the server's; a lone response of less
@@ -48,6 +49,10 @@ SAFE = 3.0  # times what came out
 OWN_S = 0.01  # a lone response from which on the client's part of it hardly counts
 STEP = 1.5  # times as many connections: fewer cannot show a plateau
 SAMPLED_S, STARTED_S = 0.5, 2.0  # CPU in the steady part; or of a whole load, start of it included
+OWN_LIMITS = {
+    "no_address": "no local port (errno 99): keep connections, or widen ip_local_port_range",
+    "no_files": "no open file (errno 24): raise ulimit -n",
+}
 SAMPLES = 3  # of connections; fewer say nothing
 
 
@@ -120,6 +125,8 @@ def judge(suspect: Suspect) -> Judgement:
     if not heard or not suspect.rps:
         return Judgement()
     reasons = () if _gives_all(suspect) else tuple(said for said in heard if said)
+    if limits := own_limits(suspect):
+        reasons = (*reasons, limits)
     return Judgement(bool(reasons), reasons)
 
 
@@ -227,7 +234,7 @@ def ceiling(suspect: Suspect) -> str | None:
     found = next((one for one in known if one.connections >= suspect.connections), known[-1])
     if found.rps >= SAFE * suspect.rps:
         return ""
-    if found.at_least:
+    if found.at_least or found.rps < suspect.rps:  # or it was measured at a bad moment
         return None
     return (
         f"{CEILING} {number(found.rps)} requests/s"
@@ -271,6 +278,13 @@ def connections(suspect: Suspect) -> str | None:
     if there >= suspect.connections:
         return ""
     return f"only {there} of {plural(suspect.connections, 'connection')} were established"
+
+
+def own_limits(suspect: Suspect) -> str | None:
+    """What its machine did not give it."""
+    found = {cause: suspect.facts.outcome.errors.get(cause, 0) for cause in OWN_LIMITS}
+    said = [f"{plural(n, 'request')} found {OWN_LIMITS[cause]}" for cause, n in found.items() if n]
+    return " and ".join(said) or None
 
 
 def _keeps(facts: Facts) -> bool:

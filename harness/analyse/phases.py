@@ -4,13 +4,16 @@ They are found in what was seen, the client's sockets by TCP state and the respo
 in what was planned. Every threshold is relative to what this very load showed:
 
     ramp-up   ESTABLISHED rises until it first reaches 95 % of its most, and never falls by more
-              than 5 % of that meanwhile; at least three samples saw it rising
+              than 5 % of that meanwhile; at least three samples saw it rising. It lasts until the
+              response times, which rise after it, are within a tenth of the steady level
     churn     connections close: sockets that are closing (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) are
               more by 5 % of the most ESTABLISHED than at their fewest before, or ESTABLISHED falls
               below 95 %. It begins with the last sample that saw nothing of it
     drain     from the end of the ramp-up on, response times still fall: the median of each of 20
               even parts is above the steady level by a tenth and three times its scatter
-    steady    what is left between: nobody comes, nobody goes, and times stay
+    steady    what is left between: nobody comes, nobody goes, and times stay. Absent where the
+              median of its last quarter is above that of the one before by 15 %: a load that
+              ended too early was never steady
 
 The steady level is the median of the later half of those parts, its scatter their median absolute
 deviation. What warmed the server up has left its own TIME_WAIT behind, which only becomes fewer:
@@ -38,6 +41,7 @@ CHANGE = 0.05  # of the same
 RISING = 3  # samples
 PARTS = 20
 ABOVE, SCATTER = 1.10, 3.0
+GROWS = 1.15
 POINTS = 100  # of the response times over time
 
 Response = tuple[float, float]  # when it ended and how long it took, seconds
@@ -68,10 +72,15 @@ def phases(sockets: Sequence[Sockets], responses: Sequence[Response]) -> tuple[P
     end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
     inside = [one for one in responses if begin_s < one[0] <= end_s]
     drained_s = _drained_s(inside, begin_s, end_s) if rises else None
-    found = [_ramp(sockets[: full + 1])] if rises else []
+    risen_s = _risen_s(inside, begin_s, end_s) if rises else begin_s
+    found = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
     if drained_s is not None:
         found.append(_drain(inside, begin_s, drained_s))
         begin_s = drained_s
+    elif risen_s is None:  # never steady
+        begin_s = end_s
+    else:
+        begin_s = risen_s
     if end_s > begin_s:
         still = [one for one in sockets if begin_s <= one.at_s <= end_s]
         found.append(_steady(still, inside, begin_s, end_s))
@@ -130,13 +139,36 @@ def _drained_s(responses: Sequence[Response], begin_s: float, end_s: float) -> f
     return down_s if down_s > parts[0][0] else None
 
 
+def _risen_s(responses: Sequence[Response], begin_s: float, end_s: float) -> float | None:
+    """When the response times have come up to their steady level, `begin_s` where they were there;
+    None: they rose until the end."""
+    parts = _parts(responses, begin_s, end_s) if end_s > begin_s else []
+    if len(parts) < RISING:
+        return begin_s
+    quarter = max(1, len(parts) // 4)
+    last = median(took_s for _, took_s in parts[-quarter:])
+    before = median(took_s for _, took_s in parts[-2 * quarter : -quarter])
+    if last > GROWS * before:
+        return None
+    level, scatter = _level(parts)
+    limit_s = level / ABOVE - SCATTER * scatter
+    up_s = next(at_s for at_s, took_s in parts if took_s >= limit_s)
+    return up_s if up_s > parts[0][0] else begin_s
+
+
 # --- in words -----------------------------------------------------------------------------
 
 
-def _ramp(until: Sequence[Sockets]) -> Phase:
+def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
+    """`end_s`: of the load, where the response times never stopped rising (`risen_s` None)."""
     first, last = until[0], until[-1]
     why = f"ESTABLISHED only rises, from {first.client} to {last.client} of the load's connections"
-    return Phase("ramp-up", first.at_s, last.at_s, why)
+    if risen_s is None:
+        why += "; response times rose until the load ended, so no part of it is steady: raise"
+        return Phase("ramp-up", first.at_s, end_s, f"{why} --duration")
+    if risen_s > last.at_s:
+        why += f" until {seconds(last.at_s)}; then response times rise to their level"
+    return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)
 
 
 def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase:

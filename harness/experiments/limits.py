@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import store
 from harness.arguments import program
-from harness.experiments.limits_steps import Machine, predicted_s, steps
+from harness.experiments.limits_steps import LEAST_FILES, Machine, predicted_s, steps
 from harness.experiments.shooting import lacks, shoot, versions
 from harness.experiments.sweep import tell
 from harness.interrupt import Stopped
@@ -48,6 +48,11 @@ def machine() -> Machine:
 def plan(quick: bool) -> tuple[dict[str, Any], dict[str, object]]:
     """The run's plan and what it is measured on. Looks at the machine, starts nothing."""
     here = machine()
+    if here.files is not None and here.files < LEAST_FILES:
+        raise UsageError(
+            f"limits needs at least {LEAST_FILES} open files, and 10,064 to show everything; the"
+            f" limit is {here.files}: raise it (ulimit -n 10064, as root where that is refused)"
+        )
     chosen, left_out = steps(here, quick)
     left_out += [why for tool in ("threads", "coroutines") if (why := lacks(tool))]
     shown = []

@@ -22,6 +22,7 @@ NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
 SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
 FEW_PORTS = 200
+LEAST_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # below that not even the ports can be used up
 BESIDE_S = 1.5  # start and stop of a server and a tool; only for the prediction
 READ_BYTES_PER_S = 400e6  # only for the prediction
 
@@ -70,7 +71,7 @@ def steps(machine: Machine, quick: bool) -> tuple[list[Step], list[str]]:
     if machine.connections < 10_000:
         left_out.append(
             f"more than {machine.connections} connections: the limit of open files is"
-            f" {machine.files}; raise it (ulimit -Hn 10064) for 10,000"
+            f" {machine.files}; raise it (ulimit -n 10064) for 10,000"
         )
     return found, left_out
 

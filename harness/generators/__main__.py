@@ -25,8 +25,11 @@ GENERATORS = {
 def main(argv: list[str]) -> int:
     """The exit code: 0 whatever the server did, 2 usage, 3 a package or file is missing."""
     name, words = (argv[0], argv[1:]) if argv else ("", [])
+    known = ", ".join(GENERATORS)
+    if name in ("-h", "--help"):
+        print(f"usage: generators NAME WORDS...: {known}; NAME --help has its words")
+        return 0
     if name not in GENERATORS:
-        known = ", ".join(GENERATORS)
         print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
         return 2
     try:

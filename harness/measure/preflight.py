@@ -117,7 +117,8 @@ def check_levels(levels: Iterable[int], sources: int = 1) -> None:
     if files is not None and highest + SPARE_FILES > files:
         raise UsageError(
             f"concurrency {highest} needs {highest + SPARE_FILES} open files, the limit is {files}:"
-            f" raise it (ulimit -Hn) or choose a level up to {files - SPARE_FILES}"
+            f" raise it (ulimit -n {highest + SPARE_FILES}, as root where that is refused) or"
+            f" choose a level up to {files - SPARE_FILES}"
         )
     if ports is None:
         return

@@ -161,6 +161,21 @@ def test_a_ceiling_of_something_else_says_nothing(other: dict[str, Any]) -> None
     assert judge(suspect(trial, ceilings=[replace(CEILING, **other)])).bound is None
 
 
+@pytest.mark.parametrize("cause", ["no_address", "no_files"])
+def test_what_its_own_machine_did_not_give_it_is_no_fault_of_the_server(cause: str) -> None:
+    trial = slow_tool(8, 100)
+    assert trial.measurement is not None
+    said = replace(trial.measurement, failed=3, errors={cause: 3})
+    (cell,) = report_of(replace(trial, measurement=said)).cells
+    assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
+    assert any(why.startswith("3 requests found no ") for why in cell.bound_reasons)
+
+
+def test_a_ceiling_below_what_came_out_is_not_believed() -> None:
+    trial = suspect(slow_tool(8, 100), ceilings=[Ceiling("ab", False, 1, 16, 80.0)])
+    assert judge(trial).bound is not True
+
+
 def test_a_load_from_other_hosts_is_not_judged_by_what_is_seen_here() -> None:
     trial = replace(slow_tool(8, 100, tool_cores=0.95), elsewhere=True)
     assert judge(suspect(trial, ceilings=[CEILING])).bound is None

@@ -141,6 +141,28 @@ def test_whatever_was_seen_phases_follow_each_other(
     assert names(found) == [name for name in order if name in names(found)]
 
 
+def rising(until_s: float) -> list[Response]:
+    """Response times that rise from the end of the ramp on, as a backlog does; never, where
+    `until_s` is over."""
+    return [(i / 40, 0.1 + 0.5 * max(0.0, min(i / 40, until_s) - 1.0)) for i in range(40 * 10)]
+
+
+def test_a_load_that_ends_while_times_still_rise_was_never_steady() -> None:
+    story = Story(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
+    found = phases(story.sockets(), rising(until_s=100))
+    assert names(found) == ["ramp-up", "churn"]
+    assert found[0].end_s == found[1].start_s
+    assert "no part of it is steady" in found[0].why
+
+
+def test_the_ramp_lasts_until_times_have_reached_their_level() -> None:
+    story = Story(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
+    found = phases(story.sockets(), rising(until_s=4.0))
+    assert names(found) == ["ramp-up", "steady", "churn"]
+    assert 3.0 <= found[0].end_s <= 4.5
+    assert "then response times rise" in found[0].why
+
+
 def test_leftovers_of_the_warm_up_are_no_churn() -> None:
     """TIME_WAIT ends after a minute: what was there before only becomes less."""
     story = Story(churn_s=0, left_over=0)

@@ -118,7 +118,7 @@ def test_where_some_failed_there_is_no_ideal() -> None:
     (table,) = found.tables
     row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
     assert (row["ideal_s"], row["wall_to_ideal"]) == (None, None)
-    assert (row["failed"], row["causes"]) == (10, "no_files 10")
+    assert (row["failed"], row["errors"]) == (10, {"no_files": 10})
     assert found.charts == ()
 
 

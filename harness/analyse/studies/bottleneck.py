@@ -81,9 +81,12 @@ COLUMNS: tuple[tuple[Column, Callable[[CellResult], Value]], ...] = (
     (Column("response_p95_s", "p95", "seconds"), lambda c: c.response.p95),
     (Column("service_mean_s", "in the app", "seconds"), lambda c: c.service.mean),
     (Column("failed", "failed", "count"), lambda c: c.failed),
+    (Column("errors", "causes", "counts"), lambda c: c.errors or None),
+    (Column("achieved_concurrency", "in flight"), lambda c: c.achieved_concurrency),
     (Column("generator_cores", "generator cores"), lambda c: c.usage.generator_cores),
     (Column("server_cores", "server cores"), lambda c: c.usage.server_cores),
     (Column("host_busy", "host busy", "percent"), lambda c: c.usage.host_busy),
+    (Column("generator_bound", "generator-bound", "text"), lambda c: c.generator_bound),
     (Column("verdict", "verdict", "text"), lambda c: c.verdict),
 )
 # Said in a table only where they are what it is about, or differ in it

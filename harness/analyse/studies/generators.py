@@ -31,6 +31,7 @@ COST: tuple[Field, ...] = (
     (Column("cores", "cores"), lambda way: way.cores),
     (Column("memory_bytes", "memory", "bytes"), lambda way: way.memory_bytes),
     (Column("failed", "failed", "count"), lambda way: way.failed),
+    (Column("errors", "causes", "counts"), lambda way: way.errors or None),
     (Column("server_cores", "server cores"), lambda way: way.server_cores),
     (Column("host_busy", "host busy", "percent"), lambda way: way.host_busy),
     (Column("cpu_s", "CPU in all", "seconds"), lambda way: way.cpu_s),
@@ -43,7 +44,7 @@ BELIEF: tuple[Field, ...] = (
     (Column("response_p99_s", "p99 believed", "seconds"), lambda way: way.believed.p99),
     (Column("service_p99_s", "p99 served", "seconds"), lambda way: way.served.p99),
     (Column("own_p99_s", "p99 own", "seconds"), lambda way: way.own_error_s("p99")),
-    (Column("in_flight", "in flight"), lambda way: way.in_flight),
+    (Column("achieved_concurrency", "in flight"), lambda way: way.in_flight),
 )
 COST_NOTE = (
     "CPU per request and cores: the generator's, in the middle of the load; CPU in all: from its"
@@ -53,7 +54,8 @@ COST_NOTE = (
 BELIEF_NOTE = (
     "Believed: response times as the generator tells them. Served: the server's own, from a request"
     " read until its answer was sent. Own: the difference, the generator's own queueing with the"
-    " way through the kernel. In flight: requests under way at once, as the generator counts them."
+    " way through the kernel; missing where it is less than 1 %, which the figures cannot tell. In"
+    " flight: requests under way at once, as the generator counts them."
 )
 
 

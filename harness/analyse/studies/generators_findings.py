@@ -159,7 +159,7 @@ def _belief(ways: Sequence[Way]) -> Finding:
     if not known:
         return Finding(question, "Cannot be said: wherever response times are known, the server's"
                                  " core was busy, and requests waited in front of it.")  # fmt: skip
-    known.sort(key=lambda pair: -pair[0])
+    known.sort(key=lambda pair: -pair[0] / (pair[1].believed.p50 or pair[0]))
     off = [way for own, way in known if own > OFF * (way.believed.p50 or 0.0)]
     worst, of = known[0]
     least, best = known[-1]

@@ -111,7 +111,7 @@ COLUMNS = (
     Column("ideal_s", "ideal", "seconds"),
     Column("wall_to_ideal", "took / ideal", "number"),
     Column("failed", "failed", "count"),
-    Column("causes", "causes", "text"),
+    Column("errors", "causes", "counts"),
     Column("memory_bytes", "memory", "bytes"),
     Column("cpu_s", "CPU", "seconds"),
 )
@@ -138,7 +138,7 @@ def row(step: Seen) -> tuple[Value, ...]:
         step.ideal_s,
         step.ratio,
         step.failed,
-        causes(step.errors) if found is not None else f"not measured: {step.shot.why_not}",
+        step.errors if found is not None else f"not measured: {step.shot.why_not}",
         step.memory_bytes,
         step.cpu_s,
     )

@@ -15,7 +15,7 @@ busy server lets requests wait in front of it where its spans do not look.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ from harness.points import Shot
 NS = 1e9
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
+TOLD = 0.01  # of a response time: less is within the buckets of the histograms
 BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
 DISTURBED = 0.25  # cores that other programs used: as much was missing here
 BELIEVED_SENT = 1.01  # answers a generator may count for each that the server sent
@@ -45,6 +46,7 @@ class Way:
     low: bool
     rps: float
     failed: int
+    errors: Mapping[str, int]
     cpu_s: float | None
     cores: float | None
     cpu_per_request_s: float | None
@@ -71,10 +73,13 @@ class Way:
         return self.server_cores is not None and self.server_cores >= BUSY
 
     def own_error_s(self, statistic: str) -> float | None:
-        """What it believes less what the server says; `statistic` as in Summary."""
+        """What it believes less what the server says; `statistic` as in Summary. None where the
+        buckets of their histograms cannot tell the two apart."""
         believed: float | None = getattr(self.believed, statistic)
         served: float | None = getattr(self.served, statistic)
-        return None if believed is None or served is None else believed - served
+        if believed is None or served is None:
+            return None
+        return believed - served if abs(believed - served) >= TOLD * believed else None
 
 
 def way_of(shot: Shot) -> Way | None:
@@ -98,6 +103,7 @@ def way_of(shot: Shot) -> Way | None:
         low=shot.point.target.delay_s[1] > 0,
         rps=said.rps if said.rps is not None else answered_rps,
         failed=said.failed,
+        errors=said.errors,
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else said.cpu_s,
         cores=cores,
         cpu_per_request_s=per_request,

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 
 from harness.model import Study, Value
-from harness.report.study.values import plain
+from harness.report.study.values import counted, plain
 from harness.report.terminal import clean
 
 
@@ -27,4 +28,6 @@ def render(study: Study) -> str:
 
 def _field(value: Value) -> Value:
     """On one line: a server's last words may hold anything."""
+    if isinstance(value, Mapping):
+        return counted(value)
     return clean(value) if isinstance(value, str) else plain(value)

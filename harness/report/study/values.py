@@ -34,7 +34,14 @@ def said(column: Column, value: Value) -> str:
         return "yes" if known else "no"
     if isinstance(known, str):
         return clean(known) or MISSING
+    if isinstance(known, Mapping):
+        return counted(known) or MISSING
     return FORMS[column.form](float(known))
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """ "no_files 8982, reset 1"."""
+    return clean(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
 
 
 def _count(value: float) -> str:
@@ -68,7 +75,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 def to_right(column: Column) -> bool:
     """Numbers stand below each other's last digit."""
-    return column.form != "text"
+    return column.form not in ("text", "counts")
 
 
 def blank_columns(table: Table) -> tuple[int, ...]:

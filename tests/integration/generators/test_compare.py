@@ -40,7 +40,7 @@ def test_two_generators_are_compared(lab: Lab) -> None:
         own_s = row["response_p50_s"] - row["service_p50_s"]
         assert row["own_p50_s"] == pytest.approx(own_s, rel=1e-4)  # each in six digits
         assert row["own_p50_s"] > 0
-        assert row["in_flight"] <= row["connections"] * 1.001
+        assert row["achieved_concurrency"] <= row["connections"] * 1.001
     for row in rows(said, LOW):  # 25 connections, none of which is answered before 50 ms
         assert 0 < row["throughput_rps"] <= 500 * 1.001
     for row in rows(said, LOW_BELIEF):
