@@ -90,7 +90,7 @@ def parsed(kind: Callable[[str], T]) -> Callable[[str], T]:
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:
     """What to say of an unknown name."""
     names = tuple(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     return f"unknown {kind} {name!r}: {hint}"
 

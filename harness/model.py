@@ -555,6 +555,7 @@ class View:
     note: str = ""
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
+    in_app: bool = False  # these are times inside the app: the client did not time each request
 
 
 @dataclass(frozen=True)

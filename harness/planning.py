@@ -230,7 +230,7 @@ def _with_hosts(plan: Plan) -> Plan:
 def _check_times(plan: Plan) -> None:
     """Raises UsageError, in one sentence, for a rate, ramp or duration that nobody can keep."""
     for asked, can, words in (
-        (plan.rates, "OPEN_MODEL", "send at a rate, whether answered or not (--rate)"),
+        (plan.rates, "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
         (plan.duration_s, "TIMED", "load for a time (--duration)"),
     ):

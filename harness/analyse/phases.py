@@ -57,10 +57,13 @@ class Sockets:
     closing: int
 
 
-def phases(sockets: Sequence[Sockets], responses: Sequence[Response]) -> tuple[Phase, ...]:
+def phases(
+    sockets: Sequence[Sockets], responses: Sequence[Response], *, in_app: bool = False
+) -> tuple[Phase, ...]:
     """In order of time, seconds since the load began. Empty where too little was seen.
 
-    sockets: by time, the first before the load; responses: in any order.
+    sockets: by time, the first before the load; responses: in any order; `in_app`: how long the
+    app took for each, which is all that is known of them.
     """
     most = max((one.client for one in sockets), default=0)
     if most < 1 or len(sockets) < RISING:
@@ -83,7 +86,8 @@ def phases(sockets: Sequence[Sockets], responses: Sequence[Response]) -> tuple[P
         begin_s = risen_s
     if end_s > begin_s:
         still = [one for one in sockets if begin_s <= one.at_s <= end_s]
-        found.append(_steady(still, inside, begin_s, end_s))
+        takes = "requests spend" if in_app else "responses take"
+        found.append(_steady(still, inside, begin_s, end_s, takes))
     if closes is not None:
         found.append(_churn(sockets[closes:], most))
     return tuple(found)
@@ -182,7 +186,11 @@ def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase
 
 
 def _steady(
-    still: Sequence[Sockets], responses: Sequence[Response], begin_s: float, end_s: float
+    still: Sequence[Sockets],
+    responses: Sequence[Response],
+    begin_s: float,
+    end_s: float,
+    takes: str,
 ) -> Phase:
     both = round(median(one.client + one.server for one in still)) if still else 0
     users = round(median(one.client for one in still)) if still else 0
@@ -190,8 +198,8 @@ def _steady(
     inside = sorted(took_s for at_s, took_s in responses if at_s > begin_s)
     if inside:
         low, high = quantile(inside, 0.05), quantile(inside, 0.95)
-        why += f"; responses take {seconds(median(inside))}, 90 % of them {seconds(low)} to"
-        why += f" {seconds(high)}"
+        why += f"; {takes} {seconds(median(inside))}, 90 % of them {seconds(low)} to"
+        why += f" {seconds(high)}" + (" inside the app" if takes.startswith("requests") else "")
     return Phase("steady", begin_s, end_s, why)
 
 
@@ -215,7 +223,7 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
     if not cell.keepalive or cell.rate is not None or start_ns is None:
         return ()
     sockets = [_sockets(one, start_ns) for one in seen.connections]
-    return phases(sockets, responses_of(facts))
+    return phases(sockets, responses_of(facts), in_app=not timed(facts))
 
 
 def _sockets(one: ConnectionSample, start_ns: int) -> Sockets:
@@ -228,10 +236,15 @@ def _sockets(one: ConnectionSample, start_ns: int) -> Sockets:
     )
 
 
+def timed(facts: Facts) -> bool:
+    """Whether the client timed each request."""
+    return bool(facts.said.timings) and facts.said.origin_ns is not None
+
+
 def responses_of(facts: Facts) -> list[Response]:
     """Each as the client timed it; where it did not, as long as the app held it."""
     start_ns, said = facts.record.load_start_ns or 0, facts.said
-    if said.timings and said.origin_ns is not None:
+    if said.origin_ns is not None and timed(facts):
         origin_s = (said.origin_ns - start_ns) / NS
         return [
             (origin_s + one.start_s + one.end_s, one.end_s)

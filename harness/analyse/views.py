@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from harness.analyse.facts import Facts
 from harness.analyse.observed import NAMES
-from harness.analyse.phases import over_time, phases_of, responses_of
+from harness.analyse.phases import over_time, phases_of, responses_of, timed
 from harness.analyse.spans import NS
 from harness.analyse.words import plural, seconds
 from harness.lanes import lanes
@@ -86,6 +86,7 @@ def view(facts: Facts, budget: int = MOST) -> View:
         note=" ".join(_notes(spans, facts, clock, cut)),
         phases=(found := phases_of(facts)),
         responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
+        in_app=not timed(facts),
     )
 
 

@@ -163,6 +163,15 @@ def test_the_ramp_lasts_until_times_have_reached_their_level() -> None:
     assert "then response times rise" in found[0].why
 
 
+def test_times_inside_the_app_are_not_called_responses() -> None:
+    story = Story()
+    told = phases(story.sockets(), story.responses(), in_app=True)
+    (steady,) = [phase for phase in told if phase.name == "steady"]
+    assert "; requests spend 1" in steady.why
+    assert steady.why.endswith(" inside the app")
+    assert "responses take" in next(one for one in story.told() if one.name == "steady").why
+
+
 def test_leftovers_of_the_warm_up_are_no_churn() -> None:
     """TIME_WAIT ends after a minute: what was there before only becomes less."""
     story = Story(churn_s=0, left_over=0)

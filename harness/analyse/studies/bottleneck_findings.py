@@ -14,6 +14,7 @@ from typing import TypeAlias
 from harness.analyse.words import number, plural, seconds
 from harness.model import CellResult, Finding
 
+HALF_WAY = 0.5  # of as many times the requests/s as there are users
 CHANGES = 1.2  # times the requests/s
 BUSY = 0.8  # of a core
 
@@ -93,8 +94,8 @@ def _users(groups: Groups) -> Finding | None:
     waits, before = last.response.mean, first.response.mean
     if waits and before:
         answer += f", and each waits {times(waits / before)} times as long"
-    stops = "Yes" if brings > CHANGES else "No"
-    return Finding("Do more users bring more?", f"{stops}: {answer}.", (_told(group, "users"),))
+    word = "No" if brings <= CHANGES else "Hardly" if brings < HALF_WAY * more else "Yes"
+    return Finding("Do more users bring more?", f"{word}: {answer}.", (_told(group, "users"),))
 
 
 def _server(groups: Groups, question: str, factor: str) -> Finding | None:

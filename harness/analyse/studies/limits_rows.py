@@ -96,7 +96,7 @@ def seen(shots: tuple[Shot, ...], steps: Mapping[str, Mapping[str, Any]]) -> lis
 
 
 CHAPTERS = {
-    "clients": "A hundred requests, one after the other and all at once",
+    "clients": "A hundred requests, by a client of each kind",
     "unbounded": "With and without a bound, where a process may have 1024 files open",
     "far": "How far it goes",
     "ports": "More connections than local ports",

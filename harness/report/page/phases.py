@@ -22,13 +22,13 @@ def phases(view: View, name: str, where: str) -> Figure | None:
     if not tells(view) or not view.responses:
         return None
     words = " ".join(map(said, view.phases))
+    ended = "Times inside the app, as requests left it" if view.in_app else "Response times"
     met = dict.fromkeys(phase.name for phase in view.phases)
     return Figure(
         name=name,
         title=f"Phases, {where}",
         heading="Phases",
-        caption="Response times as they ended, and the load's sockets below. The phases are found"
-        f" in these. {words}",
+        caption=f"{ended}, and the load's sockets below. The phases are found in these. {words}",
         alternative=f"Phases of {where}. {words}",
         panes=(_responses(view), _sockets(view)),
         legend=(
@@ -82,7 +82,7 @@ def _responses(view: View) -> Any:
     name, factor = unit(max(high for _, _, high in view.responses))
     rows = [("first", at * across, half * factor) for at, half, _ in view.responses]
     rows += [("second", at * across, high * factor) for at, _, high in view.responses]
-    title = f"response, {name}"
+    title = f"{'inside the app' if view.in_app else 'response'}, {name}"
     down = alt.Y("value:Q", title=title, axis=y_axis(), scale=alt.Scale(domainMin=0))
     return _lines(view, rows, down, "responses")
 
