@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.generators.causes import of_errno
 from harness.generators.document import Tally
 from harness.generators.http1 import Garbage, Response
 from harness.generators.polling import READ, WRITE, poller
@@ -47,17 +48,6 @@ FOREVER = 1 << 62
 NS = 1_000_000_000
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect(), by all four numbers
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
-
-CONNECT_CAUSES = {
-    errno.ECONNREFUSED: "refused",
-    errno.ECONNRESET: "reset",
-    errno.EPIPE: "reset",
-    errno.ETIMEDOUT: "connect_timeout",
-    errno.EADDRNOTAVAIL: "no_address",
-    errno.EADDRINUSE: "no_address",
-    errno.EMFILE: "no_files",
-    errno.ENFILE: "no_files",
-}
 
 
 @dataclass(frozen=True)
@@ -284,7 +274,7 @@ class Engine:
         except OSError as error:
             code = error.errno or -1
         if code not in (0, errno.EINPROGRESS):
-            self._failed(slot, CONNECT_CAUSES.get(code, "connect"), time.monotonic_ns())
+            self._failed(slot, of_errno(code, "connect"), time.monotonic_ns())
             return
         slot.unsent, slot.waiting = self._request(slot), True
         self._poll.register(slot.fd, WRITE)
@@ -312,7 +302,7 @@ class Engine:
             return
         except OSError as error:
             if slot.connect_ns is None:
-                self._failed(slot, CONNECT_CAUSES.get(error.errno or 0, "connect"), now)
+                self._failed(slot, of_errno(error.errno, "connect"), now)
             else:
                 self._lost(slot, "reset", now)
             return
