@@ -132,5 +132,7 @@ class Guarded:
                     self._guard.wait(max(0.01, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             pass
+        if self.exit_code is None:
+            self._listen(0.0)  # its last words, where it ended right after them
         self._ended = True
         self._guard.stdout.close()

@@ -228,6 +228,23 @@ def test_kill_does_not_wait_for_the_grace(place: Path) -> None:
     assert process.exit_code == -signal.SIGKILL
 
 
+def test_last_words_are_heard_where_the_guard_has_gone_already(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing said yet, then all of it at once, and the guard is gone before anybody listens."""
+    with guarded(place, "told('ready'); sleep()") as process:
+        told(place, "ready")
+        listen = process._listen
+
+        def late(timeout_s: float) -> None:
+            process._guard.wait(LONG_S)
+            monkeypatch.setattr(process, "_listen", listen)
+
+        monkeypatch.setattr(process, "_listen", late)
+        process.kill()
+    assert process.exit_code == -signal.SIGKILL
+
+
 def test_an_error_inside_the_context_kills(place: Path) -> None:
     process = guarded(place, "told('ready'); sleep()", grace_s=10 * LONG_S)
 
