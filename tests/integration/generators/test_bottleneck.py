@@ -45,16 +45,18 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
 def test_a_tool_that_reaches_no_more_elsewhere_is_the_limit(
     lab: Lab, worker_class: str, cache: Path
 ) -> None:
-    """The same sweep, once its tool is known to be as slow as what came out."""
-    swept(lab, worker_class, cache)
+    """The same sweep, once its tool is known to reach hardly more than what came out. A hundredth
+    of that would not be believed: it did reach what came out."""
+    (first,) = swept(lab, worker_class, cache).report["cells"]
+    most = 1.9 * first["throughput_rps"]
     kept = json.loads(cache.read_text())
     for one in kept["ceilings"].values():
-        one.update(rps=1.0, at_least=False)
+        one.update(rps=most, at_least=False)
     cache.write_text(json.dumps(kept))
     (cell,) = swept(lab, worker_class, cache).report["cells"]
     assert cell["generator_bound"] is True
     assert cell["verdict"] == "generator-bound"
-    assert "against a server that does nothing it reaches 1.0 requests/s" in cell["reason"]
+    assert "against a server that does nothing it reaches" in cell["reason"]
     assert cell["throughput_rps"] > 0
 
 
