@@ -68,12 +68,13 @@ def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
     """With what the rows know of each request."""
     timings = tuple(row.timing for row in rows)
     whole = [timing for timing in timings if timing.end_s is not None]
+    response = summarise(timing.end_s for timing in timings if timing.end_s is not None)
     if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
-        return replace(found, response=summarise(t.end_s or 0.0 for t in whole), timings=timings)
+        return replace(found, response=response, timings=timings)
     connects = tuple(row.connected_s for row in rows if row.connected_s is not None)
     return replace(
         found,
-        response=summarise(t.end_s for t in whole if t.end_s is not None),
+        response=response,
         connect=summarise(connects),
         first_byte=summarise(t.first_byte_s for t in whole if t.first_byte_s is not None),
         timings=timings,

@@ -59,7 +59,6 @@ class Program:
     OPEN_MODEL: bool = False
     PROCESSES: bool = False
     RAMPS: bool = False
-    SAME_BODY: bool = True
     OUTPUT_FILES: tuple[str, ...] = ()
     PROGRAM: str | None = None
     COUNTED: bool = True
@@ -113,7 +112,7 @@ class Program:
             words += ["--source", ",".join(load.sources)]
         if load.ports is not None:
             words += ["--ports", f"{load.ports[0]}-{load.ports[1]}"]
-        if load.same_body and self.SAME_BODY:
+        if load.same_body:
             words.append("--same-body")
         return [*words, *_request_words(load)]
 
