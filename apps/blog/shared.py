@@ -1,0 +1,86 @@
+"""The cache beside the workers, in Redis: what one of them has read, all need not read again.
+
+    key      blog:post:17
+    value    REVISION SPACE JSON
+
+Two workers may write the same key in any order: a reader that was late with what it had read before
+an edit must not put it over the edited post. So a value is only ever replaced by one of the same or
+a newer revision, which Redis decides by itself (a script runs alone).
+
+A Redis that does not answer makes the blog slower, not wrong: reads go on to the storage and leave
+it alone for PAUSE_S; writes always try, since what they cannot replace stays until its expiry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+import redis.backoff
+
+from apps.blog.blocking import settled
+from apps.blog.ledger import LEDGER
+from apps.blog.settings import Settings
+
+T = TypeVar("T")
+
+PAUSE_S = 1.0
+ANSWER_S = 0.5  # a cache that takes longer is none
+FAILURES = (redis.RedisError, OSError)
+REPLACE = """
+local old = redis.call('GET', KEYS[1])
+if old and tonumber(string.match(old, '^%d+')) > tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return 1
+"""
+
+
+class Shared:
+    """`waiting`: for ASGI. Connections are made when they are first needed."""
+
+    def __init__(self, settings: Settings, *, waiting: bool) -> None:
+        kind: Any = redis.asyncio if waiting else redis
+        pool = kind.BlockingConnectionPool.from_url(
+            settings.redis_url,
+            max_connections=settings.pool,
+            timeout=None,  # for a free connection: those who have one are bounded themselves
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            retry=kind.retry.Retry(redis.backoff.NoBackoff(), 0),
+        )
+        self._client: Any = kind.Redis(connection_pool=pool)
+        self._replace = self._client.register_script(REPLACE)
+        self._silent_until_s = 0.0
+
+    async def get(self, key: str) -> bytes | None:
+        """The JSON of a value; None where there is none, or Redis does not answer."""
+        if time.monotonic() < self._silent_until_s:
+            return None
+        LEDGER.add("redis_asked")
+        found = await self._trip(lambda: self._client.get(f"blog:{key}"))
+        if found is None:
+            return None
+        LEDGER.add("redis_hits")
+        return bytes(found).partition(b" ")[2]
+
+    async def put(self, key: str, value: bytes, revision: int, expiry_s: float) -> None:
+        """Unless a newer revision is there."""
+        words = [revision, value, int(expiry_s * 1000)]
+        await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=words))
+
+    async def _trip(self, call: Callable[[], T | Awaitable[T]]) -> T | None:
+        LEDGER.add("redis_trips")
+        with LEDGER.timed("redis_ns"):
+            try:
+                return await settled(call())
+            except FAILURES:
+                LEDGER.add("redis_failed")
+                self._silent_until_s = time.monotonic() + PAUSE_S
+                return None
+
+    async def stop(self) -> None:
+        close = getattr(self._client, "aclose", self._client.close)
+        await settled(close())

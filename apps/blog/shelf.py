@@ -1,0 +1,145 @@
+"""Posts by way of the caches: this worker's own, then Redis, then the storage.
+
+    read    local -> Redis -> storage; what was found is put into those that did not have it
+    write   storage, then Redis, then local, and only then the answer
+
+So whoever reads an edited post from Redis or the storage after the edit was answered gets the new
+one. Only another worker's own cache may still hold the old one: for BLOG_LOCAL_EXPIRY at most, and
+that is the bound on how old a page can be. It becomes BLOG_REDIS_EXPIRY where Redis could not be
+told of an edit because it did not answer just then, and came back with what it held before.
+
+A list changes with every post, and nobody keeps account of which: it lives half the bound in Redis
+and half of it in a worker, which is the same bound again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from apps.blog.ledger import LEDGER
+from apps.blog.local import Local
+from apps.blog.posts import Draft, Gone, Line, Page, Post
+from apps.blog.settings import Settings
+from apps.blog.shared import Shared
+from apps.blog.storage import Storage
+
+V = TypeVar("V", Post, Page)
+
+
+@dataclass(frozen=True)
+class _Kind(Generic[V]):
+    """How values of a kind are kept: seconds in each cache, and their way back from JSON."""
+
+    local_s: float
+    redis_s: float
+    load: Callable[[Any], V]
+
+
+class Shelf:
+    """All that pages and the API ask for posts."""
+
+    def __init__(self, settings: Settings, storage: Storage, shared: Shared | None) -> None:
+        self._storage, self._shared = storage, shared
+        self._local: Local[Any] | None = Local(settings.local_most) if settings.local else None
+        bound_s = settings.local_expiry_s
+        self._posts = _Kind(bound_s, settings.redis_expiry_s, _post)
+        self._pages = _Kind(bound_s / 2, bound_s / 2, _page)
+
+    async def post(self, number: int) -> Post:
+        """Raises Gone, Unreachable."""
+        found = await self._read(
+            f"post:{number}", self._posts, lambda: self._storage.post(number)
+        )
+        if found is None:
+            raise Gone(number)
+        return found
+
+    async def page(self, number: int) -> Page:
+        """Raises Unreachable."""
+
+        async def fetch() -> Page | None:
+            return await self._storage.page(number)
+
+        found = await self._read(f"page:{number}", self._pages, fetch)
+        assert found is not None
+        return found
+
+    async def add(self, draft: Draft) -> Post:
+        """Raises Unreachable."""
+        (post,) = await self._storage.add([draft])
+        await self._keep(f"post:{post.id}", post)
+        return post
+
+    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
+        """Raises Gone, Conflict, Unreachable."""
+        post = await self._storage.edit(number, draft, revision)
+        await self._keep(f"post:{post.id}", post)
+        return post
+
+    async def stop(self) -> None:
+        await self._storage.stop()
+        if self._shared:
+            await self._shared.stop()
+
+    async def _read(
+        self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
+    ) -> V | None:
+        local = self._local
+        if local is None:
+            return await self._beyond(key, kind, fetch)
+        LEDGER.add("local_asked")
+        kept: V | None = local.get(key)
+        if kept is not None:
+            LEDGER.add("local_hits")
+            return kept
+        asked_s = local.clock()
+        found = await self._beyond(key, kind, fetch)
+        if found is not None:
+            local.put(key, found, _revision(found), asked_s, kind.local_s)
+        return found
+
+    async def _beyond(
+        self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
+    ) -> V | None:
+        """From Redis, else from the storage."""
+        if self._shared is None:
+            return await fetch()
+        text = await self._shared.get(key)
+        if text is not None:
+            with LEDGER.timed("serialise_ns"):
+                return kind.load(json.loads(text))
+        found = await fetch()
+        if found is not None:
+            await self._share(key, found, kind.redis_s)
+        return found
+
+    async def _share(self, key: str, value: Post | Page, expiry_s: float) -> None:
+        assert self._shared is not None
+        with LEDGER.timed("serialise_ns"):
+            text = json.dumps(asdict(value)).encode()
+        await self._shared.put(key, text, _revision(value), expiry_s)
+
+    async def _keep(self, key: str, post: Post) -> None:
+        """Before its edit is answered."""
+        if self._shared is not None:
+            await self._share(key, post, self._posts.redis_s)
+        if self._local is not None:
+            asked_s = self._local.clock()
+            self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
+
+
+def _revision(value: Post | Page) -> int:
+    """A list has none: the last one that was read stands."""
+    return value.revision if isinstance(value, Post) else 0
+
+
+def _post(values: Any) -> Post:
+    return Post(**values)
+
+
+def _page(values: Any) -> Page:
+    lines = tuple(Line(**line) for line in values["lines"])
+    return Page(values["number"], lines, values["posts"])

@@ -1,0 +1,47 @@
+"""Where posts stand. One file per database, each with the same schema and the same steps to it.
+
+A storage is made with `waiting` True for ASGI (its driver awaits) or False for WSGI (it blocks).
+Making one opens nothing: connections belong to the worker that first needs them, so that an app
+may be loaded before Gunicorn forks. Every call of the database is one trip in the ledger.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from apps.blog.posts import Draft, Page, Post
+from apps.blog.settings import Settings
+
+
+class Storage(Protocol):
+    """Every method raises posts.Unreachable where the database does not answer."""
+
+    async def prepare(self) -> None:
+        """Bring the schema up to date, step by step; several workers may ask at once. Leaves no
+        connection open."""
+
+    async def post(self, number: int) -> Post | None:
+        """One trip."""
+
+    async def page(self, number: int) -> Page:
+        """Posts by the page, newest first, `number` from 1: empty beyond the last one."""
+
+    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
+        """All of them or none, in their order, with rising ids."""
+
+    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
+        """Raises posts.Gone, or posts.Conflict where the post is not at `revision` any more."""
+
+    async def answers(self) -> str:
+        """Which server answers, and its version, in its own words."""
+
+    async def stop(self) -> None:
+        """Close what is open."""
+
+
+def storage_of(settings: Settings, *, waiting: bool) -> Storage:
+    """Imports its driver only now: ImportError where that is not installed."""
+    module = importlib.import_module(f"apps.blog.storage.{settings.storage}")
+    return cast("Storage", module.Storage(settings, waiting=waiting))
