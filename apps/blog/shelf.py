@@ -69,14 +69,16 @@ class Shelf:
 
     async def add(self, draft: Draft) -> Post:
         """Raises Unreachable."""
+        asked_s = self._now_s()
         (post,) = await self._storage.add([draft])
-        await self._keep(f"post:{post.id}", post)
+        await self._keep(post, asked_s)
         return post
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises Gone, Conflict, Unreachable."""
+        asked_s = self._now_s()  # somebody may edit it once more before this one is kept
         post = await self._storage.edit(number, draft, revision)
-        await self._keep(f"post:{post.id}", post)
+        await self._keep(post, asked_s)
         return post
 
     async def stop(self) -> None:
@@ -122,13 +124,16 @@ class Shelf:
             text = json.dumps(asdict(value)).encode()
         await self._shared.put(key, text, _revision(value), expiry_s)
 
-    async def _keep(self, key: str, post: Post) -> None:
+    async def _keep(self, post: Post, asked_s: float) -> None:
         """Before its edit is answered."""
+        key = f"post:{post.id}"
         if self._shared is not None:
             await self._share(key, post, self._posts.redis_s)
         if self._local is not None:
-            asked_s = self._local.clock()
             self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
+
+    def _now_s(self) -> float:
+        return self._local.clock() if self._local is not None else 0.0
 
 
 def _revision(value: Post | Page) -> int:
