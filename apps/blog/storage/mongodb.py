@@ -1,0 +1,146 @@
+"""Posts in MongoDB, by PyMongo; its pool of connections is PyMongo's own.
+
+Numbers come from a counter document: ids rise in the order of adding, as in the SQL storages. Edits
+ask for the revision they were made from, so that one of two at once wins. The driver's two faces
+have the same methods, one blocks and one waits; `settled` takes both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from apps.blog.blocking import settled
+from apps.blog.ledger import LEDGER
+from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
+from apps.blog.settings import POSTS_PER_PAGE, Settings
+
+ANSWER_MS = 2000  # a database that takes longer is called unreachable
+STEPS = 1  # of the schema; a document needs none, its first step is the counter
+NUMBERS = "posts"
+MOST_ID = 2**63 - 1
+
+
+class Storage:
+    def __init__(self, settings: Settings, *, waiting: bool) -> None:
+        self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
+        self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
+        self._client: Any = None
+        self._pid = 0
+
+    async def prepare(self) -> None:
+        client: Any = pymongo.MongoClient(self._url, serverSelectionTimeoutMS=ANSWER_MS)
+        try:
+            schema = client[self._database].blog_schema
+            at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
+            if at > STEPS:
+                raise Unreachable(f"its schema is at step {at}, this blog knows {STEPS}")
+            counters = client[self._database].counters
+            counters.update_one({"_id": NUMBERS}, {"$setOnInsert": {"n": 0}}, upsert=True)
+            schema.update_one({"_id": "step"}, {"$max": {"step": STEPS}}, upsert=True)
+        except PyMongoError as problem:
+            raise Unreachable(str(problem)) from problem
+        finally:
+            client.close()
+
+    async def post(self, number: int) -> Post | None:
+        if not 0 < number <= MOST_ID:
+            return None
+        found = await self._trip(lambda db: db.posts.find_one({"_id": number}))
+        return _post(found) if found else None
+
+    async def page(self, number: int) -> Page:
+        posts = await self._trip(lambda db: db.posts.count_documents({}))
+        before = POSTS_PER_PAGE * (number - 1)
+        if before >= posts:
+            return Page(number, (), posts)
+        newest = {"sort": [("_id", pymongo.DESCENDING)], "skip": before, "limit": POSTS_PER_PAGE}
+        fields = {"title": 1, "created": 1}
+        found = await self._trip(lambda db: db.posts.find({}, fields, **newest).to_list())
+        lines = tuple(Line(one["_id"], one["title"], one["created"]) for one in found)
+        return Page(number, lines, posts)
+
+    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
+        counted = await self._trip(
+            lambda db: db.counters.find_one_and_update(
+                {"_id": NUMBERS},
+                {"$inc": {"n": len(drafts)}},
+                return_document=pymongo.ReturnDocument.AFTER,
+            )
+        )
+        at, first = now(), counted["n"] - len(drafts) + 1
+        posts = [
+            Post(number, draft.title, draft.body, draft.html, at, at, 1)
+            for number, draft in enumerate(drafts, first)
+        ]
+        await self._trip(lambda db: db.posts.insert_many([_document(post) for post in posts]))
+        return posts
+
+    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
+        if not 0 < number <= MOST_ID:
+            raise Gone(number)
+        changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
+        found = await self._trip(
+            lambda db: db.posts.find_one_and_update(
+                {"_id": number, "revision": revision},
+                {"$set": changed, "$inc": {"revision": 1}},
+                return_document=pymongo.ReturnDocument.AFTER,
+            )
+        )
+        if found:
+            return _post(found)
+        post = await self.post(number)
+        if post is None:
+            raise Gone(number)
+        raise Conflict(post.revision)
+
+    async def answers(self) -> str:
+        """MongoDB's own server tells what it was built from; one that does not is another one that
+        speaks its protocol."""
+        built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
+        said = f"MongoDB {built['version']}"
+        return said if "gitVersion" in built else f"a server that calls itself {said} and is not it"
+
+    async def stop(self) -> None:
+        if self._client is not None and self._pid == os.getpid():
+            await settled(self._client.close())
+            self._client = None
+
+    async def _trip(self, call: Callable[[Any], Any]) -> Any:
+        LEDGER.add("storage_trips")
+        with LEDGER.timed("storage_ns"):
+            try:
+                return await settled(call(self._opened()[self._database]))
+            except PyMongoError as problem:
+                LEDGER.add("storage_failed")
+                raise Unreachable(str(problem)) from problem
+
+    def _opened(self) -> Any:
+        """This worker's client: one made before a fork is not used after it."""
+        if self._client is None or self._pid != os.getpid():
+            kind: Any = pymongo.AsyncMongoClient if self._waiting else pymongo.MongoClient
+            self._client, self._pid = (
+                kind(
+                    self._url,
+                    maxPoolSize=self._most,
+                    serverSelectionTimeoutMS=ANSWER_MS,
+                    connectTimeoutMS=ANSWER_MS,
+                    socketTimeoutMS=ANSWER_MS,
+                ),
+                os.getpid(),
+            )
+        return self._client
+
+
+def _document(post: Post) -> dict[str, Any]:
+    fields = post.to_json()
+    return {"_id": fields.pop("id"), **fields}
+
+
+def _post(document: dict[str, Any]) -> Post:
+    return Post(document.pop("_id"), **document)

@@ -1,0 +1,92 @@
+"""What the two SQL storages share: the statements. How they are carried out is each one's own.
+
+`?` stands for a value in all statements. A step of STEPS, once published, never changes: the next
+change of the schema is the next step. Each is written so that both databases take it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
+from apps.blog.settings import POSTS_PER_PAGE
+
+Row = tuple[Any, ...]
+Statement = tuple[str, Sequence[object]]
+
+STEPS = (
+    "CREATE TABLE posts (id {serial}, title text NOT NULL, body text NOT NULL, html text NOT NULL,"
+    " created bigint NOT NULL, edited bigint NOT NULL, revision integer NOT NULL)",
+)
+COLUMNS = "id, title, body, html, created, edited, revision"
+POST = f"SELECT {COLUMNS} FROM posts WHERE id = ?"
+PAGE = (
+    "SELECT id, title, created, (SELECT count(*) FROM posts) FROM posts"
+    " ORDER BY id DESC LIMIT ? OFFSET ?"
+)
+COUNT = "SELECT count(*) FROM posts"
+ADD = (
+    "INSERT INTO posts (title, body, html, created, edited, revision) VALUES (?, ?, ?, ?, ?, 1)"
+    f" RETURNING {COLUMNS}"
+)
+EDIT = (
+    "UPDATE posts SET title = ?, body = ?, html = ?, edited = ?, revision = revision + 1"
+    f" WHERE id = ? AND revision = ? RETURNING {COLUMNS}"
+)
+MADE = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
+AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
+STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
+MOST_ID = 2**63 - 1
+
+
+class Sql(ABC):
+    @abstractmethod
+    async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """The rows of each, all in one transaction. Raises Unreachable."""
+
+    async def post(self, number: int) -> Post | None:
+        if not 0 < number <= MOST_ID:
+            return None
+        ((rows),) = await self._run([(POST, (number,))])
+        return Post(*rows[0]) if rows else None
+
+    async def page(self, number: int) -> Page:
+        before = POSTS_PER_PAGE * (number - 1)
+        if before > MOST_ID:
+            return Page(number, (), await self._count())
+        (rows,) = await self._run([(PAGE, (POSTS_PER_PAGE, before))])
+        posts = rows[0][3] if rows else await self._count()
+        return Page(number, tuple(Line(*row[:3]) for row in rows), posts)
+
+    async def _count(self) -> int:
+        (((posts,),),) = await self._run([(COUNT, ())])
+        return int(posts)
+
+    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
+        at = now()
+        words = [(draft.title, draft.body, draft.html, at, at) for draft in drafts]
+        found = await self._run([(ADD, values) for values in words])
+        return [Post(*row) for (row,) in found]
+
+    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
+        if not 0 < number <= MOST_ID:
+            raise Gone(number)
+        words = (draft.title, draft.body, draft.html, now(), number, revision)
+        (rows,) = await self._run([(EDIT, words)])
+        if rows:
+            return Post(*rows[0])
+        post = await self.post(number)
+        if post is None:
+            raise Gone(number)
+        raise Conflict(post.revision)
+
+
+def missing_steps(at: int, serial: str) -> list[tuple[int, str]]:
+    """Steps still to be made from step `at` on. Raises Unreachable for a schema of the future."""
+    if at > len(STEPS):
+        raise Unreachable(f"its schema is at step {at}, this blog knows {len(STEPS)}")
+    return [
+        (number, step.format(serial=serial)) for number, step in enumerate(STEPS[at:], at + 1)
+    ]

@@ -1,0 +1,84 @@
+"""Posts in a SQLite file, the embedded default: nothing to install, nothing to start.
+
+Each thread has a connection of its own. Code that waits hands its calls to threads: SQLite blocks
+whoever asks it, and a writer may hold the file for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from apps.blog.ledger import LEDGER
+from apps.blog.posts import Unreachable
+from apps.blog.settings import Settings
+from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps
+
+BUSY_S = 5.0  # until a file that others write to is called unreachable
+SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
+
+
+class Storage(Sql):
+    def __init__(self, settings: Settings, *, waiting: bool) -> None:
+        # As everywhere else: sqlite:///relative.db, sqlite:////absolute.db
+        self._path = unquote(urlsplit(settings.storage_url).path)[1:]
+        self._waiting = waiting
+        self._mine = threading.local()
+
+    async def prepare(self) -> None:
+        try:
+            db = self._connected()
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("BEGIN IMMEDIATE")
+                db.execute(MADE)
+                ((at,),) = db.execute(AT)
+                for number, step in missing_steps(at, SERIAL):
+                    db.execute(step)
+                    db.execute(STEPPED, (number,))
+                db.execute("COMMIT")
+            finally:
+                db.close()
+        except sqlite3.Error as problem:
+            raise Unreachable(f"{self._path}: {problem}") from problem
+
+    async def answers(self) -> str:
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    async def stop(self) -> None:
+        """Connections end with their threads."""
+
+    async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        LEDGER.add("storage_trips", len(statements))
+        with LEDGER.timed("storage_ns"):
+            if self._waiting:
+                return await asyncio.to_thread(self._carry_out, statements)
+            return self._carry_out(statements)
+
+    def _carry_out(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        try:
+            db = self._own()
+            if len(statements) == 1:
+                return [db.execute(*statements[0]).fetchall()]
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                return [db.execute(*statement).fetchall() for statement in statements]
+        except sqlite3.Error as problem:
+            LEDGER.add("storage_failed")
+            raise Unreachable(f"{self._path}: {problem}") from problem
+
+    def _own(self) -> sqlite3.Connection:
+        """This thread's connection; one made before a fork is not used after it."""
+        if getattr(self._mine, "pid", None) != os.getpid():
+            self._mine.db, self._mine.pid = self._connected(), os.getpid()
+        db: sqlite3.Connection = self._mine.db
+        return db
+
+    def _connected(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+        db.execute("PRAGMA synchronous = NORMAL")
+        return db
