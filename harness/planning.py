@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import random
-import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from harness.measure.server import FORCED
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
 from harness.plan import Plan, load_for, trials
 from harness.tools import TOOLS, tool_named
-from harness.tools.locust import JOIN_S, PORT, worker_command
+from harness.tools.locust import JOIN_S, PORT, host_command, worker_command
 from harness.worker_classes import configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
@@ -215,14 +214,11 @@ def _with_hosts(plan: Plan) -> Plan:
         raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
     hosts.check(plan.load_hosts, PORT)
     here, cell = hosts.reached_at(plan.load_hosts), trials(plan)[0].cell
-    command = shlex.join(worker_command(load_for(plan, cell, 1.0), here))
+    command = host_command(worker_command(load_for(plan, cell, 1.0), here))
     note = (
         f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
         f" {' and on '.join(plan.load_hosts)} (it serves all trials; Ctrl-C ends it):\n\n"
-        # Locust leaves the locustfile it was sent in the directory for temporary files
-        f"    sh -c 'TMPDIR=$(mktemp -d); export TMPDIR; trap exit INT TERM;"
-        f' trap "rm -rf $TMPDIR" EXIT;'
-        f" while {command}; do sleep 1; done'\n"
+        f"    {command}\n"
     )
     return replace(plan, notes=(*plan.notes, note))
 

@@ -24,10 +24,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,22 @@ def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str,
     if load.processes > 1:
         words += ["--processes", str(load.processes)]
     return tuple(words)
+
+
+def host_command(worker: Sequence[str]) -> str:
+    """One line for a host's shell that is `worker` again and again, until Ctrl-C.
+
+    Locust leaves the locustfile it was sent in the directory for temporary files, which therefore
+    is one of its own. The shell waits for Locust in the background: a signal that comes just as a
+    shell starts a program in the foreground may be lost on that program, and the shell would heed
+    it only after the program's end. For the same reason Locust is killed where it does not end.
+    """
+    end = r"exec 2>/dev/null; kill \$!; sleep 1; kill -9 \$!; exit"
+    return (
+        "sh -c 'TMPDIR=$(mktemp -d); export TMPDIR;"
+        f' trap "rm -rf $TMPDIR" EXIT; trap "{end}" HUP INT TERM;'
+        f" while {shlex.join(worker)} & wait $!; do sleep 1 & wait $!; done'"
+    )
 
 
 def missing_hosts(stderr: str) -> str | None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import signal
 import socket
+import subprocess
+from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.arguments import hosts as read
 from harness.measure import hosts
 from harness.model import App, Cell, Server, UsageError
 from harness.plan import Plan, from_json, load_for, to_json
-from harness.tools.locust import JOIN_S
+from harness.tools.locust import JOIN_S, host_command
+from tests.unit.conditions import until
 
 SERVER = Server("sync", 4, 1, 2048, 1000)
 APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
@@ -60,3 +67,37 @@ def test_the_deadline_allows_for_the_hosts_to_come() -> None:
 def test_a_resumed_run_still_knows_its_hosts() -> None:
     plan = dataclasses.replace(PLAN, load_hosts=("a", "b"))
     assert from_json(to_json(plan)) == plan
+
+
+def dead(pid: int) -> bool:
+    """Ended, though nobody has collected it yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("deaf", ["", "trap '' INT TERM; "])
+def test_ctrl_c_ends_what_runs_on_a_host(tmp_path: Path, deaf: str) -> None:
+    """Also a load tool that hears nothing: a signal in the instant of its start may be lost."""
+    tool = tmp_path / "locust"
+    tool.write_text(f"#!/bin/sh\n{deaf}echo $$ > {tmp_path}/pid\nexec sleep 600\n")
+    tool.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    shell = subprocess.Popen(
+        ["sh", "-c", f"exec {host_command((str(tool),))}"],
+        env={**os.environ, "TMPDIR": f"{tmp_path}/tmp"},
+        start_new_session=True,
+    )
+    try:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
+        started = int((tmp_path / "pid").read_text())
+        assert len(list((tmp_path / "tmp").iterdir())) == 1
+        os.killpg(shell.pid, signal.SIGINT)  # as a terminal sends it, to all that runs in it
+        shell.wait(60)
+        until(lambda: dead(started), "the load tool is gone")
+        assert list((tmp_path / "tmp").iterdir()) == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
