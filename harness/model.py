@@ -69,6 +69,7 @@ class App:
     expect_status: int = 200
     env: tuple[tuple[str, str], ...] = ()
     sleep_s: float | None = None  # known only for the lab's own apps
+    body_sha256: str | None = None  # of the only right answer, where that is known beforehand
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Cell:
     keepalive: bool = False
     processes: int = 1  # of the load tool
     rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
+    rung: str = ""  # of a ladder: which of the plan's rungs, and so which app; "": the plan's own
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,29 @@ class Trial:
         kept = "-k" if cell.keepalive else ""
         kept += f"-p{cell.processes}" if cell.processes > 1 else ""
         rate = f"-r{cell.rate.label.replace('%', 'pc')}" if cell.rate else ""
-        return f"{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}{rate}-{self.number}"
+        rung = f"{cell.rung}-" if cell.rung else ""
+        return (
+            f"{rung}{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}{rate}-{self.number}"
+        )
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of a ladder: settings that differ from those of the rung before in one thing.
+
+    `name`: safe as a file name, unique in its ladder. `storage`, `cache`: the kind of component the
+    app needs (postgresql, mongodb, sqlite; redis), "" for none. `removed`: what the rung before had
+    and this one lacks, "" for the first. `why_not`: why it cannot be run here, "" where it can.
+    """
+
+    name: str
+    title: str  # all its settings, as a person would say them
+    removed: str
+    server: Server
+    app: App
+    storage: str
+    cache: str = ""
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -312,19 +336,40 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class PartSample:
+    """What stands beside the app (storage, cache) has used up to this moment, by name: CPU seconds
+    since sampling began, and memory. Only what runs on this machine, started by the lab."""
+
+    at_ns: int
+    cpu_s: Mapping[str, float]
+    rss_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LedgerSample:
+    """What the app's own ledgers say at one moment, of all workers together since they started: see
+    `apps/blog/ledger.py` for the names."""
+
+    at_ns: int
+    totals: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Observations:
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
-    `missing`: which sampler (queue, processes, connections, counters) gave nothing or died, and
-    why; what it gave before that stays, but must not be summed up. `intervals_s`: the median
-    distance of its samples. `syn_steps_s`: when this kernel repeats an unanswered SYN, seconds
-    after the first.
+    `missing`: which sampler (queue, processes, connections, counters, parts, ledger) gave nothing
+    or died, and why; what it gave before that stays, but must not be summed up. `intervals_s`: the
+    median distance of its samples. `syn_steps_s`: when this kernel repeats an unanswered SYN,
+    seconds after the first.
     """
 
     queue: tuple[QueueSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     connections: tuple[ConnectionSample, ...] = ()
     counters: Counters | None = None
+    parts: tuple[PartSample, ...] = ()
+    ledger: tuple[LedgerSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()
     intervals_s: Mapping[str, float] = field(default_factory=dict)
@@ -411,6 +456,7 @@ class Measurement:
     lag: Summary = Summary()  # open model: sent later than intended; part of `response`
     cpu_s: float | None = None  # of the tool, by itself
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
+    body_sha256: str | None = None  # of the body that every complete answer had, where it compares
     notes: tuple[str, ...] = ()
 
 
@@ -453,6 +499,25 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What a request costs inside an app that keeps a ledger, and what stands beside it uses, over
+    the steady window.
+
+    `per_request`: counts by their name in the ledger (storage_trips, redis_trips, ...).
+    `spent_s`: wall-clock seconds per request by part (pool, storage, redis, serialise, template);
+    they exclude each other. `hit_ratio`: of each cache (local, redis), of what it was asked for,
+    0 to 1. `cores`: CPU seconds per second of each component (storage, cache). What was not seen is
+    not in there.
+    """
+
+    requests: int
+    per_request: Mapping[str, float]
+    spent_s: Mapping[str, float]
+    hit_ratio: Mapping[str, float]
+    cores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class CellResult:
     """One trial, analysed. Where the verdict is invalid, every number is None."""
 
@@ -490,6 +555,7 @@ class CellResult:
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
+    parts: Parts | None = None  # of an app that keeps a ledger
     diagnosis: str | None = None  # what a colleague would say, and what to change
     notes: tuple[str, ...] = ()
 
@@ -624,7 +690,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines with points. `log`: the axes (x, y) that are logarithmic."""
+    """`log`: the axes (x, y) that are logarithmic.
+
+    `form`: "lines" with points; "bars", one per series beside each other for each of `names`; or
+    "stacked" on each other. Of bars, x is the place in `names`, from 0.
+    """
 
     title: str
     x_title: str
@@ -632,6 +702,8 @@ class Chart:
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)
     note: str = ""
+    form: Literal["lines", "bars", "stacked"] = "lines"
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.model import App, Cell, Load, Rate, Server, Trial
+from harness.model import App, Cell, Load, Rate, Rung, Server, Trial
 from harness.tools.locust import JOIN_S
 from harness.worker_classes import ASGI_CLASSES, configured_slots
 
@@ -61,9 +61,15 @@ class Plan:
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
+    rungs: tuple[Rung, ...] = ()  # of a ladder, with those that cannot be run
 
-    def app(self, server: Server) -> App:
-        return self.asgi_app if server.worker_class in ASGI_CLASSES else self.wsgi_app
+    def app(self, cell: Cell) -> App:
+        if cell.rung:
+            return self.rung(cell.rung).app
+        return self.asgi_app if cell.server.worker_class in ASGI_CLASSES else self.wsgi_app
+
+    def rung(self, name: str) -> Rung:
+        return next(one for one in self.rungs if one.name == name)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -73,19 +79,24 @@ def to_json(plan: Plan) -> dict[str, Any]:
 def from_json(values: Mapping[str, Any]) -> Plan:
     """The inverse of `to_json`, after a trip through JSON made lists of tuples."""
 
-    def app(of: Mapping[str, Any]) -> App:
-        pairs = {name: tuple((k, v) for k, v in of[name]) for name in ("headers", "env")}
-        return App(**{**of, **pairs})
-
     lists = {name: tuple(values[name]) for name in ("tools", "levels", "notes")}
-    apps = {name: app(values[name]) for name in ("wsgi_app", "asgi_app")}
+    apps = {name: _app(values[name]) for name in ("wsgi_app", "asgi_app")}
     servers = tuple(Server(**server) for server in values["servers"])
     since = {name: tuple(values[name]) for name in LATER if name in values}
     rates = tuple(Rate(**rate) for rate in values.get("rates", ()))
     cells = tuple(_cell(cell) for cell in values.get("cells", ()))
-    return Plan(
-        **{**values, **lists, **since, **apps, "servers": servers, "rates": rates, "cells": cells}
-    )
+    rungs = tuple(_rung(rung) for rung in values.get("rungs", ()))
+    made = {"servers": servers, "rates": rates, "cells": cells, "rungs": rungs}
+    return Plan(**{**values, **lists, **since, **apps, **made})
+
+
+def _app(values: Mapping[str, Any]) -> App:
+    pairs = {name: tuple((k, v) for k, v in values[name]) for name in ("headers", "env")}
+    return App(**{**values, **pairs})
+
+
+def _rung(values: Mapping[str, Any]) -> Rung:
+    return Rung(**{**values, "server": Server(**values["server"]), "app": _app(values["app"])})
 
 
 def _cell(values: Mapping[str, Any]) -> Cell:
@@ -153,7 +164,7 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
     slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
     dropped handshakes where there are more connections than the accept queue takes.
     """
-    app, c = plan.app(cell.server), cell.concurrency
+    app, c = plan.app(cell), cell.concurrency
     rate_rps = rps or expected_rps(plan, cell, lone_s)
     if rate_rps is not None:
         c = max(c, open_connections(plan, cell, rate_rps, lone_s))
@@ -177,7 +188,8 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
         rate_rps=rate_rps,
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
         timed=timed,
-        same_body=app.sleep_s is not None,  # the lab's own apps always answer the same
+        same_body=app.sleep_s is not None
+        or app.body_sha256 is not None,  # it is known to be constant
         hosts=plan.load_hosts,
         method=app.method,
         headers=app.headers,
@@ -242,7 +254,7 @@ def records_for(plan: Plan, cell: Cell, *, counted: bool, rps: float | None = No
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
     if counts(plan, cell, counted=counted):
         return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
-    sleep_s = plan.app(cell.server).sleep_s
+    sleep_s = plan.app(cell).sleep_s
     if rps is not None:
         load = load_for(plan, cell, sleep_s or 1.0, rps)
         return WARMUP_RECORDS + math.ceil(1.5 * rps * load.duration_s)

@@ -55,7 +55,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evid
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
-    tool, app = tool_named(trial.cell.tool), plan.app(trial.cell.server)
+    tool, app = tool_named(trial.cell.tool), plan.app(trial.cell)
     counted = counts(plan, trial.cell, counted=tool.COUNTED)
     return Evidence(
         trial=trial,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 async def settled(value: T | Awaitable[T]) -> T:
     """The value, waited for where it has to be."""
-    return await cast("Awaitable[T]", value) if inspect.isawaitable(value) else cast("T", value)
+    return await value if inspect.isawaitable(value) else value
 
 
 def finish(coroutine: Coroutine[object, None, T]) -> T:

@@ -1,14 +1,14 @@
 """What the blog is told by its environment, checked when it starts.
 
-    BLOG_STORAGE         sqlite:///blog.sqlite | postgresql://... | mongodb://...
-    BLOG_REDIS           redis://...; empty: no cache beside the workers
-    BLOG_LOCAL           1: each worker keeps what it has read, too
-    BLOG_LOCAL_EXPIRY    seconds (1): no reader sees an edit later than this after it was answered
-    BLOG_LOCAL_MOST      entries a worker keeps (1000)
-    BLOG_REDIS_EXPIRY    seconds (30)
-    BLOG_POOL            connections to the database per worker (10)
-    BLOG_UPLOADS         a directory for images (./blog-uploads)
-    BLOG_UPLOAD_MOST     bytes of an upload (5000000)
+BLOG_STORAGE         sqlite:///blog.sqlite | postgresql://... | mongodb://...
+BLOG_REDIS           redis://...; empty: no cache beside the workers
+BLOG_LOCAL           1: each worker keeps what it has read, too
+BLOG_LOCAL_EXPIRY    seconds (1): no reader sees an edit later than this after it was answered
+BLOG_LOCAL_MOST      entries a worker keeps (1000)
+BLOG_REDIS_EXPIRY    seconds (30)
+BLOG_POOL            connections to the database per worker (10)
+BLOG_UPLOADS         a directory for images (./blog-uploads)
+BLOG_UPLOAD_MOST     bytes of an upload (5000000)
 """
 
 from __future__ import annotations

@@ -50,9 +50,14 @@ class Shelf:
 
     async def post(self, number: int) -> Post:
         """Raises Gone, Unreachable."""
-        found = await self._read(
-            f"post:{number}", self._posts, lambda: self._storage.post(number)
-        )
+        found = await self._read(f"post:{number}", self._posts, lambda: self._storage.post(number))
+        if found is None:
+            raise Gone(number)
+        return found
+
+    async def newest(self, number: int) -> Post:
+        """As stored, past every cache: for who is going to edit it. Raises Gone, Unreachable."""
+        found = await self._storage.post(number)
         if found is None:
             raise Gone(number)
         return found

@@ -93,7 +93,7 @@ def _wanted(cell: Cell) -> Wanted:
 def _slow(plan: Plan, cell: Cell) -> bool:
     """Whether the app is known to be so slow that no load tool is near its limit:
     X <= min(N, C)/R0 (Denning & Buzen 1978)."""
-    sleep_s, slots = plan.app(cell.server).sleep_s, configured_slots(cell.server)
+    sleep_s, slots = plan.app(cell).sleep_s, configured_slots(cell.server)
     if not sleep_s:
         return False
     together = cell.concurrency if slots is None else min(cell.concurrency, slots)

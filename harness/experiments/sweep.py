@@ -65,7 +65,7 @@ def rate_of(directory: Path, one: Trial) -> float | Fault | None:
 
 
 def task_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) -> trial.Task:
-    tool, app = tool_named(one.cell.tool), plan.app(one.cell.server)
+    tool, app = tool_named(one.cell.tool), plan.app(one.cell)
     own = app.sleep_s is not None
     launch = Launch(
         server=one.cell.server,
@@ -97,10 +97,10 @@ class Lone:
 
     def learn(self, one: Trial, record: Record) -> None:
         if record.lone_s:
-            self._known[self._plan.app(one.cell.server)] = median(record.lone_s)
+            self._known[self._plan.app(one.cell)] = median(record.lone_s)
 
     def predict(self, one: Trial) -> float | None:
-        app = self._plan.app(one.cell.server)
+        app = self._plan.app(one.cell)
         lone_s = self._known.get(app, app.sleep_s)
         if one.cell.server.worker_class in self._plan.unavailable:
             return 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -69,6 +69,8 @@ class Launch:
     named: bool = False  # the load names its requests
     kept: bool = False  # it keeps its connections
     host: str = "127.0.0.1"  # the address it listens on
+    env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
+    parts: Mapping[str, int] = field(default_factory=dict)  # what it works with: pids by name
 
 
 @dataclass

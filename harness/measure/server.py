@@ -31,7 +31,7 @@ def environment(launch: Launch, number: int = 1) -> dict[str, str]:
     """Of the server of that number, from 1: all of a trial write into its directory."""
     kept = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
     lab = {"WORKERLAB_TRIAL": str(launch.trial), "WORKERLAB_LISTENING": _listening(number)}
-    return {**kept, **dict(launch.app.env), **lab}
+    return {**kept, **dict(launch.app.env), **dict(launch.env), **lab}
 
 
 def _listening(number: int) -> str:

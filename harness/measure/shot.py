@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,10 @@ class Shooting:
         make = self.make or tool_named(self.point.tool).command
         command = make(load, url, workdir)
         return Command((*self.wrap, *command.argv), command.files)
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        return {}
 
     def up(self) -> AbstractContextManager[RunningTarget]:
         return target(self.directory, self.point.target)

@@ -53,6 +53,10 @@ class Job(Protocol[S]):
     @property
     def watch(self) -> Callable[[S, Observer], None] | None: ...
 
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """What the server works with, and is to be looked at too: pids by name."""
+
     def up(self) -> AbstractContextManager[S]:
         """The server, ready; gone afterwards. Raises Faulty where it does not come up."""
 
@@ -70,6 +74,10 @@ class Task:
     @property
     def directory(self) -> Path:
         return self.launch.trial
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        return self.launch.parts
 
     def up(self) -> AbstractContextManager[Running]:
         return running(self.launch)

@@ -122,7 +122,7 @@ def test_ideal(
 @given(PLANS, LONE_S, st.data())
 def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
     cell = a_cell(of, data)
-    load, app = load_for(of, cell, lone_s), of.app(cell.server)
+    load, app = load_for(of, cell, lone_s), of.app(cell)
     assert load.concurrency == cell.concurrency
     assert load.requests == 1 + of.rounds * cell.concurrency
     assert load.keepalive == cell.keepalive
@@ -174,7 +174,7 @@ def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataO
     cell = a_cell(of, data)
     load = load_for(of, cell, data.draw(LONE_S))
     assert records_for(of, cell, counted=True) > load.requests
-    sleep_s = of.app(cell.server).sleep_s
+    sleep_s = of.app(cell).sleep_s
     if sleep_s and sleep_s >= 0.01:
         timed = load_for(of, cell, sleep_s)
         # A connection asks again when it was answered, and an answer takes at least the sleep
@@ -266,7 +266,7 @@ def test_the_defaults(words_to_plan: MakePlan) -> None:
         Server("gthread", 4, 2, 2048, 1000),
     )
     assert (made.levels, made.trials, made.rounds) == ((4, 8, 16), 1, 5)
-    assert made.app(made.servers[0]).sleep_s == 1.0
+    assert made.app(Cell(made.servers[0], "ab", 1)).sleep_s == 1.0
 
 
 def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
@@ -290,10 +290,10 @@ def test_a_flag_wins_over_the_users_file_and_that_over_our_default(words_to_plan
 
 def test_asgi_classes_get_the_asgi_app(words_to_plan: MakePlan) -> None:
     made = words_to_plan("all", "4", "--sleep", "0.25")
-    targets = {s.worker_class: made.app(s).target for s in made.servers}
+    targets = {s.worker_class: made.app(Cell(s, "ab", 1)).target for s in made.servers}
     asgi = {name for name, target in targets.items() if target == "apps.sleep_asgi:app"}
     assert asgi == {"asgi", "uvicorn"}
-    assert {made.app(s).sleep_s for s in made.servers} == {0.25}
+    assert {made.app(Cell(s, "ab", 1)).sleep_s for s in made.servers} == {0.25}
 
 
 def test_a_foreign_app_is_taken_from_the_callers_directory(words_to_plan: MakePlan) -> None:

@@ -1,5 +1,8 @@
-"""Posts in PostgreSQL, by psycopg. Connections come from a pool per worker, opened by the worker that
-first needs one; waiting for a free one is counted apart from waiting for the answer."""
+"""Posts in PostgreSQL, by psycopg.
+
+Connections come from a pool per worker, opened by the worker that first needs one; waiting for a
+free one is counted apart from waiting for the answer.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Storage(Sql):
                 db.execute(MADE)
                 (at,) = db.execute(AT).fetchone() or (0,)
                 for number, step in missing_steps(at, SERIAL):
-                    db.execute(step)  # type: ignore[arg-type]
+                    db.execute(step)
                     db.execute(_worded(STEPPED), (number,))
         except psycopg.Error as problem:
             raise Unreachable(str(problem)) from problem

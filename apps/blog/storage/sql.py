@@ -87,6 +87,4 @@ def missing_steps(at: int, serial: str) -> list[tuple[int, str]]:
     """Steps still to be made from step `at` on. Raises Unreachable for a schema of the future."""
     if at > len(STEPS):
         raise Unreachable(f"its schema is at step {at}, this blog knows {len(STEPS)}")
-    return [
-        (number, step.format(serial=serial)) for number, step in enumerate(STEPS[at:], at + 1)
-    ]
+    return [(number, step.format(serial=serial)) for number, step in enumerate(STEPS[at:], at + 1)]

@@ -1,0 +1,91 @@
+"""What programs see: JSON in, JSON out, described by openapi.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from werkzeug.exceptions import BadRequest, UnsupportedMediaType
+from werkzeug.wrappers import Request, Response
+
+from apps.blog.openapi import DESCRIPTION
+from apps.blog.pages import page_number
+from apps.blog.posts import Draft, Unfit
+
+if TYPE_CHECKING:
+    from apps.blog.site import Site
+
+
+def said(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
+    text = json.dumps(values, ensure_ascii=False) + "\n"
+    return Response(text, status, headers, content_type="application/json")
+
+
+def problem(status: HTTPStatus, why: str) -> Response:
+    """As RFC 9457 has it."""
+    values = {"status": status.value, "title": status.phrase, "detail": why}
+    return Response(json.dumps(values) + "\n", status, content_type="application/problem+json")
+
+
+async def description(site: Site, request: Request) -> Response:
+    return said(DESCRIPTION)
+
+
+async def posts(site: Site, request: Request) -> Response:
+    page = await site.shelf.page(page_number(request))
+    items = [asdict(line) for line in page.lines]
+    return said({"page": page.number, "posts": page.posts, "items": items})
+
+
+async def post(site: Site, request: Request, number: int) -> Response:
+    return said((await site.shelf.post(number)).to_json())
+
+
+async def add(site: Site, request: Request) -> Response:
+    values = _asked(request, {"title", "body"})
+    added = await site.shelf.add(Draft.of(values["title"], values["body"]))
+    return said(added.to_json(), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
+
+
+async def edit(site: Site, request: Request, number: int) -> Response:
+    values = _asked(request, {"title", "body", "revision"})
+    revision = values["revision"]
+    if not isinstance(revision, int) or isinstance(revision, bool) or not 0 < revision < 2**31:
+        raise Unfit("An edit says which revision it was made from, a number from 1.")
+    draft = Draft.of(values["title"], values["body"])
+    return said((await site.shelf.edit(number, draft, revision)).to_json())
+
+
+async def upload(site: Site, request: Request) -> Response:
+    """The body is the image, whatever its type is said to be."""
+    if request.mimetype and not request.mimetype.startswith("image/"):
+        raise UnsupportedMediaType("The body must be an image, as image/png or the like.")
+    stored = site.uploads.store(request.get_data(cache=False))
+    where = f"/images/{stored.name}"
+    return said({**asdict(stored), "url": where}, HTTPStatus.CREATED, Location=where)
+
+
+def _asked(request: Request, names: set[str]) -> dict[str, Any]:
+    """Raises BadRequest, UnsupportedMediaType, Unfit."""
+    if request.mimetype != "application/json":
+        raise UnsupportedMediaType("The body must be application/json.")
+    try:
+        values = json.loads(request.get_data(cache=False))
+    except (ValueError, RecursionError):
+        raise BadRequest("The body is no JSON.") from None
+    if not isinstance(values, dict) or set(values) != names:
+        raise Unfit(f"The body must be an object with {' and '.join(sorted(names))}.")
+    return values
+
+
+HANDLERS: dict[str, Callable[..., Awaitable[Response]]] = {
+    "api.description": description,
+    "api.list": posts,
+    "api.post": post,
+    "api.add": add,
+    "api.edit": edit,
+    "api.upload": upload,
+}

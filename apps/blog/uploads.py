@@ -1,0 +1,108 @@
+"""Images that were uploaded: files named by what is in them.
+
+What a client calls a file, and what type it claims, is not believed. Pillow decides what it is; the
+name is the SHA-256 of the bytes, so that the same image twice is one file, no name can lead out of
+the folder, and a file never changes once it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from apps.blog.posts import Unfit
+
+TYPES = {
+    "PNG": ("png", "image/png"),
+    "JPEG": ("jpg", "image/jpeg"),
+    "GIF": ("gif", "image/gif"),
+    "WEBP": ("webp", "image/webp"),
+}
+PIXELS_MOST = 40_000_000  # a small file may unpack to any size
+NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|gif|webp)", re.ASCII)
+TYPE_OF = dict(TYPES.values())
+BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # what Pillow raises
+
+
+class TooLarge(ValueError):
+    """The message is one sentence for the one who tried."""
+
+
+class NoImage(ValueError):
+    """The message is one sentence for the one who tried."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`name` within the folder; size in pixels."""
+
+    name: str
+    type: str
+    width: int
+    height: int
+
+
+class Uploads:
+    """`folder` is made when it is first needed. Sizes in bytes."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder, self.most_bytes = folder.absolute(), most_bytes
+
+    def store(self, data: bytes) -> Stored:
+        """Raises Unfit (empty), TooLarge, NoImage; OSError where the disk is full."""
+        if not data:
+            raise Unfit("The file is empty.")
+        if len(data) > self.most_bytes:
+            raise TooLarge(f"The file has {len(data)} bytes; {self.most_bytes} is the most.")
+        kind, size = _recognised(data)
+        ending, mime = TYPES[kind]
+        name = f"{hashlib.sha256(data).hexdigest()}.{ending}"
+        self._write(name, data)
+        return Stored(name, mime, *size)
+
+    def load(self, name: str) -> tuple[bytes, str] | None:
+        """The bytes and their type; None where there is no such image."""
+        if not NAME.fullmatch(name):
+            return None
+        try:
+            return (self._folder / name).read_bytes(), TYPE_OF[name.rpartition(".")[2]]
+        except FileNotFoundError:
+            return None
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Whole or not at all: readers of other workers may come at any moment."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=self._folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(part).replace(self._folder / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(part).unlink()
+            raise
+
+
+def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
+                width, height = image.size
+                if width * height > PIXELS_MOST:
+                    raise TooLarge(f"The image has {width} x {height} pixels; that is too many.")
+                image.verify()
+                return str(image.format), (width, height)
+    except TooLarge:
+        raise
+    except BROKEN as problem:
+        raise NoImage("The file is no PNG, JPEG, GIF or WebP image.") from problem
