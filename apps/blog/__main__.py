@@ -1,8 +1,10 @@
 """What is done to a blog from outside: its settings are read from the environment.
 
 python -m apps.blog seed --posts 1000     something to read; adds what is missing
+python -m apps.blog count                 how many posts there are
 python -m apps.blog page 1                a post's page, straight from the storage
 python -m apps.blog answers               which database answers, and its version
+python -m apps.blog drop                  remove its tables, posts included
 """
 
 from __future__ import annotations
@@ -25,8 +27,14 @@ async def seed(storage: Storage, options: argparse.Namespace) -> None:
     there = (await storage.page(1)).posts
     for first in range(there + 1, options.posts + 1, BATCH):
         last = min(first + BATCH - 1, options.posts)
-        await storage.add([seeds.draft(number) for number in range(first, last + 1)])
+        drafts = [seeds.draft(number) for number in range(first, last + 1)]
+        await storage.add(drafts, at=seeds.AT)
     print(f"{max(there, options.posts)} posts")
+
+
+async def count(storage: Storage, options: argparse.Namespace) -> None:
+    await storage.prepare()
+    print((await storage.page(1)).posts)
 
 
 async def page(storage: Storage, options: argparse.Namespace) -> None:
@@ -34,6 +42,10 @@ async def page(storage: Storage, options: argparse.Namespace) -> None:
     if post is None:
         raise SystemExit(f"there is no post {options.number}")
     sys.stdout.buffer.write(pages.post_page(post).get_data())
+
+
+async def drop(storage: Storage, options: argparse.Namespace) -> None:
+    await storage.drop()
 
 
 async def answers(storage: Storage, options: argparse.Namespace) -> None:
@@ -45,13 +57,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("seed").add_argument("--posts", type=int, default=1000)
     commands.add_parser("page").add_argument("number", type=int)
+    commands.add_parser("count")
     commands.add_parser("answers")
+    commands.add_parser("drop")
     options = parser.parse_args(argv)
-    does: dict[str, Callable[..., object]] = {"seed": seed, "page": page, "answers": answers}
+    does: dict[str, Callable[..., object]] = {
+        "seed": seed,
+        "count": count,
+        "page": page,
+        "answers": answers,
+        "drop": drop,
+    }
     try:
         storage = storage_of(read(), waiting=False)
         finish(does[options.command](storage, options))  # type: ignore[arg-type]
-    except (BadSetting, Unreachable) as problem:
+    except (BadSetting, Unreachable, ImportError) as problem:  # or its driver is missing
         print(f"blog: {problem}", file=sys.stderr)
         return 3
     return 0

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from apps.blog.openapi import DESCRIPTION
 from apps.blog.pages import page_number
-from apps.blog.posts import Draft, Unfit
+from apps.blog.posts import REVISION_MOST, Unfit
 
 if TYPE_CHECKING:
     from apps.blog.site import Site
@@ -46,16 +46,14 @@ async def post(site: Site, request: Request, number: int) -> Response:
 
 async def add(site: Site, request: Request) -> Response:
     values = _asked(request, {"title", "body"})
-    added = await site.shelf.add(Draft.of(values["title"], values["body"]))
+    added = await site.shelf.add(await site.draft(values["title"], values["body"]))
     return said(added.to_json(), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
     values = _asked(request, {"title", "body", "revision"})
-    revision = values["revision"]
-    if not isinstance(revision, int) or isinstance(revision, bool) or not 0 < revision < 2**31:
-        raise Unfit("An edit says which revision it was made from, a number from 1.")
-    draft = Draft.of(values["title"], values["body"])
+    revision = _revision(values["revision"])
+    draft = await site.draft(values["title"], values["body"])
     return said((await site.shelf.edit(number, draft, revision)).to_json())
 
 
@@ -63,7 +61,7 @@ async def upload(site: Site, request: Request) -> Response:
     """The body is the image, whatever its type is said to be."""
     if request.mimetype and not request.mimetype.startswith("image/"):
         raise UnsupportedMediaType("The body must be an image, as image/png or the like.")
-    stored = site.uploads.store(request.get_data(cache=False))
+    stored = await site.store(request.get_data(cache=False))
     where = f"/images/{stored.name}"
     return said({**asdict(stored), "url": where}, HTTPStatus.CREATED, Location=where)
 
@@ -79,6 +77,15 @@ def _asked(request: Request, names: set[str]) -> dict[str, Any]:
     if not isinstance(values, dict) or set(values) != names:
         raise Unfit(f"The body must be an object with {' and '.join(sorted(names))}.")
     return values
+
+
+def _revision(value: object) -> int:
+    """In JSON, 3.0 is a whole number, too. Raises Unfit."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= REVISION_MOST:
+        raise Unfit("An edit says which revision it was made from, a number from 1.")
+    return value
 
 
 HANDLERS: dict[str, Callable[..., Awaitable[Response]]] = {

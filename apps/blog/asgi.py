@@ -6,12 +6,12 @@ gunicorn -k uvicorn_worker.UvicornWorker apps.blog.asgi:app
 from __future__ import annotations
 
 import contextlib
-import io
 from typing import Any
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Request
 
 from apps.answers import Message, Receive, Send
+from apps.blog.bodies import Body
 from apps.blog.posts import Unreachable
 from apps.blog.settings import read
 from apps.blog.site import Site
@@ -27,8 +27,13 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     body = await _read(receive, SITE.body_most_bytes)
     if body is None:
         return None  # the client has gone
-    response = await SITE.respond(Request(_environ(scope, body)))
-    return await _answer(response, scope["method"] == "HEAD", send)
+    request = Request(body.into(_environ(scope)))
+    response = await SITE.respond(request)
+    lines = response.get_wsgi_headers(request.environ)
+    headers = [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in lines]
+    data = b"" if scope["method"] == "HEAD" else response.get_data()
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    return await send({"type": "http.response.body", "body": data})
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -44,22 +49,18 @@ async def _live(receive: Receive, send: Send) -> None:
             return
 
 
-async def _read(receive: Receive, most_bytes: int) -> bytes | None:
-    """The body; what is beyond `most_bytes` is read and thrown away, one byte more is kept, so that
-    the site sees it is too large. None: the client went before it was whole."""
-    parts, size = [], 0
+async def _read(receive: Receive, most_bytes: int) -> Body | None:
+    """None: the client went before it was whole."""
+    body = Body(most_bytes)
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
-        part = message.get("body", b"")[: most_bytes + 1 - size]
-        parts.append(part)
-        size += len(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
+        if not body.take(message.get("body", b"")) or not message.get("more_body"):
+            return body
 
 
-def _environ(scope: Message, body: bytes) -> dict[str, Any]:
+def _environ(scope: Message) -> dict[str, Any]:
     """As WSGI has it, which Werkzeug reads: PEP 3333 from the ASGI specification's scope."""
     server = scope.get("server") or ("localhost", 80)
     environ = {
@@ -71,19 +72,13 @@ def _environ(scope: Message, body: bytes) -> dict[str, Any]:
         "SERVER_PORT": str(server[1] or 80),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
         "wsgi.url_scheme": scope.get("scheme", "http"),
-        "wsgi.input": io.BytesIO(body),
     }
     for name, value in scope["headers"]:
+        if b"_" in name:  # would be taken for the one with hyphens, as Gunicorn has it, too
+            continue
         key = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
         text = value.decode("latin-1")
         environ[key] = f"{environ[key]},{text}" if key in environ else text
     environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
     environ.pop("HTTP_CONTENT_LENGTH", None)
-    environ["CONTENT_LENGTH"] = str(len(body))
     return environ
-
-
-async def _answer(response: Response, head: bool, send: Send) -> None:
-    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.headers]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else response.get_data()})

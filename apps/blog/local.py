@@ -60,12 +60,14 @@ class Local(Generic[V]):
             return entry.value
 
     def put(self, key: str, value: V, revision: int, asked_s: float, expiry_s: float) -> None:
-        """`asked_s`: the moment of the clock before the value was asked for. A newer revision that
-        came in meanwhile stays."""
+        """`asked_s`: the moment of the clock before the value was asked for. What came in meanwhile
+        stays where its revision is newer, or the same and asked for later."""
         until_s = asked_s + expiry_s
         with self._lock:
             entry = self._entries.get(key)
-            if entry is not None and entry.revision > revision and entry.until_s > self.clock():
+            if entry is not None and entry.until_s <= self.clock():
+                entry = None
+            if entry is not None and (entry.revision, entry.until_s) > (revision, until_s):
                 return
             self._entries[key] = _Entry(value, revision, asked_s + RENEW * expiry_s, until_s)
             self._entries.move_to_end(key)

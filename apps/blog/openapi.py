@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.blog.posts import BODY_MOST, TITLE_MOST
+from apps.blog.posts import BODY_MOST, ID_MOST, REVISION_MOST, TITLE_MOST
 
-ID = {"type": "integer", "minimum": 1}
+ID = {"type": "integer", "minimum": 1, "maximum": ID_MOST}
 TEXT = {"type": "string", "minLength": 1}
+# Something that can be seen, and no zero character
+WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
 DRAFT = {
-    "title": {**TEXT, "maxLength": TITLE_MOST, "pattern": r"\S"},
-    "body": {**TEXT, "maxLength": BODY_MOST, "pattern": r"\S"},
+    "title": {**TEXT, "maxLength": TITLE_MOST, **WORDS},
+    "body": {**TEXT, "maxLength": BODY_MOST, **WORDS},
 }
-REVISION = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+REVISION = {"type": "integer", "minimum": 1, "maximum": REVISION_MOST}
 
 
 def _object(**properties: Any) -> dict[str, Any]:

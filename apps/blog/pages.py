@@ -1,4 +1,4 @@
-"""What people see."""
+"""What people see and read; what they write in is `forms`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import jinja2
 from werkzeug.exceptions import BadRequest, NotFound
 from werkzeug.wrappers import Request, Response
 
+from apps.blog.failures import sentence, status_of
 from apps.blog.ledger import LEDGER
-from apps.blog.posts import BODY_MOST, TITLE_MOST, Conflict, Draft, Post, Unfit
+from apps.blog.posts import Post, Unfit
 from apps.blog.settings import POSTS_PER_PAGE
 from apps.blog.uploads import NoImage, TooLarge
 
@@ -22,19 +23,26 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent / "templates"
 FOREVER = "public, max-age=31536000, immutable"  # what an image is called says what is in it
+FOR_A_WHILE = {"Cache-Control": "max-age=300"}
 MOST_PAGE = 10**9
 
 
 def _day(seconds: int) -> str:
+    """As a person would write it."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return f"{at.day} {at:%B %Y}"
+
+
+def _date(seconds: int) -> str:
+    """As a program would."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date().isoformat()
 
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(HERE), autoescape=True, auto_reload=False, trim_blocks=True
 )
-TEMPLATES.filters["day"] = _day
-STYLE = (HERE / "style.css").read_text(encoding="utf-8")
+TEMPLATES.filters.update(day=_day, date=_date)
+STYLE, ICON = (HERE / "style.css").read_bytes(), (HERE / "icon.svg").read_bytes()
 
 
 def shown(template: str, status: HTTPStatus = HTTPStatus.OK, **words: Any) -> Response:
@@ -71,49 +79,18 @@ async def post(site: Site, request: Request, number: int) -> Response:
     return post_page(await site.shelf.post(number))
 
 
-async def new(site: Site, request: Request) -> Response:
-    if request.method == "GET":
-        return _form()
-    title, body = _typed(request)
-    try:
-        added = await site.shelf.add(Draft.of(title, body))
-    except Unfit as unfit:
-        return _form(HTTPStatus.UNPROCESSABLE_ENTITY, title, body, why=str(unfit))
-    return _see(f"/posts/{added.id}")
-
-
-async def edit(site: Site, request: Request, number: int) -> Response:
-    if request.method == "GET":
-        one = await site.shelf.newest(number)
-        return _form(title=one.title, body=one.body, post=one, revision=one.revision)
-    title, body = _typed(request)
-    said = request.form.get("revision", "")
-    if not (said.isascii() and said.isdigit()):
-        raise BadRequest("An edit says which revision it was made from.")
-    try:
-        await site.shelf.edit(number, Draft.of(title, body), int(said[:20]))
-    except (Unfit, Conflict) as error:
-        status = (
-            HTTPStatus.CONFLICT if isinstance(error, Conflict) else HTTPStatus.UNPROCESSABLE_ENTITY
-        )
-        one = await site.shelf.newest(number)
-        why = _meanwhile(one) if isinstance(error, Conflict) else str(error)
-        return _form(status, title, body, post=one, revision=one.revision, why=why)
-    return _see(f"/posts/{number}")
+async def choose(site: Site, request: Request) -> Response:
+    return shown("upload.html", most=site.uploads.most_bytes)
 
 
 async def upload(site: Site, request: Request) -> Response:
-    if request.method == "GET":
-        return shown("upload.html", most=site.uploads.most_bytes)
     file = request.files.get("image")
+    words: dict[str, Any] = {"most": site.uploads.most_bytes}
     try:
-        stored = site.uploads.store(file.read() if file else b"")
+        words["stored"] = await site.store(file.read() if file else b"")
     except (Unfit, TooLarge, NoImage) as error:
-        status = {Unfit: 422, TooLarge: 413, NoImage: 415}[type(error)]
-        return shown(
-            "upload.html", HTTPStatus(status), most=site.uploads.most_bytes, why=str(error)
-        )
-    return shown("upload.html", HTTPStatus.CREATED, most=site.uploads.most_bytes, stored=stored)
+        return shown("upload.html", status_of(error), why=sentence(error), **words)
+    return shown("upload.html", HTTPStatus.CREATED, **words)
 
 
 async def image(site: Site, request: Request, name: str) -> Response:
@@ -124,52 +101,19 @@ async def image(site: Site, request: Request, name: str) -> Response:
 
 
 async def style(site: Site, request: Request) -> Response:
-    return Response(STYLE, content_type="text/css; charset=utf-8")
+    return Response(STYLE, content_type="text/css; charset=utf-8", headers=FOR_A_WHILE)
 
 
-def _typed(request: Request) -> tuple[str, str]:
-    """The title and the body of a form; a Markdown file, where one was chosen, is the body."""
-    body = request.form.get("body", "").replace("\r\n", "\n")
-    file = request.files.get("file")
-    if file is not None and file.filename:
-        try:
-            body = file.read().decode("utf-8-sig").replace("\r\n", "\n")
-        except UnicodeDecodeError:
-            raise BadRequest("The file is no text in UTF-8.") from None
-    return request.form.get("title", ""), body
-
-
-def _form(
-    status: HTTPStatus = HTTPStatus.OK,
-    title: str = "",
-    body: str = "",
-    *,
-    post: Post | None = None,
-    revision: int = 0,
-    why: str = "",
-) -> Response:
-    most = {"title_most": TITLE_MOST, "body_most": BODY_MOST}
-    words = {"title": title, "body": body, "post": post, "revision": revision, "why": why}
-    return shown("form.html", status, **words, **most)
-
-
-def _meanwhile(one: Post) -> str:
-    return (
-        f"Somebody edited this post meanwhile; it now is called “{one.title}”. Below is what you"
-        " wrote: saving it again replaces theirs."
-    )
-
-
-def _see(path: str) -> Response:
-    return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
+async def icon(site: Site, request: Request) -> Response:
+    return Response(ICON, content_type="image/svg+xml", headers=FOR_A_WHILE)
 
 
 HANDLERS: dict[str, Callable[..., Awaitable[Response]]] = {
     "list": posts,
     "style": style,
-    "new": new,
+    "icon": icon,
     "post": post,
-    "edit": edit,
+    "choose": choose,
     "upload": upload,
     "image": image,
 }

@@ -10,6 +10,8 @@ from apps.blog.markdown import rendered
 
 TITLE_MOST = 200  # characters
 BODY_MOST = 100_000
+REVISION_MOST = 2**31 - 1
+ID_MOST = 2**63 - 1
 
 
 class Unfit(ValueError):
@@ -54,7 +56,7 @@ class Draft:
                 raise Unfit(f"The {name} holds half a character (a lone surrogate).")
         assert isinstance(title, str)
         assert isinstance(body, str)
-        return cls(title.strip(), body, rendered(body))
+        return cls(" ".join(title.split()), body, rendered(body))  # one line, however it came
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ TOPICS = (
 MOODS = ("quiet", "patient", "sudden", "crowded", "forgotten", "honest", "slow", "cheerful")
 VERBS = ("wait for", "depend on", "measure", "forget", "share", "outlive", "explain", "hide")
 PARAGRAPHS = 8
+AT = 1_700_000_000  # when they were all written, seconds since 1970: the same page on any day
 
 
 def draft(number: int) -> Draft:

@@ -14,10 +14,10 @@ BLOG_UPLOAD_MOST     bytes of an upload (5000000)
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 STORAGES = {
     "sqlite": "sqlite",
@@ -37,8 +37,8 @@ class BadSetting(ValueError):
 class Settings:
     """Times in seconds. `redis_url` "": none."""
 
-    storage_url: str = "sqlite:///blog.sqlite"
-    redis_url: str = ""
+    storage_url: str = field(default="sqlite:///blog.sqlite", repr=False)  # may hold a password
+    redis_url: str = field(default="", repr=False)
     local: bool = False
     local_expiry_s: float = 1.0
     local_most: int = 1000
@@ -50,40 +50,62 @@ class Settings:
     @property
     def storage(self) -> str:
         """Which file of `storage` knows it."""
-        return STORAGES[urlsplit(self.storage_url).scheme]
+        return STORAGES[_scheme(self.storage_url)]
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
     """Raises BadSetting."""
     usual = Settings()
-    url = environ.get("BLOG_STORAGE", usual.storage_url)
-    if urlsplit(url).scheme not in STORAGES:
-        known = ", ".join(f"{scheme}://" for scheme in STORAGES)
-        raise BadSetting(f"BLOG_STORAGE must begin with one of {known}, not {url[:40]!r}.")
-    redis_url = environ.get("BLOG_REDIS", "")
-    if redis_url and urlsplit(redis_url).scheme not in ("redis", "rediss", "unix"):
-        raise BadSetting(f"BLOG_REDIS must be a redis:// address, not {redis_url[:40]!r}.")
+    whole = {
+        name: int(_number(environ, f"BLOG_{name.upper()}", getattr(usual, name), 1, most, step=1))
+        for name, most in (("local_most", 1e6), ("pool", 1000))
+    }
+    most_bytes = _number(environ, "BLOG_UPLOAD_MOST", usual.upload_most_bytes, 1, 100e6, step=1)
     local = environ.get("BLOG_LOCAL", "0")
     if local not in ("0", "1"):
         raise BadSetting(f"BLOG_LOCAL must be 0 or 1, not {local[:40]!r}.")
     return Settings(
-        storage_url=url,
-        redis_url=redis_url,
+        storage_url=_storage_url(environ.get("BLOG_STORAGE", usual.storage_url)),
+        redis_url=_redis_url(environ.get("BLOG_REDIS", "")),
         local=local == "1",
         local_expiry_s=_number(environ, "BLOG_LOCAL_EXPIRY", usual.local_expiry_s, 0.0, 3600.0),
-        local_most=int(_number(environ, "BLOG_LOCAL_MOST", usual.local_most, 1, 1e6)),
         redis_expiry_s=_number(environ, "BLOG_REDIS_EXPIRY", usual.redis_expiry_s, 0.1, 86400.0),
-        pool=int(_number(environ, "BLOG_POOL", usual.pool, 1, 1000)),
-        uploads=Path(environ.get("BLOG_UPLOADS", usual.uploads)),
-        upload_most_bytes=int(
-            _number(environ, "BLOG_UPLOAD_MOST", usual.upload_most_bytes, 1, 100e6)
-        ),
+        uploads=Path(environ.get("BLOG_UPLOADS") or usual.uploads),
+        upload_most_bytes=int(most_bytes),
+        **whole,
     )
 
 
+def _storage_url(url: str) -> str:
+    if _scheme(url) not in STORAGES:
+        known = ", ".join(f"{scheme}://" for scheme in STORAGES)
+        raise BadSetting(f"BLOG_STORAGE must begin with one of {known}{_not(url)}.")
+    if STORAGES[_scheme(url)] == "sqlite" and not re.fullmatch(r"sqlite:///[^?#]+", url):
+        raise BadSetting("BLOG_STORAGE must be sqlite:///FILE, or sqlite:////FILE from the root.")
+    return url
+
+
+def _redis_url(url: str) -> str:
+    if url and _scheme(url) not in ("redis", "rediss", "unix"):
+        raise BadSetting(f"BLOG_REDIS must be a redis:// address{_not(url)}.")
+    return url
+
+
+def _scheme(url: str) -> str:
+    """ "": it has none."""
+    found = re.match(r"([a-z+]+)://", url)
+    return found[1] if found else ""
+
+
+def _not(url: str) -> str:
+    """What stands there instead, without a password that may follow."""
+    return f", not {_scheme(url)}://" if _scheme(url) else ""
+
+
 def _number(
-    environ: Mapping[str, str], name: str, usual: float, least: float, most: float
+    environ: Mapping[str, str], name: str, usual: float, least: float, most: float, step: float = 0
 ) -> float:
+    """`step`: what it must be a multiple of; 0: any number."""
     text = environ.get(name)
     if text is None:
         return usual
@@ -91,6 +113,7 @@ def _number(
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not least <= value <= most:
-        raise BadSetting(f"{name} must be a number from {least:g} to {most:g}, not {text[:40]!r}.")
+    if not least <= value <= most or (step and value % step):
+        kind = "a whole number" if step else "a number"
+        raise BadSetting(f"{name} must be {kind} from {least:g} to {most:g}, not {text[:40]!r}.")
     return value

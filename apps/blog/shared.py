@@ -8,11 +8,14 @@ an edit must not put it over the edited post. So a value is only ever replaced b
 a newer revision, which Redis decides by itself (a script runs alone).
 
 A Redis that does not answer makes the blog slower, not wrong: reads go on to the storage and leave
-it alone for PAUSE_S; writes always try, since what they cannot replace stays until its expiry.
+it alone for PAUSE_S. Edits always tell it, TRIES times, since what they cannot replace stays until
+its expiry. What was read is put only by who has just heard from Redis that it is missing: an old
+value cannot outlast a Redis that was away, and be put into an empty one after the edit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -29,6 +32,7 @@ T = TypeVar("T")
 
 PAUSE_S = 1.0
 ANSWER_S = 0.5  # a cache that takes longer is none
+TRIES = 4
 FAILURES = (redis.RedisError, OSError)
 REPLACE = """
 local old = redis.call('GET', KEYS[1])
@@ -56,22 +60,34 @@ class Shared:
         self._silent_until_s = 0.0
 
     async def get(self, key: str) -> bytes | None:
-        """The JSON of a value; None where there is none, or Redis does not answer."""
+        """The JSON of a value; b"" where Redis has none, None where it does not answer."""
         if time.monotonic() < self._silent_until_s:
             return None
         LEDGER.add("redis_asked")
-        found = await self._trip(lambda: self._client.get(f"blog:{key}"))
-        if found is None:
+        try:
+            found = await self._trip(lambda: self._client.get(f"blog:{key}"))
+        except FAILURES:
             return None
+        if found is None:
+            return b""
         LEDGER.add("redis_hits")
         return bytes(found).partition(b" ")[2]
 
-    async def put(self, key: str, value: bytes, revision: int, expiry_s: float) -> None:
+    async def put(
+        self, key: str, value: bytes, revision: int, expiry_s: float, tries: int = 1
+    ) -> None:
         """Unless a newer revision is there."""
-        words = [revision, value, int(expiry_s * 1000)]
-        await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=words))
+        expiry_ms = int(expiry_s * 1000)
+        if expiry_ms <= 0:
+            return
+        words = [revision, value, expiry_ms]
+        for _ in range(tries):
+            with contextlib.suppress(*FAILURES):
+                await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=words))
+                return
 
-    async def _trip(self, call: Callable[[], T | Awaitable[T]]) -> T | None:
+    async def _trip(self, call: Callable[[], T | Awaitable[T]]) -> T:
+        """Raises FAILURES."""
         LEDGER.add("redis_trips")
         with LEDGER.timed("redis_ns"):
             try:
@@ -79,7 +95,7 @@ class Shared:
             except FAILURES:
                 LEDGER.add("redis_failed")
                 self._silent_until_s = time.monotonic() + PAUSE_S
-                return None
+                raise
 
     async def stop(self) -> None:
         close = getattr(self._client, "aclose", self._client.close)

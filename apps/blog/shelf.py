@@ -9,12 +9,13 @@ that is the bound on how old a page can be. It becomes BLOG_REDIS_EXPIRY where R
 told of an edit because it did not answer just then, and came back with what it held before.
 
 A list changes with every post, and nobody keeps account of which: it lives half the bound in Redis
-and half of it in a worker, which is the same bound again.
+and half of it in a worker, which is the same bound again, give or take the way to Redis.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
@@ -23,7 +24,7 @@ from apps.blog.ledger import LEDGER
 from apps.blog.local import Local
 from apps.blog.posts import Draft, Gone, Line, Page, Post
 from apps.blog.settings import Settings
-from apps.blog.shared import Shared
+from apps.blog.shared import TRIES, Shared
 from apps.blog.storage import Storage
 
 V = TypeVar("V", Post, Page)
@@ -115,25 +116,26 @@ class Shelf:
         if self._shared is None:
             return await fetch()
         text = await self._shared.get(key)
-        if text is not None:
+        if text:
             with LEDGER.timed("serialise_ns"):
                 return kind.load(json.loads(text))
+        asked_s = time.monotonic()
         found = await fetch()
-        if found is not None:
-            await self._share(key, found, kind.redis_s)
+        if found is not None and text is not None:
+            await self._share(key, found, kind.redis_s - (time.monotonic() - asked_s))
         return found
 
-    async def _share(self, key: str, value: Post | Page, expiry_s: float) -> None:
+    async def _share(self, key: str, value: Post | Page, expiry_s: float, tries: int = 1) -> None:
         assert self._shared is not None
         with LEDGER.timed("serialise_ns"):
             text = json.dumps(asdict(value)).encode()
-        await self._shared.put(key, text, _revision(value), expiry_s)
+        await self._shared.put(key, text, _revision(value), expiry_s, tries)
 
     async def _keep(self, post: Post, asked_s: float) -> None:
         """Before its edit is answered."""
         key = f"post:{post.id}"
         if self._shared is not None:
-            await self._share(key, post, self._posts.redis_s)
+            await self._share(key, post, self._posts.redis_s, TRIES)
         if self._local is not None:
             self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
 

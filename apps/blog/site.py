@@ -1,41 +1,51 @@
 """Every request's way through the blog, whichever face it came in by.
 
-    route -> (an unsafe method must come from this site) -> pages or api -> an answer
+    route -> (an unsafe method must come from this site) -> pages, forms or api -> an answer
 
-What fails becomes an answer here and nowhere else: HTML for people, JSON (RFC 9457) below /api.
+What fails becomes an answer here, or in a form that keeps what was typed: HTML for people, JSON
+(RFC 9457) below /api.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from typing import ParamSpec, TypeVar
 
-from werkzeug.exceptions import Forbidden, HTTPException
-from werkzeug.routing import Map, RequestRedirect, Rule
+from werkzeug.exceptions import (
+    BadRequest,
+    Forbidden,
+    HTTPException,
+    MethodNotAllowed,
+    NotFound,
+    RequestEntityTooLarge,
+)
+from werkzeug.routing import IntegerConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from apps.blog import api, pages
+from apps.blog import api, forms, pages
+from apps.blog.failures import EXPECTED, sentence, status_of
 from apps.blog.ledger import LEDGER
-from apps.blog.posts import Conflict, Gone, Unfit, Unreachable
+from apps.blog.posts import BODY_MOST, ID_MOST, TITLE_MOST, Draft
 from apps.blog.settings import Settings
 from apps.blog.shared import Shared
 from apps.blog.shelf import Shelf
 from apps.blog.storage import Storage, storage_of
-from apps.blog.uploads import NoImage, TooLarge, Uploads
+from apps.blog.uploads import Stored, Uploads
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOG = logging.getLogger("apps.blog")  # to standard error, where nobody says otherwise
 SAFE = {"GET", "HEAD", "OPTIONS"}
-BESIDE_BYTES = 65_536  # of a form, around a file of the largest size
+BESIDE_BYTES = 65_536  # of a form, around what is in it
+# A character has 12 bytes at most: four of UTF-8 as %XX in a form, two halves as \uXXXX in JSON
+TEXT_MOST_BYTES = 12 * (TITLE_MOST + BODY_MOST) + BESIDE_BYTES
 RETRY_S = 1
-STATUS: dict[type[Exception], HTTPStatus] = {
-    Unfit: HTTPStatus.UNPROCESSABLE_ENTITY,
-    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    NoImage: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    Gone: HTTPStatus.NOT_FOUND,
-    Conflict: HTTPStatus.CONFLICT,
-    Unreachable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 HEADERS = {
+    "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self';"
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -43,26 +53,43 @@ HEADERS = {
 }
 
 Handler = Callable[..., Awaitable[Response]]
+
+
+class Id(IntegerConverter):
+    """Digits only. Its range is looked at later: an address whose number was out of it would be
+    found for other methods, and answered with 405."""
+
+    regex = "[0-9]{1,19}"
+
+
 ROUTES = Map(
     [
         Rule("/", endpoint="list", methods=["GET"]),
         Rule("/style.css", endpoint="style", methods=["GET"]),
-        Rule("/posts/new", endpoint="new", methods=["GET", "POST"]),
-        Rule("/posts/<int:number>", endpoint="post", methods=["GET"]),
-        Rule("/posts/<int:number>/edit", endpoint="edit", methods=["GET", "POST"]),
-        Rule("/images", endpoint="upload", methods=["GET", "POST"]),
+        Rule("/icon.svg", endpoint="icon", methods=["GET"]),
+        Rule("/posts/new", endpoint="write", methods=["GET"]),
+        Rule("/posts/new", endpoint="create", methods=["POST"]),
+        Rule("/posts/<id:number>", endpoint="post", methods=["GET"]),
+        Rule("/posts/<id:number>/edit", endpoint="edit", methods=["GET"]),
+        Rule("/posts/<id:number>/edit", endpoint="change", methods=["POST"]),
+        Rule("/images", endpoint="choose", methods=["GET"]),
+        Rule("/images", endpoint="upload", methods=["POST"]),
         Rule("/images/<name>", endpoint="image", methods=["GET"]),
         Rule("/api/openapi.json", endpoint="api.description", methods=["GET"]),
         Rule("/api/posts", endpoint="api.list", methods=["GET"]),
         Rule("/api/posts", endpoint="api.add", methods=["POST"]),
-        Rule("/api/posts/<int:number>", endpoint="api.post", methods=["GET"]),
-        Rule("/api/posts/<int:number>", endpoint="api.edit", methods=["PUT"]),
+        Rule("/api/posts/<id:number>", endpoint="api.post", methods=["GET"]),
+        Rule("/api/posts/<id:number>", endpoint="api.edit", methods=["PUT"]),
         Rule("/api/images", endpoint="api.upload", methods=["POST"]),
     ],
-    strict_slashes=False,
-    redirect_defaults=False,
+    converters={"id": Id},
+    merge_slashes=False,  # nor any other redirect
 )
-HANDLERS: dict[str, Handler] = {**pages.HANDLERS, **api.HANDLERS}
+HANDLERS: dict[str, Handler] = {**pages.HANDLERS, **forms.HANDLERS, **api.HANDLERS}
+UPLOADS = {"upload", "api.upload"}
+# Those, and forms that keep what was typed where the storage cannot be reached
+UNPREPARED = {"style", "icon", "write", "create", "change", "choose", "image", "api.description"}
+UNPREPARED |= UPLOADS
 
 
 class Site:
@@ -73,7 +100,9 @@ class Site:
         shared = Shared(settings, waiting=waiting) if settings.redis_url else None
         self.shelf = Shelf(settings, self.storage, shared)
         self.uploads = Uploads(settings.uploads, settings.upload_most_bytes)
-        self.body_most_bytes = settings.upload_most_bytes + BESIDE_BYTES
+        self._upload_most_bytes = settings.upload_most_bytes + BESIDE_BYTES
+        self.body_most_bytes = max(self._upload_most_bytes, TEXT_MOST_BYTES)
+        self._waiting = waiting
         self._prepared = False
 
     async def start(self) -> None:
@@ -86,41 +115,70 @@ class Site:
     async def stop(self) -> None:
         await self.shelf.stop()
 
-    async def respond(self, request: Request) -> Response:
-        """Raises nothing that a request or a component can bring about."""
+    async def draft(self, title: object, body: object) -> Draft:
+        """Raises Unfit."""
+        return await self._aside(Draft.of, title, body)
+
+    async def store(self, data: bytes) -> Stored:
+        """Raises what `Uploads.store` does."""
+        return await self._aside(self.uploads.store, data)
+
+    async def _aside(self, work: Callable[P, T], *args: P.args, **words: P.kwargs) -> T:
+        """What may keep a core busy for long: not on the event loop, where all wait for it."""
+        if self._waiting:
+            return await asyncio.to_thread(work, *args, **words)
+        return work(*args, **words)
+
+    async def respond(self, request: Request, *, whole: bool = True) -> Response:
+        """Raises nothing. `whole`: the body is what was announced."""
         LEDGER.add("requests")
-        request.max_content_length = self.body_most_bytes
-        request.max_form_memory_size = self.body_most_bytes
         problem = api.problem if request.path.startswith("/api/") else pages.problem
         try:
-            endpoint, words = ROUTES.bind_to_environ(request.environ).match()
-            _from_here(request)
-            await self.start()
-            response = await HANDLERS[endpoint](self, request, **words)
-        except RequestRedirect as redirect:
-            response = Response(status=redirect.code, headers={"Location": redirect.new_url})
+            response = await self._answer(request, whole)
+        except MethodNotAllowed as error:
+            response = _allowed(request, error, problem)
+        except RequestEntityTooLarge:
+            most = f"{request.max_content_length or self.body_most_bytes} bytes is the most"
+            response = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"That is too much; {most}.")
         except HTTPException as error:
             response = problem(HTTPStatus(error.code or 500), str(error.description))
-            for name, value in error.get_headers():
-                if name.lower() == "allow":
-                    response.headers[name] = value
-        except tuple(STATUS) as error:
-            response = problem(STATUS[type(error)], _said(error))
-            if isinstance(error, Unreachable):
-                response.headers["Retry-After"] = str(RETRY_S)
+        except EXPECTED as error:
+            response = problem(status_of(error), sentence(error))
+        except Exception:  # a mistake in here: nobody else's business
+            LOG.exception("%s %r failed", request.method, request.path)
+            response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong in here.")
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = str(RETRY_S)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
+    async def _answer(self, request: Request, whole: bool) -> Response:
+        endpoint, words = ROUTES.bind_to_environ(request.environ).match()
+        _from_here(request)
+        if not whole:
+            raise BadRequest("The body ended before it was whole.")
+        large = endpoint in UPLOADS
+        request.max_content_length = self._upload_most_bytes if large else TEXT_MOST_BYTES
+        request.max_form_memory_size = TEXT_MOST_BYTES
+        if not 0 < words.get("number", 1) <= ID_MOST:
+            raise NotFound
+        if endpoint not in UNPREPARED:
+            await self.start()
+        return await HANDLERS[endpoint](self, request, **words)
 
-def _said(error: Exception) -> str:
-    if isinstance(error, Gone):
-        return "There is no such post."
-    if isinstance(error, Unreachable):
-        return "The posts cannot be reached at the moment; please try again."
-    if isinstance(error, Conflict):
-        return f"Somebody edited this post meanwhile: {error}."
-    return str(error)
+
+def _allowed(
+    request: Request, error: MethodNotAllowed, problem: Callable[[HTTPStatus, str], Response]
+) -> Response:
+    methods = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
+    if request.method == "OPTIONS":
+        response = Response(status=HTTPStatus.NO_CONTENT)
+        del response.headers["Content-Type"]
+    else:
+        response = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"What can be done here: {methods}.")
+    response.headers["Allow"] = methods
+    return response
 
 
 def _from_here(request: Request) -> None:
@@ -128,8 +186,8 @@ def _from_here(request: Request) -> None:
     comes from; programs need not. Raises Forbidden."""
     if request.method in SAFE:
         return
+    host = request.headers.get("Host", "")
+    origin = request.headers.get("Origin", f"any://{host}")  # "null", where it is kept secret
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    origin = request.headers.get("Origin")
-    host = urlsplit(origin).netloc if origin else request.headers.get("Host", "")
-    if site not in ("same-origin", "none") or host != request.headers.get("Host", ""):
+    if site not in ("same-origin", "none") or origin.partition("://")[2] != host:
         raise Forbidden("This must come from a page of this blog.")

@@ -13,6 +13,7 @@ import io
 import os
 import re
 import tempfile
+import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,9 @@ TYPES = {
 PIXELS_MOST = 40_000_000  # a small file may unpack to any size
 NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|gif|webp)", re.ASCII)
 TYPE_OF = dict(TYPES.values())
+# It takes up to 4 bytes a pixel: in one thread at a time, or a few uploads take all the memory
+DECODING = threading.Lock()
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # PIXELS_MOST is less
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # what Pillow raises
 
 
@@ -81,7 +85,7 @@ class Uploads:
     def _write(self, name: str, data: bytes) -> None:
         """Whole or not at all: readers of other workers may come at any moment."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=self._folder)
+        handle, part = tempfile.mkstemp(prefix=".part-", dir=self._folder)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -93,16 +97,18 @@ class Uploads:
 
 
 def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
+    """What Pillow says it is, and its size, once it has been seen to be whole: its checksums, where
+    it has any, and its pixels (of an animation, those of the first picture)."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
-                width, height = image.size
-                if width * height > PIXELS_MOST:
-                    raise TooLarge(f"The image has {width} x {height} pixels; that is too many.")
-                image.verify()
-                return str(image.format), (width, height)
+        with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
+            kind, (width, height) = str(image.format), image.size
+            if width * height > PIXELS_MOST:
+                raise TooLarge(f"The image has {width} x {height} pixels; that is too many.")
+            image.verify()
+        with DECODING, Image.open(io.BytesIO(data), formats=(kind,)) as image:
+            image.load()
     except TooLarge:
         raise
     except BROKEN as problem:
-        raise NoImage("The file is no PNG, JPEG, GIF or WebP image.") from problem
+        raise NoImage("The file is no PNG, JPEG, GIF or WebP image, or not all of it.") from problem
+    return kind, (width, height)

@@ -9,9 +9,12 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from werkzeug.exceptions import ClientDisconnected
 from werkzeug.wrappers import Request
+from werkzeug.wsgi import get_content_length, get_input_stream
 
 from apps.blog.blocking import finish
+from apps.blog.bodies import CHUNK_BYTES, Body
 from apps.blog.posts import Unreachable
 from apps.blog.settings import read
 from apps.blog.site import Site
@@ -25,4 +28,21 @@ with contextlib.suppress(Unreachable):  # asked again with every request
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    return finish(SITE.respond(Request(environ)))(environ, start_response)
+    whole = True
+    if environ.get("HTTP_TRANSFER_ENCODING") or environ.get("CONTENT_LENGTH", "0") not in ("", "0"):
+        environ, whole = _with_body(environ)
+    response = finish(SITE.respond(Request(environ), whole=whole))
+    return response(environ, start_response)
+
+
+def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
+    """And whether all came that was announced."""
+    # A body in pieces has no length; a server that takes one ends it, whether it says so or not
+    stream = get_input_stream(environ, safe_fallback="HTTP_TRANSFER_ENCODING" not in environ)
+    body = Body(SITE.body_most_bytes)
+    goes_on = True
+    with contextlib.suppress(ClientDisconnected):
+        while goes_on and (part := stream.read(CHUNK_BYTES)):
+            goes_on = body.take(part)
+    announced = get_content_length(environ) or 0
+    return body.into(environ), not goes_on or body.size >= announced

@@ -28,14 +28,17 @@ class Storage(Protocol):
     async def page(self, number: int) -> Page:
         """Posts by the page, newest first, `number` from 1: empty beyond the last one."""
 
-    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
-        """All of them or none, in their order, with rising ids."""
+    async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
+        """All of them or none, in their order, with rising ids; created `at`, or now."""
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises posts.Gone, or posts.Conflict where the post is not at `revision` any more."""
 
     async def answers(self) -> str:
         """Which server answers, and its version, in its own words."""
+
+    async def drop(self) -> None:
+        """Remove all that `prepare` made, posts included."""
 
     async def stop(self) -> None:
         """Close what is open."""

@@ -3,17 +3,24 @@
 Numbers come from a counter document: ids rise in the order of adding, as in the SQL storages. Edits
 ask for the revision they were made from, so that one of two at once wins. The driver's two faces
 have the same methods, one blocks and one waits; `settled` takes both.
+
+A lone server has no transactions: of posts added together, the first ones may stand where it ended
+in between. Nothing is written twice: a retried write is one to MongoDB, or is not retried. What an
+update answers is the document as it was before: as it is afterwards, others may change it while it
+is on its way, where a server that only speaks MongoDB's protocol takes no copy.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import pymongo
-from pymongo.errors import PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from apps.blog.blocking import settled
 from apps.blog.ledger import LEDGER
@@ -21,9 +28,14 @@ from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
 ANSWER_MS = 2000  # a database that takes longer is called unreachable
+WITHIN: dict[str, Any] = {
+    "timeoutMS": ANSWER_MS,  # of a call with all its tries, a wait for a connection included
+    "serverSelectionTimeoutMS": ANSWER_MS,
+    "connectTimeoutMS": ANSWER_MS,
+}
 STEPS = 1  # of the schema; a document needs none, its first step is the counter
 NUMBERS = "posts"
-MOST_ID = 2**63 - 1
+MOST_ID = MOST_REVISION = 2**63 - 1  # what BSON takes
 
 
 class Storage:
@@ -32,17 +44,18 @@ class Storage:
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
         self._client: Any = None
         self._pid = 0
+        self._lock = threading.Lock()
 
     async def prepare(self) -> None:
-        client: Any = pymongo.MongoClient(self._url, serverSelectionTimeoutMS=ANSWER_MS)
+        client: Any = pymongo.MongoClient(self._url, **WITHIN)
         try:
             schema = client[self._database].blog_schema
             at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
             if at > STEPS:
                 raise Unreachable(f"its schema is at step {at}, this blog knows {STEPS}")
             counters = client[self._database].counters
-            counters.update_one({"_id": NUMBERS}, {"$setOnInsert": {"n": 0}}, upsert=True)
-            schema.update_one({"_id": "step"}, {"$max": {"step": STEPS}}, upsert=True)
+            _made(counters, NUMBERS, {"$setOnInsert": {"n": 0}})
+            _made(schema, "step", {"$max": {"step": STEPS}})
         except PyMongoError as problem:
             raise Unreachable(str(problem)) from problem
         finally:
@@ -65,15 +78,15 @@ class Storage:
         lines = tuple(Line(one["_id"], one["title"], one["created"]) for one in found)
         return Page(number, lines, posts)
 
-    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
+    async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
         counted = await self._trip(
             lambda db: db.counters.find_one_and_update(
                 {"_id": NUMBERS},
                 {"$inc": {"n": len(drafts)}},
-                return_document=pymongo.ReturnDocument.AFTER,
+                upsert=True,
             )
         )
-        at, first = now(), counted["n"] - len(drafts) + 1
+        at, first = now() if at is None else at, (counted["n"] if counted else 0) + 1
         posts = [
             Post(number, draft.title, draft.body, draft.html, at, at, 1)
             for number, draft in enumerate(drafts, first)
@@ -81,19 +94,22 @@ class Storage:
         await self._trip(lambda db: db.posts.insert_many([_document(post) for post in posts]))
         return posts
 
+    async def drop(self) -> None:
+        for name in ("posts", "counters", "blog_schema"):
+            await self._trip(partial(_drop, name))
+
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         if not 0 < number <= MOST_ID:
             raise Gone(number)
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
         found = await self._trip(
             lambda db: db.posts.find_one_and_update(
-                {"_id": number, "revision": revision},
+                {"_id": number, "revision": min(revision, MOST_REVISION)},
                 {"$set": changed, "$inc": {"revision": 1}},
-                return_document=pymongo.ReturnDocument.AFTER,
             )
         )
         if found:
-            return _post(found)
+            return _post({**found, **changed, "revision": revision + 1})
         post = await self.post(number)
         if post is None:
             raise Gone(number)
@@ -122,19 +138,25 @@ class Storage:
 
     def _opened(self) -> Any:
         """This worker's client: one made before a fork is not used after it."""
-        if self._client is None or self._pid != os.getpid():
-            kind: Any = pymongo.AsyncMongoClient if self._waiting else pymongo.MongoClient
-            self._client, self._pid = (
-                kind(
-                    self._url,
-                    maxPoolSize=self._most,
-                    serverSelectionTimeoutMS=ANSWER_MS,
-                    connectTimeoutMS=ANSWER_MS,
-                    socketTimeoutMS=ANSWER_MS,
-                ),
-                os.getpid(),
-            )
-        return self._client
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                kind: Any = pymongo.AsyncMongoClient if self._waiting else pymongo.MongoClient
+                self._client = kind(self._url, maxPoolSize=self._most, **WITHIN)
+                self._pid = os.getpid()
+            return self._client
+
+
+def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
+    """The document is there afterwards. Of two that make it at once the server refuses one, which
+    then finds it."""
+    try:
+        collection.update_one({"_id": name}, change, upsert=True)
+    except DuplicateKeyError:
+        collection.update_one({"_id": name}, change, upsert=True)
+
+
+def _drop(name: str, db: Any) -> Any:
+    return db.drop_collection(name)
 
 
 def _document(post: Post) -> dict[str, Any]:

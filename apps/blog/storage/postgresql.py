@@ -1,41 +1,86 @@
 """Posts in PostgreSQL, by psycopg.
 
-Connections come from a pool per worker, opened by the worker that first needs one; waiting for a
-free one is counted apart from waiting for the answer.
+Connections come from a pool per worker; waiting for a free one is counted apart from waiting for
+the answer. A server that was restarted has closed them: that shows on the socket, without a round
+trip, before one is used. A server that hangs shows by nothing but time.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-import psycopg_pool
+from psycopg.pq import TransactionStatus
 
 from apps.blog.blocking import settled
 from apps.blog.ledger import LEDGER
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
-from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps
+from apps.blog.storage.pool import Pool
+from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
 ANSWER_S = 2.0  # a database that takes longer is called unreachable
+PREPARE_S = 15.0  # others may be at it, and each step is written to the disk
 LOCK = 0x626C6F67  # "blog": held by whoever changes the schema
 SERIAL = "bigserial PRIMARY KEY"
-FAILURES = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+FAILURES = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.InternalError,  # a standby, which takes no edits
+    TimeoutError,
+)
+
+
+class _Bounded:
+    """What psycopg's two kinds of connection lack: an end to waiting for an answer, and what a pool
+    asks. What was not answered in time leaves the connection unusable."""
+
+    pgconn: Any
+    answer_s = ANSWER_S
+
+    def wait(self, generator: Any, **words: Any) -> Any:
+        """Every statement's way to the server and back. Raises psycopg.OperationalError."""
+        words.setdefault("timeout", self.answer_s)
+        return super().wait(generator, **words)  # type: ignore[misc]
+
+    @property
+    def usable(self) -> bool:
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+            return False
+        looked = select.poll()
+        looked.register(self.pgconn.socket, select.POLLIN)
+        return not looked.poll(0)  # an idle server says nothing, but for its farewell
+
+    def drop(self) -> None:
+        self.pgconn.finish()
+
+
+class _Blocking(_Bounded, psycopg.Connection[Any]):  # type: ignore[misc]
+    pass
+
+
+class _Patient(_Blocking):
+    answer_s = PREPARE_S
+
+
+class _Waiting(_Bounded, psycopg.AsyncConnection[Any]):  # type: ignore[misc]
+    pass
 
 
 class Storage(Sql):
     def __init__(self, settings: Settings, *, waiting: bool) -> None:
         self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
-        self._pool: Any = None
+        self._pool: Pool[Any] | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
     async def prepare(self) -> None:
         try:
-            with self._connected() as db:
+            with _Patient.connect(self._url, connect_timeout=int(ANSWER_S)) as db:
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
                 db.execute(MADE)
                 (at,) = db.execute(AT).fetchone() or (0,)
@@ -46,72 +91,53 @@ class Storage(Sql):
             raise Unreachable(str(problem)) from problem
 
     async def answers(self) -> str:
-        ((rows),) = await self._run([("SHOW server_version", ())])
+        (rows,) = await self._run([("SHOW server_version", ())])
         return f"PostgreSQL {rows[0][0]}"
 
     async def stop(self) -> None:
         if self._pool is not None and self._pid == os.getpid():
-            await settled(self._pool.close())
+            self._pool.close()
             self._pool = None
 
-    def _connected(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self._url, connect_timeout=int(ANSWER_S))
-
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        pool = await self._opened()
-        LEDGER.add("storage_trips", len(statements))
+        pool = self._opened()
+        LEDGER.add("storage_trips", trips(statements))
         try:
             with LEDGER.timed("pool_ns"):
-                db = await settled(pool.getconn(ANSWER_S))
+                db = await pool.take()
             try:
                 with LEDGER.timed("storage_ns"):
                     return await self._carry_out(db, statements)
             finally:
-                await settled(pool.putconn(db))
+                pool.give(db)
         except FAILURES as problem:
             LEDGER.add("storage_failed")
             raise Unreachable(str(problem)) from problem
 
     async def _carry_out(self, db: Any, statements: Sequence[Statement]) -> list[list[Row]]:
-        """One statement is its own transaction; several are made one, in as many trips."""
+        """One statement is its own transaction; several are made one. Where one of them fails, the
+        connection is left within it and dropped, which undoes it."""
         if len(statements) > 1:
             await settled(db.execute("BEGIN"))
         found = []
         for sql, words in statements:
             cursor = await settled(db.execute(_worded(sql), words))
-            found.append(await settled(cursor.fetchall()))
+            found.append(await settled(cursor.fetchall()) if cursor.description else [])
         if len(statements) > 1:
             await settled(db.execute("COMMIT"))
         return found
 
-    async def _opened(self) -> Any:
+    def _connect(self) -> Any:
+        kind: Any = _Waiting if self._waiting else _Blocking
+        return kind.connect(self._url, autocommit=True, connect_timeout=int(ANSWER_S))
+
+    def _opened(self) -> Pool[Any]:
         """The pool of this worker: one made before a fork is not used after it."""
-        if self._pool is None or self._pid != os.getpid():
-            with self._lock:  # threads of a worker; tasks do not meet here, nothing is awaited
-                if self._pool is None or self._pid != os.getpid():
-                    kind: Any = (
-                        psycopg_pool.AsyncConnectionPool
-                        if self._waiting
-                        else psycopg_pool.ConnectionPool
-                    )
-                    options = {"autocommit": True, "connect_timeout": int(ANSWER_S)}
-                    pool = kind(
-                        self._url,
-                        min_size=1,
-                        max_size=self._most,
-                        open=False,
-                        kwargs=options,
-                        timeout=ANSWER_S,
-                        reconnect_timeout=ANSWER_S,
-                        check=None,
-                    )
-                    opening = pool.open()
-                    self._pool, self._pid = pool, os.getpid()
-                else:
-                    opening = None
-            if opening is not None:
-                await settled(opening)
-        return self._pool
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = Pool(self._connect, self._most, ANSWER_S, waiting=self._waiting)
+                self._pid = os.getpid()
+            return self._pool
 
 
 def _worded(sql: str) -> str:

@@ -39,17 +39,18 @@ MADE = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
 AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
 STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
 MOST_ID = 2**63 - 1
+MOST_REVISION = 2**31 - 2  # an edit makes it one more
 
 
 class Sql(ABC):
     @abstractmethod
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """The rows of each, all in one transaction. Raises Unreachable."""
+        """The rows of each, all in one transaction, in `trips` round trips. Raises Unreachable."""
 
     async def post(self, number: int) -> Post | None:
         if not 0 < number <= MOST_ID:
             return None
-        ((rows),) = await self._run([(POST, (number,))])
+        (rows,) = await self._run([(POST, (number,))])
         return Post(*rows[0]) if rows else None
 
     async def page(self, number: int) -> Page:
@@ -64,23 +65,32 @@ class Sql(ABC):
         (((posts,),),) = await self._run([(COUNT, ())])
         return int(posts)
 
-    async def add(self, drafts: Sequence[Draft]) -> list[Post]:
-        at = now()
+    async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
+        at = now() if at is None else at
         words = [(draft.title, draft.body, draft.html, at, at) for draft in drafts]
         found = await self._run([(ADD, values) for values in words])
         return [Post(*row) for (row,) in found]
 
+    async def drop(self) -> None:
+        await self._run([(f"DROP TABLE IF EXISTS {name}", ()) for name in ("posts", "blog_schema")])
+
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         if not 0 < number <= MOST_ID:
             raise Gone(number)
-        words = (draft.title, draft.body, draft.html, now(), number, revision)
-        (rows,) = await self._run([(EDIT, words)])
-        if rows:
-            return Post(*rows[0])
+        if 0 < revision <= MOST_REVISION:
+            words = (draft.title, draft.body, draft.html, now(), number, revision)
+            (rows,) = await self._run([(EDIT, words)])
+            if rows:
+                return Post(*rows[0])
         post = await self.post(number)
         if post is None:
             raise Gone(number)
         raise Conflict(post.revision)
+
+
+def trips(statements: Sequence[Statement]) -> int:
+    """Round trips to the database: several statements are put between BEGIN and COMMIT."""
+    return len(statements) + 2 if len(statements) > 1 else len(statements)
 
 
 def missing_steps(at: int, serial: str) -> list[tuple[int, str]]:

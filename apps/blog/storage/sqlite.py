@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from apps.blog.ledger import LEDGER
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
-from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps
+from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
 BUSY_S = 5.0  # until a file that others write to is called unreachable
 SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
@@ -53,7 +53,7 @@ class Storage(Sql):
         """Connections end with their threads."""
 
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        LEDGER.add("storage_trips", len(statements))
+        LEDGER.add("storage_trips", trips(statements))
         with LEDGER.timed("storage_ns"):
             if self._waiting:
                 return await asyncio.to_thread(self._carry_out, statements)

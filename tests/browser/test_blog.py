@@ -1,0 +1,233 @@
+"""The blog as people meet it: in a browser, under real Gunicorn."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.blog.markdown import rendered
+from harness.measure.running import Launch
+from harness.measure.server import running
+from harness.model import App, Server
+from harness.store import copy_code
+
+Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+LONG_MS = 120_000.0  # a bound for hanging, not an expectation of speed
+SCRIPT = "<script>document.title = 'it ran'</script>"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of an empty blog."""
+    place = tmp_path_factory.mktemp("blog")
+    for name in ("code", "trial"):
+        (place / name).mkdir()
+    copy_code(place / "code")
+    told = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
+    launch = Launch(
+        server=Server("gthread", 2, 4, 64, 100),
+        app=App("apps.blog.wsgi:app", ""),
+        python=sys.executable,
+        code=place / "code",
+        trial=place / "trial",
+        config=None,
+        records=100_000,
+        env=tuple(told.items()),
+    )
+    with running(launch) as server:
+        yield f"http://{server.host}:{server.port}"
+
+
+class Reader:
+    """Somebody with a browser. `complaints`: what it said went wrong."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(base_url=address, **context)
+        self.context.set_default_timeout(LONG_MS)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
+
+    def write(self, title: str, body: str) -> str:
+        """The path of the new post, which is then shown."""
+        self.page.goto("/posts/new")
+        self.page.get_by_label("Title").fill(title)
+        self.page.get_by_label("Body").fill(body)
+        self.save()
+        return "/posts/" + self.page.url.rpartition("/")[2]
+
+    def save(self) -> None:
+        """And wait until the post is shown."""
+        self.page.get_by_role("button", name="Save").click()
+        self.page.wait_for_url(re.compile(r"/posts/[0-9]+$"))
+
+    def says(self, selector: str) -> str:
+        return str(self.page.locator(selector).inner_text())
+
+
+@pytest.fixture
+def reader(browser: Any, address: str) -> Iterator[Reader]:
+    found = Reader(browser, address)
+    yield found
+    found.context.close()
+
+
+def test_a_post_is_written_found_edited_and_seen_to_have_changed(reader: Reader) -> None:
+    page = reader.page
+    page.goto("/")
+    page.get_by_role("link", name="Write", exact=True).click()
+    page.get_by_label("Title").fill("On queues")
+    page.get_by_label("Body").fill("They are *long*.\n\n- one\n- two")
+    reader.save()
+    assert reader.says("h1") == "On queues"
+    assert reader.says("article em") == "long"
+    assert page.locator("article li").count() == 2
+    page.goto("/")
+    page.get_by_role("link", name="On queues").click()
+    page.get_by_role("link", name="Edit").click()
+    assert page.get_by_label("Body").input_value() == "They are *long*.\n\n- one\n- two"
+    page.get_by_label("Body").fill("They are **short** now.")
+    reader.save()
+    assert reader.says("article strong") == "short"
+    assert "revision 2" in reader.says(".about")
+    page.reload()
+    assert reader.says("article strong") == "short"
+    assert reader.complaints == []
+
+
+def test_a_markdown_file_becomes_a_post(reader: Reader) -> None:
+    page = reader.page
+    page.goto("/posts/new")
+    page.get_by_label("Title").fill("From a file")
+    file = {"name": "x.md", "mimeType": "text/markdown", "buffer": b"# Read\r\n\r\nfrom disk"}
+    page.get_by_label("or a Markdown file").set_input_files(file)
+    reader.save()
+    assert "from disk" in reader.says("article")
+
+
+def test_an_image_is_added_and_shown_in_a_post(reader: Reader) -> None:
+    buffer = io.BytesIO()
+    Image.effect_noise((64, 48), 60).save(buffer, "PNG")
+    page = reader.page
+    page.goto("/images")
+    file = {"name": "../x.svg", "mimeType": "image/png", "buffer": buffer.getvalue()}
+    page.locator("input[type=file]").set_input_files(file)
+    page.get_by_role("button", name="Add").click()
+    words = reader.says("main code")
+    assert words.startswith("![what it shows](/images/")
+    reader.write("With a picture", f"See: {words}")
+    size = page.locator("article img").evaluate(
+        "async (one) => { await one.decode(); return [one.naturalWidth, one.naturalHeight]; }"
+    )
+    assert size == [64, 48]
+    assert reader.complaints == []
+
+
+def test_what_is_no_image_is_refused_in_words(reader: Reader) -> None:
+    reader.page.goto("/images")
+    file = {"name": "x.png", "mimeType": "image/png", "buffer": SCRIPT.encode()}
+    reader.page.locator("input[type=file]").set_input_files(file)
+    reader.page.get_by_role("button", name="Add").click()
+    assert "no PNG" in reader.says("[role=alert]")
+
+
+def test_a_stored_script_does_not_run(reader: Reader) -> None:
+    body = f"{SCRIPT}\n\n<img src=x onerror=\"document.title='it ran'\">\n\n"
+    body += "[click](javascript:document.title='it%20ran')"
+    reader.write("Harmless", body)
+    page = reader.page
+    assert "<script>" in reader.says("article"), "it is shown as it was typed"
+    assert page.locator(".about ~ *").count() > 0
+    assert page.locator(".about ~ * :is(script, img, a), .about ~ :is(script, img, a)").count() == 0
+    page.goto("/")
+    assert page.title() == "The slow lane"
+
+
+def test_nor_does_one_that_came_past_the_sanitiser(reader: Reader) -> None:
+    """The second lock: a page that holds a script is shown without it being run."""
+    path = reader.write("Second lock", "words")
+    hostile = f"{SCRIPT}<img src=/nothing onerror=\"document.title='it ran'\">"
+    assert hostile not in rendered(hostile)
+
+    def smuggle(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("<p>words</p>", hostile))
+
+    reader.page.route("**/posts/*", smuggle)
+    reader.page.goto(path, wait_until="load")
+    assert reader.page.locator("article script").count() == 1
+    assert reader.page.title() == "Second lock"
+    assert any("Content Security Policy" in said for said in reader.complaints)
+
+
+def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
+    browser: Any, address: str, reader: Reader
+) -> None:
+    path = reader.write("Shared", "as it was")
+    other = Reader(browser, address)
+    for one in (reader, other):
+        one.page.goto(f"{path}/edit")
+    reader.page.get_by_label("Body").fill("what the first wrote")
+    reader.save()
+    page = other.page
+    page.get_by_label("Body").fill("what the second wrote")
+    page.get_by_role("button", name="Save").click()
+    assert "meanwhile" in other.says("[role=alert]")
+    assert page.get_by_label("Body").input_value() == "what the second wrote"
+    page.get_by_text("What it is now").click()
+    assert "what the first wrote" in other.says("details")
+    other.save()
+    assert "what the second wrote" in other.says("article")
+    other.context.close()
+
+
+def test_what_cannot_be_posted_is_not_lost(reader: Reader) -> None:
+    page = reader.page
+    page.goto("/posts/new")
+    page.get_by_label("Title").fill("   ")
+    page.get_by_label("Body").fill("\n\nfirst lines are empty <b>")
+    page.get_by_role("button", name="Save").click()
+    assert "needs a title" in reader.says("[role=alert]")
+    assert page.get_by_label("Body").input_value() == "\n\nfirst lines are empty <b>"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_every_page_fits_and_can_be_read(
+    browser: Any, address: str, screenshots: Path, scheme: Any, width: int
+) -> None:
+    viewport = {"width": width, "height": 800}
+    found = Reader(browser, address, viewport=viewport, color_scheme=scheme)
+    table = "|" + "column|" * 12 + "\n|" + "-|" * 12 + "\n|" + "value|" * 12
+    body = f"Some *words*.\n\n> quoted\n\n{'x' * 300}\n\n    {'code ' * 60}\n\n{table}\n"
+    path = found.write("A title that is a good deal longer than any telephone is wide", body)
+    for name, where in (("post", path), ("edit", f"{path}/edit"), ("list", "/"),
+                        ("images", "/images"), ("none", "/nothing")):  # fmt: skip
+        found.page.goto(where)
+        found.page.screenshot(path=screenshots / f"blog-{name}-{scheme}-{width}.png")
+        inner, outer = found.page.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        assert inner <= outer, f"{name} is wider than its window"
+        dark, light = found.page.evaluate(LIGHTNESS)
+        assert abs(dark - light) > 0.5, f"{name}: text and paper look alike"
+        assert (light > dark) == (scheme == "light")
+    found.context.close()
+
+
+# Of the text and of the paper, from 0 (black) to 1
+LIGHTNESS = """() => {
+    const style = getComputedStyle(document.body);
+    return [style.color, style.backgroundColor].map((colour) => {
+        const [red, green, blue] = colour.match(/[0-9.]+/g).map(Number);
+        return (red + green + blue) / 3 / 255;
+    });
+}"""

@@ -1,0 +1,194 @@
+"""The blog called directly, by either face, as the servers call it. Posts in a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlencode
+from wsgiref.validate import validator
+
+import pytest
+from PIL import Image
+
+FACES = ("wsgi", "asgi")
+HOST = "blog.example:8000"
+Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`headers`: names in lower case. `status` 0: none, as the client has gone."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request as it comes to a server; `parts`: of its body, as they arrive."""
+
+    method: str
+    path: str
+    headers: Headers
+    parts: Sequence[bytes]
+
+
+class Blog:
+    """`ask` does what a client does; what the body is announced to be goes with it, unless
+    `headers` say otherwise."""
+
+    def __init__(self, face: str, place: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> None:
+        self.face, self.place = face, place
+        told = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
+        for name, value in {**told, **env}.items():
+            monkeypatch.setenv(name, value)
+        name = f"apps.blog.{face}"
+        loaded = sys.modules.get(name)
+        self.module: ModuleType = (
+            importlib.reload(loaded) if loaded else importlib.import_module(name)
+        )
+        self.site = self.module.SITE
+        self.unread = 0  # bytes of the last body that nobody asked for
+        self._runner = asyncio.Runner()
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Sequence[bytes] = b"",
+        headers: Headers = {},  # noqa: B006 - a mapping that nobody changes
+    ) -> Answer:
+        parts = [body] if isinstance(body, bytes) else list(body)
+        length = {"Content-Length": str(sum(map(len, parts)))} if any(parts) else {}
+        if "Transfer-Encoding" in headers:
+            length = {}
+        sent = Sent(method, path, {"Host": HOST, **length, **headers}, parts)
+        return self._wsgi(sent) if self.face == "wsgi" else self._runner.run(self._asgi(sent))
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, headers=headers)
+
+    def form(self, path: str, **values: str) -> Answer:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self.ask("POST", path, urlencode(values).encode(), kind)
+
+    def multipart(self, path: str, *fields: tuple[str, bytes, str | None]) -> Answer:
+        """`fields`: name, value, and a file name where it is a file."""
+        return self.ask("POST", path, *multipart(fields))
+
+    def api(self, method: str, path: str, values: object) -> Answer:
+        data = values if isinstance(values, bytes) else json.dumps(values).encode()
+        return self.ask(method, path, data, {"Content-Type": "application/json"})
+
+    def _wsgi(self, sent: Sent) -> Answer:
+        path, _, query = sent.path.partition("?")
+        source = io.BytesIO(b"".join(sent.parts))
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": sent.method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+            "QUERY_STRING": query,
+            "SERVER_NAME": "127.0.0.1",
+            "SERVER_PORT": "8000",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": source,
+            "wsgi.input_terminated": True,
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": False,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+        }
+        for name, value in sent.headers.items():
+            key = name.upper().replace("-", "_")
+            environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
+        said: list[Any] = []
+
+        def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
+            said.extend([int(status.split()[0]), headers])
+
+        app: Any = validator(self.module.app)
+        body: Iterable[bytes] = app(environ, start)
+        data = b"".join(body)
+        body.close()  # type: ignore[attr-defined]
+        self.unread = len(source.read())
+        return Answer(said[0], {name.lower(): value for name, value in said[1]}, data)
+
+    async def _asgi(self, sent: Sent) -> Answer:
+        path, _, query = sent.path.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": sent.method,
+            "scheme": "http",
+            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in sent.headers.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8000),
+        }
+        missing = int(sent.headers.get("Content-Length", 0)) > sum(map(len, sent.parts))
+        last = len(sent.parts) - 1
+        coming: list[dict[str, Any]] = [
+            {"type": "http.request", "body": part, "more_body": missing or number < last}
+            for number, part in enumerate(sent.parts)
+        ]
+        if missing:
+            coming.append({"type": "http.disconnect"})
+        said: list[Any] = []
+
+        async def receive() -> Any:
+            return coming.pop(0)
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        await self.module.app(scope, receive, send)
+        self.unread = sum(len(message["body"]) for message in coming)
+        if not said:
+            return Answer(0, {}, b"")
+        start, *rest = said
+        headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+        return Answer(start["status"], headers, b"".join(one["body"] for one in rest))
+
+
+def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, Headers]:
+    """A body, and the headers that go with it."""
+    parts = []
+    for name, value, filename in fields:
+        file = f'; filename="{filename}"' if filename is not None else ""
+        head = f'--frontier\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
+        parts.append(head.encode() + value + b"\r\n")
+    body = b"".join(parts) + b"--frontier--\r\n"
+    return body, {"Content-Type": "multipart/form-data; boundary=frontier"}
+
+
+def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:
+    """An image of that type, in which no two pixels next to each other are the same."""
+    buffer = io.BytesIO()
+    Image.effect_noise(size, 60).convert("RGB").save(buffer, kind)
+    return buffer.getvalue()

@@ -1,0 +1,118 @@
+"""What a post may do in its reader's browser: be read."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.blog.markdown import rendered
+from apps.blog.posts import BODY_MOST
+
+HARMLESS = {
+    "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "img", "li",
+    "ol", "p", "pre", "s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+ATTRIBUTES = {"href", "src", "alt", "title", "rel", "start"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "<style>*{display:none}</style>",
+    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "<form action=//evil.example><input name=password></form>",
+    "<!-- --!><script>alert(1)</script>",
+    "[a](javascript:alert(1))",
+    "[a](JaVaScRiPt:alert(1))",
+    "[a](&#106;avascript:alert(1))",
+    "[a](java\nscript:alert(1))",
+    "[a](<java\tscript:alert(1)>)",
+    "[a](vbscript:x)",
+    "[a](data:text/html;base64,PHNjcmlwdD4=)",
+    "[a](file:///etc/passwd)",
+    "![a](javascript:alert(1))",
+    "![a](data:image/svg+xml;base64,PHN2Zy8+)",
+    "![a](data:image/png;base64,iVBORw0KGgo=)",
+    '![a](/x" onerror="alert(1))',
+    '[a](/x "t\\" onclick=alert(1)")',
+    "<javascript:alert(1)>",
+    "[a][b]\n\n[b]: javascript:alert(1)",
+    '```"><script>alert(1)</script>\nx\n```',
+    "|<script>|\n|-|\n|<img src=x onerror=alert(1)>|",
+    "`</code><script>alert(1)</script>`",
+    "a\x00<script\x00>alert(1)</script>",
+    "<a href='java&Tab;script:alert(1)'>a</a>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+)
+
+
+class Seen(HTMLParser):
+    """What a browser would find: elements, attributes, addresses."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.attributes: set[str] = set()
+        self.addresses: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        for name, value in attrs:
+            self.attributes.add(name)
+            if name in ("href", "src"):
+                self.addresses.append((value or "").strip().lower())
+
+
+def harmless(text: str) -> None:
+    seen = Seen(rendered(text))
+    assert seen.elements <= HARMLESS
+    assert seen.attributes <= ATTRIBUTES
+    for address in seen.addresses:
+        scheme = re.match(r"([a-z][a-z0-9+.-]*):", re.sub(r"[\x00-\x20]", "", address))
+        assert scheme is None or scheme[1] in {"http", "https", "mailto", "ftp", "tel"}, address
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_hostile_comes_out(text: str) -> None:
+    harmless(text)
+    harmless(f"> - *{text}*\n\n{text}")
+
+
+@given(st.lists(st.sampled_from((*HOSTILE, "\n", "\n\n", "> ", "- ", "*", "`", "|", "a"))))
+def test_nor_does_it_in_any_mixture(parts: list[str]) -> None:
+    harmless("".join(parts))
+
+
+@given(st.text(alphabet=" \n\t<>[]()!*_`~|-+#&;:\"'/\\ajs1=", max_size=60))
+def test_nor_out_of_anything(text: str) -> None:
+    harmless(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("**a** *b* ~~c~~ `d`", "<p><strong>a</strong> <em>b</em> <s>c</s> <code>d</code></p>\n"),
+        ("![alt](/images/x.png)", '<p><img src="/images/x.png" alt="alt"></p>\n'),
+        ("1 < 2 & 3", "<p>1 &lt; 2 &amp; 3</p>\n"),
+        ("<b>no</b>", "<p>&lt;b&gt;no&lt;/b&gt;</p>\n"),
+        ("    a\n", "<pre><code>a\n</code></pre>\n"),
+    ],
+)
+def test_what_is_meant_comes_out(text: str, html: str) -> None:
+    assert rendered(text) == html
+
+
+def test_a_table_comes_out() -> None:
+    assert {"table", "th", "td"} <= Seen(rendered("|a|b|\n|-|-|\n|1|2|")).elements
+
+
+@pytest.mark.parametrize("text", ["> ", "- ", "[", "![", "*a **b ", "(", "`", "<", "|a"])
+def test_nesting_as_deep_as_a_post_is_long_neither_breaks_nor_grows(text: str) -> None:
+    """A reader downloads what comes out: some five letters for one that may mean something."""
+    whole = text * (BODY_MOST // 2 // len(text))
+    assert len(rendered(whole)) <= 10 * len(whole)

@@ -1,0 +1,51 @@
+"""What may be said in a post."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.blog.posts import BODY_MOST, TITLE_MOST, Draft, Unfit
+
+
+@pytest.mark.parametrize("value", [None, 1, ["t"], {}, "", " ", "\n\t\u3000", "\x00", "a\x00b"])
+def test_a_post_needs_words(value: object) -> None:
+    with pytest.raises(Unfit, match=r"title .*\.$|needs a title\.$"):
+        Draft.of(value, "body")
+    with pytest.raises(Unfit, match=r"body .*\.$|needs a body\.$"):
+        Draft.of("title", value)
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
+def test_half_a_character_is_none(half: str) -> None:
+    with pytest.raises(Unfit, match="half a character"):
+        Draft.of(half, "body")
+    with pytest.raises(Unfit, match="half a character"):
+        Draft.of("title", half)
+
+
+def test_as_much_as_may_be_and_one_more() -> None:
+    whole = Draft.of("t" * TITLE_MOST, "b" * BODY_MOST)
+    assert (len(whole.title), len(whole.body)) == (TITLE_MOST, BODY_MOST)
+    with pytest.raises(Unfit, match=f"{TITLE_MOST} is the most"):
+        Draft.of("t" * (TITLE_MOST + 1), "b")
+    with pytest.raises(Unfit, match=f"{BODY_MOST} is the most"):
+        Draft.of("t", "b" * (BODY_MOST + 1))
+
+
+def test_a_title_is_one_line() -> None:
+    assert Draft.of("  On\r\nqueues\t and ", "b").title == "On queues and"
+
+
+@given(st.text(min_size=1, max_size=50), st.text(min_size=1, max_size=200))
+def test_what_is_taken_is_kept_as_typed_and_can_be_stored(title: str, body: str) -> None:
+    try:
+        draft = Draft.of(title, body)
+    except Unfit:
+        assert not title.strip() or not body.strip() or "\x00" in title + body
+        return
+    assert draft.body == body
+    assert draft.title.split() == title.split()
+    assert "\x00" not in draft.html
+    draft.html.encode()

@@ -1,0 +1,79 @@
+"""What the blog is told by its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apps.blog.settings import BadSetting, Settings, read
+
+
+def test_without_a_word_it_needs_nothing_but_a_file() -> None:
+    assert read({}) == Settings()
+    assert read({}).storage == "sqlite"
+    assert read({"BLOG_UPLOADS": "", "BLOG_REDIS": ""}) == Settings()
+
+
+def test_every_setting_is_heard() -> None:
+    told = {
+        "BLOG_STORAGE": "postgresql://me:secret@db/blog", "BLOG_REDIS": "redis://cache:6380/1",
+        "BLOG_LOCAL": "1", "BLOG_LOCAL_EXPIRY": "0.25", "BLOG_LOCAL_MOST": "7",
+        "BLOG_REDIS_EXPIRY": "5", "BLOG_POOL": "3", "BLOG_UPLOADS": "/srv/images",
+        "BLOG_UPLOAD_MOST": "1000",
+    }  # fmt: skip
+    assert read(told) == Settings(
+        "postgresql://me:secret@db/blog", "redis://cache:6380/1", True, 0.25, 7, 5.0, 3,
+        Path("/srv/images"), 1000,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "storage"),
+    [
+        ("sqlite:////var/blog.db", "sqlite"),
+        ("postgres://db/blog", "postgresql"),
+        ("postgresql://[::1]:5432/blog?sslmode=require", "postgresql"),
+        ("mongodb://a,b/blog", "mongodb"),
+        ("mongodb+srv://db.example/blog", "mongodb"),
+    ],
+)
+def test_an_address_says_which_storage(url: str, storage: str) -> None:
+    assert read({"BLOG_STORAGE": url}).storage == storage
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BLOG_STORAGE", ""),
+        ("BLOG_STORAGE", "blog.db"),
+        ("BLOG_STORAGE", "mysql://me:secret@db/blog"),
+        ("BLOG_STORAGE", "postgresql:secret"),
+        ("BLOG_STORAGE", "sqlite:///"),
+        ("BLOG_STORAGE", "sqlite://blog.db"),
+        ("BLOG_REDIS", "secret"),
+        ("BLOG_REDIS", "http://me:secret@cache"),
+        ("BLOG_REDIS", "http://[secret"),
+        ("BLOG_LOCAL", "yes"),
+        ("BLOG_LOCAL_EXPIRY", "-1"),
+        ("BLOG_LOCAL_EXPIRY", "nan"),
+        ("BLOG_LOCAL_EXPIRY", "inf"),
+        ("BLOG_LOCAL_MOST", "0"),
+        ("BLOG_LOCAL_MOST", "1.5"),
+        ("BLOG_REDIS_EXPIRY", "0"),
+        ("BLOG_POOL", ""),
+        ("BLOG_POOL", "2.5"),
+        ("BLOG_UPLOAD_MOST", "many"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_name_and_without_a_password(
+    name: str, value: str
+) -> None:
+    with pytest.raises(BadSetting, match=rf"^{name} must .*\.$") as refused:
+        read({name: value})
+    assert "secret" not in str(refused.value)
+
+
+def test_settings_that_are_printed_tell_no_password() -> None:
+    told = {"BLOG_STORAGE": "postgresql://me:secret@db/b", "BLOG_REDIS": "redis://:secret@c"}
+    assert "secret" not in repr(read(told))
