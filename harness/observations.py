@@ -2,7 +2,8 @@
 
 Its lines are described in `harness.measure.observe`. Whoever reads them wants to add up, so the
 doubt about one line spreads to all that it may have belonged to: what is missing is said by
-sampler, what was seen is kept.
+sampler, what was seen is kept. Of what is only there with some apps, nothing seen is not missing,
+unless its sampler was lost.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.model import ConnectionSample, Counters, Observations, ProcessSample, QueueSample
+from harness.model import (
+    ConnectionSample,
+    Counters,
+    LedgerSample,
+    Observations,
+    PartSample,
+    ProcessSample,
+    QueueSample,
+)
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
+SOMETIMES = ("parts", "ledger")  # not every app stands on something, or keeps a ledger
 
 
 def read_observations(directory: Path) -> Observations:
@@ -41,6 +51,8 @@ class _Heard:
         self.processes: list[ProcessSample] = []
         self.connections: list[ConnectionSample] = []
         self.counts: list[Mapping[str, int]] = []
+        self.parts: list[PartSample] = []
+        self.ledger: list[LedgerSample] = []
         self.missing: dict[str, str] = {}
         self.whole = False
 
@@ -56,6 +68,11 @@ class _Heard:
             self.connections.append(ConnectionSample(**said, per_worker=by_pid))
         elif kind == "counters":
             self.counts.append(dict(said["counts"]))
+        elif kind == "parts":
+            cpu_s, rss_bytes = dict(said["cpu_s"]), dict(said["rss_bytes"])
+            self.parts.append(PartSample(said["at_ns"], cpu_s, rss_bytes))
+        elif kind == "ledger":
+            self.ledger.append(LedgerSample(said["at_ns"], dict(said["totals"])))
         elif kind == "lost":
             self.missing[str(said["sampler"])] = str(said["reason"])
         elif kind == "header":
@@ -77,12 +94,14 @@ def parse_observations(lines: Sequence[str]) -> Observations:
         "queue": [sample.at_ns for sample in heard.queue],
         "processes": [sample.at_ns for sample in heard.processes],
         "connections": [sample.at_ns for sample in heard.connections],
+        "parts": [sample.at_ns for sample in heard.parts],
+        "ledger": [sample.at_ns for sample in heard.ledger],
     }
-    for name in SAMPLERS:
+    for name in (*SAMPLERS, *(name for name in SOMETIMES if moments_ns[name])):
         if name not in heard.missing and (unread or not heard.whole):
             heard.missing[name] = unread or "the observation was cut short"
     for name, at_ns in moments_ns.items():
-        if not at_ns:
+        if not at_ns and name in SAMPLERS:
             heard.missing.setdefault(name, "it was never looked at")
     if len(heard.counts) < 2:  # what they were says nothing, only how they grew
         heard.missing.setdefault("counters", "they were not read at both ends of the load")
@@ -91,6 +110,8 @@ def parse_observations(lines: Sequence[str]) -> Observations:
         processes=tuple(heard.processes),
         connections=tuple(heard.connections),
         counters=None if "counters" in heard.missing else _growth(heard.counts),
+        parts=tuple(heard.parts),
+        ledger=tuple(heard.ledger),
         intervals_s={
             name: median((later - one) / 1e9 for one, later in pairwise(at_ns))
             for name, at_ns in moments_ns.items()

@@ -9,11 +9,18 @@ daemonised grandchildren come back to it as children and are found. Rejected: PR
 (reaches only the direct child; workers lived on for seconds), atexit (not run on SIGKILL), a
 timer in the server (nobody to say when).
 
-Run as a program, it is alone (`python -I -S guard.py GRACE_S OUT ERR PROGRAM ARGS…`), needs no
-privilege and imports little, since every trial starts two. It speaks lines on its stdout:
+Run as a program, it is alone (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`), needs
+no privilege and imports little, since every trial starts two. It speaks lines on its stdout:
 `started PID`, `exited CODE CPU_S` (a negative code is the signal; CPU seconds, user and system, of
 the program and the children it awaited), `cleared` once nothing is left below it.
-On its stdin it understands `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
+On its stdin it understands `stop` (TERM, then KILL after the grace) and end-of-file (KILL). WORDS:
+
+    --as USER      the program runs as this user; root may ask for that
+    --remove DIR   made where it is missing, given to that user, and removed with all that is in it
+                   once nothing is left below and the harness has let go of stdin: a program's data
+                   does not outlive a killed harness, and its last words can be read until then
+    --end SIGNAL   (QUIT, INT, ...) in place of TERM; sent at end-of-file too, and given the grace:
+                   for a program that leaves something behind when it is killed
 """
 
 from __future__ import annotations
@@ -39,7 +46,18 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def launch(out: str, err: str, argv: Sequence[str]) -> int:
+def become(user: str) -> None:
+    """Be `user` from now on, with its groups and no others."""
+    import pwd
+
+    found = pwd.getpwnam(user)
+    if os.geteuid() != found.pw_uid:
+        os.initgroups(user, found.pw_gid)
+        os.setgid(found.pw_gid)
+        os.setuid(found.pw_uid)
+
+
+def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> int:
     """Fork and exec `argv` in a session of its own, its output in files. Returns its pid, once
     the program runs: a signal sent between fork and exec would be lost to inherited handlers."""
     executed, closes_on_exec = os.pipe()
@@ -57,8 +75,10 @@ def launch(out: str, err: str, argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(out, flags, 0o644), 1)
         os.dup2(os.open(err, flags, 0o644), 2)
+        if user is not None:
+            become(user)
         os.execvp(argv[0], list(argv))
-    except OSError as error:
+    except (OSError, KeyError) as error:
         with contextlib.suppress(OSError):
             os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
     os._exit(127)
@@ -131,7 +151,7 @@ def say(line: str) -> None:
         os.write(1, f"{line}\n".encode())
 
 
-def watch(guard: Guard, wakeup: int, grace_s: float) -> None:
+def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> None:
     """Return when the guarded process has ended or must end now."""
     deadline: float | None = None
     control = [0]
@@ -143,17 +163,50 @@ def watch(guard: Guard, wakeup: int, grace_s: float) -> None:
                 os.read(wakeup, 4096)
         if 0 in ready:
             words = os.read(0, 4096)
-            if not words:
-                return  # the harness is gone, or wants it killed
-            if b"stop" in words and deadline is None:
+            if not words:  # the harness is gone, or wants it killed
+                if end is None:
+                    return
+                control.clear()
+            if (b"stop" in words or not words) and deadline is None:
                 deadline = time.monotonic() + grace_s
-                send(guard.pid, signal.SIGTERM)
+                send(guard.pid, signal.SIGTERM if end is None else end)
         if deadline is not None and time.monotonic() >= deadline:
             return
         guard.reap()
 
 
+def make(directory: str, user: str | None) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    if user is not None and os.geteuid() == 0:
+        import pwd
+
+        found = pwd.getpwnam(user)
+        os.chown(directory, found.pw_uid, found.pw_gid)
+
+
+def remove(directory: str) -> None:
+    """Others that work in it may be about to end too, and still write: again, until it is gone."""
+    import shutil
+
+    give_up = time.monotonic() + GIVE_UP_S
+    while os.path.lexists(directory) and time.monotonic() < give_up:
+        shutil.rmtree(directory, ignore_errors=True)
+        time.sleep(0.002)
+
+
+def options(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """(what the words before the others say, the others)"""
+    found = {}
+    while argv[0].startswith("--"):
+        found[argv[0]], argv = argv[1], argv[2:]
+    return found, argv
+
+
 def main(argv: Sequence[str]) -> None:
+    said, argv = options(argv)
+    user, directory = said.get("--as"), said.get("--remove")
+    end = signal.Signals[f"SIG{said['--end']}"] if "--end" in said else None
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
@@ -163,10 +216,18 @@ def main(argv: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     become_subreaper()
-    guard = Guard(launch(out, err, argv[3:]))
-    say(f"started {guard.pid}")
-    watch(guard, wakeup, grace_s)
-    guard.clear()
+    try:
+        if directory is not None:
+            make(directory, user)
+        guard = Guard(launch(out, err, argv[3:], user))
+        say(f"started {guard.pid}")
+        watch(guard, wakeup, grace_s, end)
+        guard.clear()
+        while directory is not None and os.read(0, 4096):
+            pass  # the harness may still look at it
+    finally:
+        if directory is not None:
+            remove(directory)
 
 
 if __name__ == "__main__":

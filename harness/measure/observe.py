@@ -1,6 +1,6 @@
 """What the kernel and /proc say while the load runs, written down as it is seen.
 
-One thread of the harness asks four samplers in turn and appends what they say to `observed.jsonl`
+One thread of the harness asks its samplers in turn and appends what they say to `observed.jsonl`
 in the trial's directory. How often is decided by what asking costs: a sampler that used t seconds
 of CPU is left alone for t / SHARE, between a least and a most, so that looking never becomes a
 load of its own. The distance is drawn a little longer at random: an app that sleeps 50 ms, looked
@@ -8,6 +8,8 @@ at every 50 ms, would always be seen in the same phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
+    {"parts": a sample}                             where the app stands on what the lab started
+    {"ledger": a sample}                            where the app keeps one
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
@@ -25,16 +27,17 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from harness.measure.kernel import CountersSample, sample_counters, syn_steps_s
+from harness.measure.ledgers import Ledgers
 from harness.measure.several import Everyone, Queues
-from harness.measure.usage import Processes
-from harness.model import ConnectionSample, ProcessSample, QueueSample
+from harness.measure.usage import Parts, Processes
+from harness.model import ConnectionSample, LedgerSample, PartSample, ProcessSample, QueueSample
 from harness.observations import FILE
 
 SHARE = 0.015  # of a core, per sampler
@@ -42,7 +45,7 @@ JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
-Sample = QueueSample | ProcessSample | ConnectionSample | CountersSample
+Sample = QueueSample | ProcessSample | ConnectionSample | CountersSample | PartSample | LedgerSample
 
 
 @dataclass
@@ -60,10 +63,11 @@ class Cadence:
 @dataclass
 class Sampler:
     """`due_s`: the moment (CLOCK_MONOTONIC) to ask it again; None once it has failed. `last`: it
-    is asked once more when the load ends, so that what it sums up covers the whole load."""
+    is asked once more when the load ends, so that what it sums up covers the whole load. `ask`
+    gives None where there is nothing to see: then it is not asked again."""
 
     name: str
-    ask: Callable[[], Sample]
+    ask: Callable[[], Sample | None]
     cadence: Cadence
     last: bool = False
     due_s: float | None = 0.0
@@ -87,10 +91,12 @@ class Observer:
         workers: Collection[int],
         others: Collection[tuple[str, int, int | None]] = (),
         states_s: float = 60.0,
+        parts: Mapping[str, int] | None = None,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
         servers beside it; what is seen of them is added up. `states_s`: the connections are looked
-        at as often as this at least, whatever that costs."""
+        at as often as this at least, whatever that costs. `parts`: what the app stands on, pids by
+        name."""
         places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
         self._path = directory / FILE
@@ -105,7 +111,11 @@ class Observer:
             # the share: a load of a few seconds has no other word on its CPU
             Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
             Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
+            Sampler("ledger", Ledgers(directory).sample, Cadence(0.1, 0.4), last=True),
         ]
+        if parts:
+            looks = Sampler("parts", Parts(parts).sample, Cadence(0.25, 0.4), last=True)
+            self.samplers.append(looks)
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -184,6 +194,9 @@ class Observer:
             sampler.due_s = None
             reason = str(error) or type(error).__name__
             _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
+            return
+        if sample is None:
+            sampler.due_s = None
             return
         self.latest[sampler.name] = sample
         _write(handle, sampler.name, dataclasses.asdict(sample))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,11 @@ class Guarded:
     it and None while it runs or when it could not be learned; so is `cpu_s`, the CPU time of the
     program and of the children it awaited, user and system.
 
+    `user`: whom it runs as, where that is another one (root may say so). `remove`: a directory that
+    is made where it is missing, and is gone after it as well; the output may lie in it. `end`: the
+    signal that ends it, where killing would leave something behind; it then gets the grace however
+    it has to go.
+
     Raises OSError if the guard itself cannot be started.
     """
 
@@ -34,6 +40,9 @@ class Guarded:
         stdout: Path,
         stderr: Path,
         grace_s: float,
+        user: str | None = None,
+        remove: Path | None = None,
+        end: signal.Signals | None = None,
     ) -> None:
         self.argv, self.grace_s = tuple(argv), grace_s
         self.pid: int | None = None
@@ -41,9 +50,12 @@ class Guarded:
         self.cpu_s: float | None = None
         self._ended = False
         self._unread = b""
-        command = [sys.executable, "-I", "-S", str(GUARD), str(grace_s), str(stdout), str(stderr)]
+        words = ["--as", user] if user is not None else []
+        words += ["--remove", str(remove)] if remove is not None else []
+        words += ["--end", end.name.removeprefix("SIG")] if end is not None else []
+        command = [sys.executable, "-I", "-S", str(GUARD), *words, str(grace_s)]
         self._guard = subprocess.Popen(
-            [*command, *argv],
+            [*command, str(stdout), str(stderr), *argv],
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE,

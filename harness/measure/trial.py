@@ -186,7 +186,7 @@ def _observer(task: Job[S], server: S, load: Load) -> Observer:
     pids = tuple(server.proofs)
     place = (server.host, server.port, server.process.pid)
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
-    return Observer(task.directory, *place, pids, others, states_s)
+    return Observer(task.directory, *place, pids, others, states_s, task.parts)
 
 
 def _tool(command: Command, workdir: Path) -> Guarded:

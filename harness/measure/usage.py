@@ -1,4 +1,5 @@
-"""CPU and memory of the server's processes, of the load tool's, and of the whole machine.
+"""CPU and memory of the server's processes, the load tool's, those of what the app stands on, and
+of the whole machine.
 
 The CPU of a tree is the sum over its live processes of their own time and that of the children
 they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 
 import psutil
 
-from harness.model import ProcessSample
+from harness.model import PartSample, ProcessSample
 
 # Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
 # Steal stays: a core that was wanted and given to another machine was not to be had.
@@ -105,4 +107,26 @@ class Processes:
             tool_rss_bytes=tool[1] if tool else None,
             host_memory_bytes=psutil.virtual_memory().used,
             host_irq_s=irq_s - self._host_zero_s[1],
+        )
+
+
+class Parts:
+    """Samples what each of `pids` and all below it have used since the first sample, by name."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._pids = pids
+        self._trees: Mapping[str, Tree] = {}
+        self._zero_s: dict[str, float] = {}
+
+    def sample(self) -> PartSample:
+        """One that has ended is not in it. Raises psutil.Error where one never ran or is hidden."""
+        self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
+        each = {name: tree.used() for name, tree in self._trees.items()}
+        known = {name: used for name, used in each.items() if used is not None}
+        for name, (cpu_s, _) in known.items():
+            self._zero_s.setdefault(name, cpu_s)
+        return PartSample(
+            at_ns=time.monotonic_ns(),
+            cpu_s={name: cpu_s - self._zero_s[name] for name, (cpu_s, _) in known.items()},
+            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in known.items()},
         )

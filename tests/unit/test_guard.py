@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -356,3 +360,189 @@ def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
         assert process.exit_code is None
         assert process.cpu_s is None
         os.kill(process.pid or 0, signal.SIGKILL)  # nobody else can any more
+
+
+# --- as another user, with data of its own ----------------------------------------------------
+
+
+def with_data(place: Path, text: str, **more: Any) -> Guarded:
+    data = place / "data"
+    return Guarded(
+        [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(data)],
+        cwd=place,
+        env=os.environ,
+        stdout=data / "out",
+        stderr=data / "err",
+        grace_s=LONG_S,
+        remove=data,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_its_data_goes_with_it(place: Path, how: str) -> None:
+    with with_data(
+        place, "told('ready'); (place / 'deep' / 'er').mkdir(parents=True); sleep()"
+    ) as it:
+        told(place / "data", "ready")
+        until((place / "data" / "deep" / "er").exists, "there is something to remove")
+        getattr(it, how)()
+        assert not (place / "data").exists()
+
+
+def test_data_of_a_program_that_has_ended_goes_too(place: Path) -> None:
+    with with_data(place, "sys.exit(3)") as it:
+        assert it.wait(LONG_S)
+    assert it.exit_code == 3
+    assert not (place / "data").exists()
+
+
+def test_a_directory_that_was_there_goes_as_well(place: Path) -> None:
+    (place / "data").mkdir()
+    (place / "data" / "mine").touch()
+    with with_data(place, "told('ready'); sleep()"):
+        told(place / "data", "ready")
+        assert (place / "data" / "mine").exists()
+    assert not (place / "data").exists()
+
+
+def test_nothing_but_its_data_goes(place: Path) -> None:
+    """A link in it to what lies elsewhere is removed, not followed."""
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere" / "kept").touch()
+    text = "(place / 'link').symlink_to(place.parent / 'elsewhere'); told('ready'); sleep()"
+    with with_data(place, text):
+        told(place / "data", "ready")
+    assert not (place / "data").exists()
+    assert (place / "elsewhere" / "kept").exists()
+
+
+def test_a_directory_that_cannot_be_made(place: Path) -> None:
+    with Guarded(
+        ["true"],
+        cwd=place,
+        env=os.environ,
+        stdout=place / "out",
+        stderr=place / "err",
+        grace_s=1,
+        remove=place / "not" / "there",
+    ) as it:
+        assert it.wait(LONG_S)
+    assert it.pid is None
+    assert it.exit_code is None
+
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as somebody else")
+
+
+@root
+def test_root_runs_it_as_somebody_else(stack: ExitStack) -> None:
+    """In a directory anybody may enter, and with a program anybody may run: this checkout and its
+    interpreter need not be."""
+    base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    base.chmod(0o755)
+    data = base / "data"
+    nobody = pwd.getpwnam("nobody")
+    with Guarded(
+        [
+            "/bin/sh",
+            "-c",
+            'id -u; id -g; id -G; echo $$ > "$1/ready"; exec sleep 600',
+            "sh",
+            str(data),
+        ],
+        cwd=base,
+        env=os.environ,
+        stdout=data / "out",
+        stderr=data / "err",
+        grace_s=LONG_S,
+        user="nobody",
+        remove=data,
+    ) as it:
+        assert told(data, "ready") == it.pid
+        groups = os.getgrouplist("nobody", nobody.pw_gid)
+        user, group, of_these = (data / "out").read_text().splitlines()
+        assert [int(user), int(group)] == [nobody.pw_uid, nobody.pw_gid]
+        assert {int(word) for word in of_these.split()} == set(groups)
+        assert data.stat().st_uid == nobody.pw_uid
+    assert not data.exists()
+
+
+def test_a_user_that_does_not_exist(place: Path) -> None:
+    with Guarded(
+        ["true"],
+        cwd=place,
+        env=os.environ,
+        stdout=place / "out",
+        stderr=place / "err",
+        grace_s=1,
+        user="no-such-user",
+    ) as it:
+        assert it.wait(LONG_S)
+    assert it.exit_code == 127
+    assert "no-such-user" in (place / "err").read_text()
+
+
+# --- with a signal of its own to end it -------------------------------------------------------
+
+TIDY = """
+import signal
+signal.signal(signal.SIGQUIT, lambda *_: (Path(str(place) + "-tidied").touch(), sys.exit(0)))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+told("ready")
+sleep()
+"""
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_one_that_would_leave_something_behind_is_never_just_killed(place: Path, how: str) -> None:
+    with with_data(place, TIDY, end=signal.SIGQUIT) as it:
+        told(place / "data", "ready")
+        getattr(it, how)()
+        assert (place / "data-tidied").exists()
+    assert it.exit_code == 0
+    assert not (place / "data").exists()
+
+
+def test_one_that_does_not_heed_its_signal_is_killed_after_the_grace(place: Path) -> None:
+    text = "signal.signal(signal.SIGQUIT, signal.SIG_IGN); told('ready'); sleep()"
+    with Guarded(
+        [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(place)],
+        cwd=place,
+        env=os.environ,
+        stdout=place / "out",
+        stderr=place / "err",
+        grace_s=0.3,
+        end=signal.SIGQUIT,
+    ) as it:
+        told(place, "ready")
+        began = time.monotonic()
+        it.kill()
+        assert time.monotonic() - began >= 0.3
+    assert it.exit_code == -signal.SIGKILL
+
+
+TIDY_HARNESS = """
+import os, signal, sys, time
+from pathlib import Path
+from harness.measure.process import Guarded
+place = Path(sys.argv[1])
+data = place / "data"
+argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(data)]
+with Guarded(argv, cwd=place, env=os.environ, stdout=data / "out", stderr=data / "err",
+             grace_s=60, remove=data, end=signal.SIGQUIT):
+    time.sleep(600)
+"""
+
+
+def test_the_death_of_the_harness_takes_the_data_along(place: Path) -> None:
+    program = PROLOGUE + "forked(daemon)\n" + TIDY
+    words = [sys.executable, "-c", TIDY_HARNESS, str(place), program]
+    harness = subprocess.Popen(words, cwd=ROOT)
+    pids = [told(place / "data", what) for what in ("daemon", "ready")]
+    harness.kill()
+    assert harness.wait(LONG_S) == -signal.SIGKILL
+    until(lambda: not (place / "data").exists(), "its data is gone")
+    assert (place / "data-tidied").exists()
+    for pid in pids:
+        until(lambda pid=pid: gone(pid), "a process of a dead harness ends")

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.blog.ledger import NAMES, Ledger
 from harness.measure import observe
 from harness.measure.observe import SHARE, Cadence, Observer
 from harness.measure.sockets import Unseen
@@ -142,10 +144,11 @@ def test_nothing_can_be_seen_at_all(
 
     for sampler in observer.samplers:
         sampler.ask = blind
+    names = {sampler.name for sampler in observer.samplers}
     with observer:
-        until(lambda: len(read_observations(tmp_path).missing) == 4, "all are lost")
+        until(lambda: set(read_observations(tmp_path).missing) == names, "all are lost")
     assert not observers()
-    assert read_observations(tmp_path).missing == dict.fromkeys(SAMPLERS, "it is dark")
+    assert read_observations(tmp_path).missing == dict.fromkeys(names, "it is dark")
 
 
 @linux
@@ -228,3 +231,83 @@ def test_it_can_be_read_while_it_is_written(stack: ExitStack, tmp_path: Path) ->
     entries = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
     assert list(entries[0]) == ["header"]
     assert list(entries[-1]) == ["end"]
+
+
+# --- what only some apps have ---------------------------------------------------------------
+
+
+def test_an_app_without_ledgers_has_nothing_to_say(observer: Observer, tmp_path: Path) -> None:
+    with observer:
+        pass
+    found = read_observations(tmp_path)
+    assert found.ledger == found.parts == ()
+    assert not {"ledger", "parts"} & set(found.missing)
+
+
+def test_ledgers_of_all_workers_are_added_up(observer: Observer, tmp_path: Path) -> None:
+    mine = Ledger(str(tmp_path))
+    mine.add("requests", 3)
+    gone = tmp_path / "blog-1.ledger"  # of a worker that has ended
+    gone.write_bytes((tmp_path / f"blog-{os.getpid()}.ledger").read_bytes())
+    (tmp_path / "blog-2.ledger").touch()  # of one that is about to begin its own
+    with observer:
+        assert [one.totals["requests"] for one in read_observations(tmp_path).ledger] == [6]
+        until(lambda: len(read_observations(tmp_path).ledger) >= 2, "a second look")
+        mine.add("requests", 4)
+        mine.add("storage_trips")
+    found = read_observations(tmp_path)
+    assert found.ledger[-1].totals == dict.fromkeys(NAMES, 0) | {"requests": 10, "storage_trips": 1}
+    assert "ledger" not in found.missing
+
+
+def test_a_ledger_of_another_kind_is_said_to_be_missing(observer: Observer, tmp_path: Path) -> None:
+    (tmp_path / "blog-1.ledger").write_bytes(b"another kind")
+    with observer:
+        pass
+    assert "blog-1.ledger is no ledger" in read_observations(tmp_path).missing["ledger"]
+
+
+SPIN = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while time.process_time() < 0.3:
+    pass
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_the_app_stands_on_is_looked_at_by_name(stack: ExitStack, tmp_path: Path) -> None:
+    def started() -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        words = [sys.executable, "-I", "-S", "-c", SPIN]
+        process = stack.enter_context(subprocess.Popen(words, **pipes))
+        stack.callback(process.kill)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    busy, idle = started(), started()
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
+    pids = {"storage": busy.pid, "cache": idle.pid}
+    with Observer(tmp_path, *listener.getsockname(), os.getpid(), [], parts=pids):
+        (first,) = read_observations(tmp_path).parts[:1]
+        assert first.cpu_s == {"storage": 0.0, "cache": 0.0}
+        busy.stdin.write("\n")
+        busy.stdin.flush()
+        assert busy.stdout.readline() == "done\n"
+        idle.kill()
+        idle.wait()
+    last = read_observations(tmp_path).parts[-1]
+    assert set(last.cpu_s) == set(last.rss_bytes) == {"storage"}  # the other one is not 0
+    assert last.cpu_s["storage"] >= 0.2  # CPU times are counted in hundredths of a second
+    assert last.rss_bytes["storage"] > 1 << 20
+
+
+def test_what_never_ran_is_missing(observer: Observer, tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    ended.wait()
+    place = ("127.0.0.1", 1, os.getpid(), [])
+    with Observer(tmp_path, *place, parts={"cache": ended.pid}):
+        pass
+    assert "parts" in read_observations(tmp_path).missing
