@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import store
-from harness.analyse.studies import bottleneck, generators, limits
+from harness.analyse.studies import bottleneck, generators, ladder, limits
 from harness.demonstrations import read_demonstrations
 from harness.model import Study, UsageError
+from harness.plan import from_json
 from harness.points import read_shots
 from harness.reading import report_of
 
@@ -46,8 +47,14 @@ def _bottleneck(run: store.Run) -> Study:
     return bottleneck.study(report_of(run.directory))
 
 
+def _ladder(run: store.Run) -> Study:
+    plan = from_json(run.plan)
+    return ladder.study(report_of(run.directory), plan.rungs, plan.notes)
+
+
 KINDS: Mapping[str, Callable[[store.Run], Study]] = {
     "generators": _generators,
     "limits": _limits,
     "bottleneck": _bottleneck,
+    "ladder": _ladder,
 }

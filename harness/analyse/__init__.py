@@ -4,9 +4,9 @@
                                                           └─► R0 of its group ─► the load tool's
         limits ─► knee, capacity of its group ─► verdict of each cell
 
-A group is one server, one load tool and its processes, connections kept alive or not; R0 belongs to
-the server, whatever the tool. Whether the load tool was the limit is asked before the knee: what it
-held up says nothing of the server's.
+A group is one server (of a ladder: one rung), one load tool and its processes, connections kept
+alive or not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is
+asked before the knee: what it held up says nothing of the server's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import median
 from harness.analyse.alone import at_most, lone_s, slower_alone
 from harness.analyse.capacity import TRIALS
 from harness.analyse.cells import invalid, result
-from harness.analyse.classes import Group
+from harness.analyse.classes import Group, Served, served_by
 from harness.analyse.evidence import Evidence
 from harness.analyse.facts import Facts, look
 from harness.analyse.generator import Judgement
@@ -26,7 +26,7 @@ from harness.analyse.open_model import best_rps, open_result
 from harness.analyse.suspects import judgements
 from harness.analyse.views import views
 from harness.analyse.witnesses import contradictions
-from harness.model import CellResult, ClassResult, Record, Report, Server
+from harness.model import CellResult, ClassResult, Record, Report
 from harness.worker_classes import configured_slots
 
 __all__ = ["Evidence", "analyse", "configured_slots"]
@@ -45,7 +45,7 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Eviden
     done = [trial for trial in trials if trial.record is not None]
     classes: list[ClassResult] = []
     cells: list[CellResult] = []
-    lone = {server: lone_s(_of(done, server)) for server in _servers(done)}
+    lone = {served: lone_s(_of(done, served)) for served in _served(done)}
     heard = [_hear(members, lone) for members in _grouped(done)]
     judged = judgements([group for group, _, _ in heard], environment)
     bound = frozenset(key for key, one in judged.items() if one.bound)
@@ -67,12 +67,12 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Eviden
 
 
 def _hear(
-    members: Sequence[Evidence], lone: Mapping[Server, float | None]
+    members: Sequence[Evidence], lone: Mapping[Served, float | None]
 ) -> tuple[Group, list[CellResult], tuple[str, ...]]:
     """One group with the trials that are believed, a cell for each of the others, and notes on the
     whole group."""
     asked = members[0].trial.cell
-    alone = lone[asked.server]
+    alone = lone[served_by(asked)]
     cells: list[CellResult] = []
     valid: list[Facts] = []
     opened: list[Facts] = []
@@ -93,6 +93,7 @@ def _hear(
     group = Group(
         *(asked.server, asked.tool, asked.keepalive, members, valid, alone, asked.processes),
         opened=opened,
+        rung=asked.rung,
     )
     return group, cells, notes
 
@@ -121,20 +122,21 @@ def _place(cell: CellResult) -> tuple[bool, float, int, int]:
     return rate is not None, how_much, asked.concurrency, cell.trial.number
 
 
-def _servers(trials: Iterable[Evidence]) -> list[Server]:
-    return list(dict.fromkeys(trial.trial.cell.server for trial in trials))
+def _served(trials: Iterable[Evidence]) -> list[Served]:
+    return list(dict.fromkeys(served_by(trial.trial.cell) for trial in trials))
 
 
-def _of(trials: Iterable[Evidence], server: Server) -> list[Evidence]:
-    return [trial for trial in trials if trial.trial.cell.server == server]
+def _of(trials: Iterable[Evidence], served: Served) -> list[Evidence]:
+    return [trial for trial in trials if served_by(trial.trial.cell) == served]
 
 
 def _grouped(trials: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Trials by (server, tool, processes, keep-alive), in the order in which these first appear."""
-    groups: dict[tuple[Server, str, int, bool], list[Evidence]] = {}
+    """Trials by (what serves, tool, processes, keep-alive), in the order in which these first
+    appear."""
+    groups: dict[tuple[Served, str, int, bool], list[Evidence]] = {}
     for trial in trials:
         cell = trial.trial.cell
-        key = cell.server, cell.tool, cell.processes, cell.keepalive
+        key = served_by(cell), cell.tool, cell.processes, cell.keepalive
         groups.setdefault(key, []).append(trial)
     return list(groups.values())
 

@@ -64,7 +64,7 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
         return Capacity(None, None, "throughput was not seen to stop growing")
     tops = [math.log(sample.rps) for sample in above]
     slopes = [math.log(sample.rps / sample.concurrency) for sample in below]
-    half = _half_width(tops, slopes)
+    half = half_width(tops, slopes)
     centre = fmean(tops)
     if half is None:
         return Capacity(None, None, "the trials differ too much for an interval")
@@ -92,7 +92,7 @@ def _trials(above: Sequence[Sample], below: Sequence[Sample]) -> int:
     return min((len(side) for side in sides), default=0)
 
 
-def _half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
+def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Half of Welch's 95 % interval of a difference of means; None below one degree of freedom."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
     total = sum(part for part, _ in parts)

@@ -21,6 +21,7 @@ from harness.analyse.keepalive import kept_connections, split_prediction
 from harness.analyse.knee import Knee
 from harness.analyse.loops import one_at_a_time
 from harness.analyse.observed import missing_notes
+from harness.analyse.parts import parts
 from harness.analyse.shown import shown
 from harness.analyse.split import split
 from harness.analyse.verdict import Seen, verdict
@@ -73,11 +74,12 @@ def result(
 def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
     """With what was seen from outside while the load ran, and what follows from it."""
     seen = facts.evidence.observations
-    parts, left_out = split(facts)
+    spent, left_out = split(facts)
     kept = kept_connections(facts)
     return replace(
         believed,
-        split=parts,
+        split=spent,
+        parts=parts(facts),
         connections_per_worker=kept,
         split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
         notes=(*believed.notes, *left_out, *missing_notes(seen), *_whose(facts)),

@@ -15,6 +15,8 @@ NAMES = {
     "processes": "CPU and memory",
     "connections": "TCP connections",
     "counters": "kernel counters",
+    "parts": "CPU of storage and cache",
+    "ledger": "the app's ledger",
 }
 
 

@@ -160,10 +160,28 @@ def little(facts: Facts) -> str | None:
     )
 
 
+def body(facts: Facts) -> str | None:
+    """Where the only right answer is known, every answer must be that one. Not asked of tools that
+    do not compare what they get."""
+    expected, found = facts.evidence.body_sha256, facts.said.body_sha256
+    if expected is None:
+        return None
+    if others := facts.outcome.errors.get("body", 0):
+        answers = plural(facts.outcome.answered, "answer")
+        return f"the page was not always the one that is stored: {others} of {answers} differed"
+    if found in (None, expected):
+        return None
+    return (
+        f"the page was not the one that is stored: its SHA-256 begins with {found[:8]},"
+        f" not with {expected[:8]}"
+    )
+
+
 WITNESSES: tuple[Callable[[Facts], str | None], ...] = (
     map_full,
     success,
     counts,
+    body,
     rates,
     late,
     little,

@@ -4,7 +4,8 @@
      "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive",
                "rows"},
      "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
-     "body_bytes", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns", "deadline_struck",
+     "body_bytes", "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns",
+     "deadline_struck",
      "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
 
 `complete`: answers read to the end, whatever their status; `failed`: requests without a success,
@@ -15,6 +16,8 @@ achieved.
 `response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
 intended start, `lag` before it was sent); `connect` of every connection that came up, so that a
 reused one does not count. `lone_ns`: the first request, sent alone, where it succeeded.
+`body_sha256`: of the first body, where all others were compared with it (--same-body) and none was
+another; what differed is failed ("body"). null: nobody compared them, or some differed.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from harness.generators.words import Words
 from harness.histogram import Histogram
 
 FORMAT = 3
+WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
 
@@ -43,6 +47,7 @@ class Tally:
     connections: int = 0
     reconnects: int = 0
     body_bytes: int = 0
+    body_sha256: str | None = None  # of the first body, with which the others are compared
     in_flight_ns: int = 0
     origin_ns: int | None = None  # CLOCK_MONOTONIC
     last_ns: int | None = None
@@ -96,7 +101,13 @@ class Tally:
             self.errors[cause] += 1
 
     def add(self, other: Tally) -> None:
-        """Take over all that `other` has seen, at the same time as this one."""
+        """Take over all that `other` has seen, at the same time as this one. Where its first body
+        was another, all that equal it differ from the first one here."""
+        if self.body_sha256 is None:
+            self.body_sha256 = other.body_sha256
+        elif other.body_sha256 not in (None, self.body_sha256):
+            wrong = sum(other.errors[cause] for cause in WRONG)
+            self.errors["body"] += other.complete - wrong
         for name in (*COUNTS, "unsent"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in HISTOGRAMS:
@@ -133,6 +144,7 @@ def document(name: str, words: Words, tally: Tally, cpu_ns: int | None = None) -
         **planned,
         "failed": tally.errors.total(),
         "errors": dict(sorted(tally.errors.items())),
+        "body_sha256": None if tally.errors["body"] else tally.body_sha256,
         "origin_ns": origin_ns,
         "duration_ns": last_ns - origin_ns,
         "cpu_ns": _cpu_ns() if cpu_ns is None else cpu_ns,

@@ -418,7 +418,9 @@ class Engine:
                 self._lost(slot, cause, now)
             return
         if response is None:
-            response = slot.response = Response(self._words.method, summed=self._words.same_body)
+            compared = self._words.same_body
+            first = compared and self.reference is None
+            response = slot.response = Response(self._words.method, summed=compared, hashed=first)
             slot.first_ns = now
         try:
             complete = response.feed(data)
@@ -442,7 +444,10 @@ class Engine:
         cause = self._words.judge(response.status)
         if cause is None and self._words.same_body:
             body = (response.body_bytes, response.checksum)
-            self.reference = self.reference or body
+            if self.reference is None:
+                self.reference = body
+                digest = response.digest
+                self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == self.reference else "body"
         self.tally.done(
             slot.start_ns,

@@ -7,6 +7,7 @@ last chunk, or by the end of the stream where neither is given (RFC 9112, 6.3).
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from collections.abc import Generator
@@ -28,13 +29,14 @@ class Garbage(Exception):
 
 class Response:
     """One response. `body_bytes`: how long its body is so far; `checksum`: CRC-32 of it, where
-    that was asked for."""
+    that was asked for; `digest`: SHA-256, likewise."""
 
-    def __init__(self, method: str, *, summed: bool = False) -> None:
+    def __init__(self, method: str, *, summed: bool = False, hashed: bool = False) -> None:
         self.status: int | None = None
         self.complete = False
         self.body_bytes = 0
         self.checksum = 0
+        self.digest = hashlib.sha256() if hashed else None
         self._summed = summed
         self._method = method
         self._buffer = bytearray()
@@ -153,9 +155,11 @@ class Response:
     def _body(self, count: int) -> None:
         """The next `count` bytes of the buffer are of the body."""
         self.body_bytes += count
-        if self._summed:
+        if self._summed or self.digest is not None:
             with memoryview(self._buffer) as view:
                 self.checksum = zlib.crc32(view[:count], self.checksum)
+                if self.digest is not None:
+                    self.digest.update(view[:count])
         del self._buffer[:count]
 
 

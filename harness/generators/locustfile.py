@@ -13,7 +13,8 @@ have stopped; whoever has all writes them into `result`:
 
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
-        "in_flight_ns", "cpu_ns", "note", "response": histogram}}}
+        "in_flight_ns", "cpu_ns", "note", "response": histogram,
+        "body_sha256": of the first body, where the others are compared with it}}}
 
 An address is not looked up: gevent has ten threads for that, which get so little of a busy process
 that seconds later not half of its users were connected.
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import ipaddress
 import json
 import random
@@ -87,6 +89,7 @@ class Account:
         self.least_ns: int | None = None
         self.most_ns: int | None = None
         self.body: int | None = None  # the first one's checksum
+        self.body_sha256: str | None = None
         self.note = ""
 
     def begin(self, now_ns: int) -> None:
@@ -115,6 +118,7 @@ class Account:
             "complete": self.complete,
             "errors": dict(self.errors),
             "body_bytes": self.body_bytes,
+            "body_sha256": self.body_sha256,
             "first_ns": self.first_ns,
             "last_ns": self.last_ns,
             "in_flight_ns": self.in_flight_ns,
@@ -188,7 +192,8 @@ def judge(response: Any) -> str | None:
         return "status"
     if ASKED["same_body"]:
         found = zlib.crc32(body)
-        ACCOUNT.body = found if ACCOUNT.body is None else ACCOUNT.body
+        if ACCOUNT.body is None:
+            ACCOUNT.body, ACCOUNT.body_sha256 = found, hashlib.sha256(body).hexdigest()
         return None if found == ACCOUNT.body else "body"
     return None
 

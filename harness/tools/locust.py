@@ -35,7 +35,7 @@ from typing import Any
 
 from harness.histogram import Histogram
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
-from harness.tools.programs import summary_of
+from harness.tools.programs import sha256_of, summary_of
 
 LOCUSTFILE = str(Path(__file__).parents[1] / "generators" / "locustfile.py")
 RESULT = "locust.json"
@@ -43,6 +43,7 @@ FORMAT = 1
 PORT = 5557  # where workers on other hosts find their master: Locust's own
 JOIN_S = 120  # until they must have come
 GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
+WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
 COUNTS = ("sent", "complete", "body_bytes", "in_flight_ns", "cpu_ns")
 
 
@@ -192,6 +193,12 @@ class _Part:
     first_ns: int | None
     last_ns: int | None
     note: str
+    body_sha256: str | None = None  # of the first body
+
+    @property
+    def right(self) -> int:
+        """Answers that were what was asked for, their bodies like the first one."""
+        return self.counts["complete"] - sum(self.errors.get(cause, 0) for cause in WRONG)
 
     @property
     def seconds(self) -> float:
@@ -237,6 +244,7 @@ def _part(said: Mapping[str, Any]) -> _Part:
         first_ns=None if first is None else _count(first),
         last_ns=None if last is None else _count(last),
         note=str(said["note"]),
+        body_sha256=sha256_of(said),
     )
     counts = part.counts
     if counts["complete"] != part.response.count or counts["complete"] > counts["sent"]:
@@ -260,6 +268,10 @@ def _measurement(name: str, said: _Parts) -> Measurement:
         total.update(part.counts)
         errors.update(part.errors)
         response.add(part.response)
+    bodies = list(dict.fromkeys(p.body_sha256 for p in said.parts if p.body_sha256 is not None))
+    # Each process compares with its own first body: those that began with another all differ
+    if other := sum(p.right for p in said.parts if p.body_sha256 in bodies[1:]):
+        errors["body"] += other
     duration_s = max((part.seconds for part in said.parts), default=0.0)
     if not total["sent"] or not duration_s:
         raise ParseError(f"{name} sent nothing")
@@ -277,6 +289,7 @@ def _measurement(name: str, said: _Parts) -> Measurement:
         achieved_concurrency=total["in_flight_ns"] / 1e9 / duration_s,
         sent=total["sent"],
         cpu_s=cpu_ns / 1e9,
+        body_sha256=bodies[0] if bodies and not errors["body"] else None,
         notes=tuple(dict.fromkeys(part.note for part in said.parts if part.note)),
     )
 

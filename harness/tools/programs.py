@@ -11,6 +11,7 @@ exact ones; `rps` successes over `duration_s`, which runs from the first start t
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from harness.model import Command, Load, Measurement, Output, ParseError, Summar
 
 GENERATORS = str(Path(__file__).parents[1] / "generators")
 FORMAT = 3
+SHA256 = re.compile("[0-9a-f]{64}")
 NS = 1e9
 LATE_NS = 10e6  # later than that is no rounding of a timer
 COUNTS = (
@@ -143,6 +145,7 @@ class Document:
     deadline_struck: bool
     lone_ns: int | None
     notes: tuple[str, ...]
+    body_sha256: str | None = None
 
 
 def document_of(name: str, output: Output) -> Document:
@@ -183,7 +186,16 @@ def _document(name: str, said: Mapping[str, Any]) -> Document:
         deadline_struck=struck,
         lone_ns=None if lone is None else _count(lone, "lone_ns"),
         notes=tuple(str(note) for note in said["notes"]),
+        body_sha256=sha256_of(said),
     )
+
+
+def sha256_of(said: Mapping[str, Any]) -> str | None:
+    """Of the body that all answers had; ValueError for what is none. None: nobody says it."""
+    value = said.get("body_sha256")
+    if value is not None and not (isinstance(value, str) and SHA256.fullmatch(value)):
+        raise ValueError("body_sha256")
+    return value
 
 
 def _count(value: object, name: str) -> int:
@@ -250,6 +262,7 @@ def measurement(said: Document) -> Measurement:
         unsent=counts["unsent"],
         lag=summary_of(of["lag"]),
         cpu_s=counts["cpu_ns"] / NS,
+        body_sha256=said.body_sha256,
         notes=(*_remarks(said), *said.notes),
     )
 

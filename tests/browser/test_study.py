@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.report.study.figures import figures
 from harness.report.study.page import render
 from tests.browser.conftest import Open, Opened
 from tests.browser.test_page import CONTRASTS, DARK, LIGHT, PHONE, assert_sound, assert_whole
+from tests.unit.ladder_builders import whole as whole_ladder
 from tests.unit.study_builders import whole_study
 
 
@@ -65,3 +67,53 @@ def test_it_says_the_same_without_scripts(opened: Any) -> None:
     text = page.locator("main").inner_text()
     assert "Who wins at a high rate?" in text
     assert "61 235" in text
+
+
+# --- a ladder: bars, beside each other and stacked ----------------------------------------
+
+
+@pytest.fixture
+def climbed(open_page: Open, tmp_path: Path) -> Any:
+    path = tmp_path / "ladder.html"
+    path.write_text(render(whole_ladder()), encoding="utf-8")
+
+    def start(**context: Any) -> Opened:
+        return open_page(path, **context)
+
+    return start
+
+
+def test_bars_are_drawn_whole(climbed: Any, screenshots: Path) -> None:
+    page = climbed()
+    assert_whole(page)
+    assert_sound(page)
+    for chart in whole_ladder().charts:
+        bars = sum(len(series.points) for series in chart.series)
+        name = next(one.name for one in figures(whole_ladder()) if one.title == chart.title)
+        assert page.marks(name, "bars") == bars
+    page.page.screenshot(path=screenshots / "ladder.png", full_page=True)
+
+
+def test_every_rung_is_named_beside_its_bars(climbed: Any) -> None:
+    page = climbed()
+    for chart in page.page.locator("[data-chart]").all():
+        words = " ".join(chart.locator("text").all_text_contents())
+        for name in whole_ladder().charts[0].names:
+            assert all(word in words for word in name.split())
+
+
+def test_a_ladder_fits_a_phone(climbed: Any, screenshots: Path) -> None:
+    page = climbed(**PHONE)
+    page.open_all()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= PHONE["viewport"]["width"]
+    for one in page.page.locator("[data-pane] svg").all():
+        box = one.bounding_box()
+        assert box["x"] + box["width"] <= PHONE["viewport"]["width"]
+    page.page.screenshot(path=screenshots / "ladder-phone.png", full_page=True)
+
+
+def test_a_ladder_in_the_dark(climbed: Any, screenshots: Path) -> None:
+    page = climbed(**DARK)
+    page.open_all()
+    assert page.page.evaluate(CONTRASTS)[0][0] >= 4.5
+    page.page.screenshot(path=screenshots / "ladder-dark.png", full_page=True)

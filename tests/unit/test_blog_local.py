@@ -152,12 +152,12 @@ class Promises(RuleBasedStateMachine):
         self.local: Local[tuple[str, int, float]] = Local(most, self.clock)
         self.newest: dict[str, tuple[int, float]] = {}
 
-    @rule(seconds=st.floats(0, 12))
-    def wait(self, seconds: float) -> None:
+    @rule(seconds=st.integers(0, 12))
+    def wait(self, seconds: int) -> None:
         self.clock.now_s += seconds
 
-    @rule(key=st.sampled_from(KEYS), revision=st.integers(1, 5), late_s=st.floats(0, 12))
-    def store(self, key: str, revision: int, late_s: float) -> None:
+    @rule(key=st.sampled_from(KEYS), revision=st.integers(1, 5), late_s=st.integers(0, 12))
+    def store(self, key: str, revision: int, late_s: int) -> None:
         asked_s = self.clock() - late_s
         self.local.put(key, (key, revision, asked_s), revision, asked_s, EXPIRY_S)
         held = self.newest.get(key)

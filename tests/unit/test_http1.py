@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 import zlib
 
@@ -139,8 +140,10 @@ def test_no_body_is_kept(head: bytes) -> None:
     ],
 )
 def test_a_body_is_measured_and_summed(data: bytes, body: bytes, pieces: int) -> None:
-    response = Response("GET", summed=True)
+    response = Response("GET", summed=True, hashed=True)
     for start in range(0, len(data), pieces):
         response.feed(data[start : start + pieces])
     assert response.end() is None
     assert (response.body_bytes, response.checksum) == (len(body), zlib.crc32(body))
+    assert response.digest is not None
+    assert response.digest.digest() == hashlib.sha256(body).digest()

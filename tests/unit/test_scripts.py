@@ -26,7 +26,7 @@ PROGRAMS = [
     "mkdir",
     "mktemp",
 ]
-PROGRAMS += ["rm", "tail", "uname"]
+PROGRAMS += ["rm", "tail", "tee", "uname"]
 tally = runpy.run_path(str(ROOT / "scripts" / "tally.py"))["tally"]
 
 # Makes environments and fills them as python3 does, in no time; is the real one otherwise.
@@ -60,6 +60,11 @@ class Checkout:
         self.stub("id", "echo 1000")
         self.stub("python3", PYTHON.replace("REAL", sys.executable))
 
+    @property
+    def env(self):
+        system = self.root.parent / "system"
+        return {"PATH": str(self.bin), "HOME": str(self.root), "WORKERLAB_SYSTEM": str(system)}
+
     def stub(self, name, text="exit 0"):
         path = self.bin / name
         path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
@@ -68,7 +73,7 @@ class Checkout:
     def run(self, script, *arguments, **env):
         return subprocess.run(
             [self.root / "scripts" / script, *arguments],
-            env={"PATH": str(self.bin), "HOME": str(self.root)} | env,
+            env=self.env | env,
             cwd=self.bin,
             capture_output=True,
             text=True,
@@ -166,6 +171,94 @@ def test_without_a_browser_the_tests_go_on_and_it_is_said_once(equipped):
     assert equipped.run("setup.sh", "--tox").stderr == ""
 
 
+# What apt-get does to a system that lets it: starts what it installs, and makes a first database
+APT = """
+case "$*" in
+  *postgresql*)
+    cat "{system}/etc/postgresql-common/createcluster.d/"*.conf >>"{bin}/clusters"
+    set -- initdb ;;
+  *redis-server*) set -- redis-server ;;
+  *) exit 0 ;;
+esac
+"{system}/usr/sbin/policy-rc.d" "$1" start || echo "held $1" >>"{bin}/services"
+[ -z "$APT_FAILS" ] || exit 100
+printf '#!/bin/sh\\n' >"{bin}/$1"
+chmod +x "{bin}/$1"
+"""
+
+
+@pytest.fixture
+def system(equipped):
+    """A machine whose packages may be installed."""
+    equipped.stub("sudo", 'shift; exec "$@"')
+    place = equipped.root.parent / "system"
+    (place / "usr/sbin").mkdir(parents=True)
+    equipped.stub("apt-get", APT.format(system=place, bin=equipped.bin))
+    return place
+
+
+def everything_in(place):
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+@pytest.mark.parametrize("word", ["--ladder", "--tox"])
+def test_servers_are_installed_and_not_started(equipped, system, word):
+    done = equipped.run("setup.sh", word)
+    assert done.returncode == 0
+    assert "setup: apt-get install postgresql" in done.stderr
+    assert "setup: apt-get install redis-server" in done.stderr
+    assert (equipped.bin / "clusters").read_text() == "create_main_cluster = off\n"
+    assert (equipped.bin / "services").read_text() == "held initdb\nheld redis-server\n"
+    assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
+    assert equipped.run("setup.sh", word).stderr == ""
+
+
+def test_servers_are_not_installed_unasked(equipped, system):
+    assert "postgresql" not in equipped.run("setup.sh").stderr
+
+
+def test_what_holds_services_already_stays(equipped, system):
+    policy = system / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 104\n")
+    policy.chmod(0o755)
+    clusters = system / "etc/postgresql-common/createcluster.d"
+    clusters.mkdir(parents=True)
+    (clusters / "own.conf").write_text("create_main_cluster = on\n")
+    assert equipped.run("setup.sh", "--ladder").returncode == 0
+    assert policy.read_text() == "#!/bin/sh\nexit 104\n"
+    assert [path.name for path in clusters.iterdir()] == ["own.conf"]
+
+
+def test_servers_that_cannot_be_installed_leave_nothing_and_are_told_once(equipped, system):
+    done = equipped.run("setup.sh", "--ladder", APT_FAILS="1")
+    assert done.returncode == 0
+    assert "the ladder stands on SQLite" in done.stderr
+    assert "the ladder goes without the cache" in done.stderr
+    assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
+    assert equipped.run("setup.sh", "--ladder").stderr == ""
+
+
+def test_without_rights_the_ladder_stands_on_sqlite(equipped):
+    done = equipped.run("setup.sh", "--ladder")
+    assert done.returncode == 0
+    assert "the ladder stands on SQLite" in done.stderr
+
+
+def test_debians_postgresql_outside_the_path_is_found(equipped, system):
+    program = system / "usr/lib/postgresql/15/bin/initdb"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = equipped.run("setup.sh", "--ladder")
+    assert "install postgresql" not in done.stderr
+    assert "install redis-server" in done.stderr
+
+
+def test_ladder_hands_over(equipped):
+    done = equipped.run("ladder.sh", "--quick")
+    assert done.stdout == f"workerlab {equipped.bin} ladder --quick\n"
+
+
 def test_demo_hands_over(equipped):
     done = equipped.run("demo.sh", "--yes")
     assert done.stdout == f"workerlab {equipped.bin} demo --yes\n"
@@ -202,8 +295,10 @@ def test_without_a_python_it_ends_with_3_and_a_sentence(equipped, python):
 
 def test_two_at_once_set_up_once(equipped):
     argv = [equipped.root / "scripts" / "setup.sh"]
-    env = {"PATH": str(equipped.bin), "HOME": str(equipped.root)}
-    both = [subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(argv, env=equipped.env, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert "".join(said).count("pip install") == 1

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Literal
 
 import pytest
 
@@ -89,3 +90,39 @@ def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
 def test_a_study_of_nothing_is_a_page() -> None:
     nothing = replace(whole_study(), findings=(), tables=(), charts=(), notes=(), environment={})
     assert "Load generators on the same server" in read(nothing).text
+
+
+# --- bars ---------------------------------------------------------------------------------
+
+
+def bars(form: Literal["bars", "stacked"], count: int = 2) -> Study:
+    series = tuple(
+        Series(name, ((0, 1.0 + place), (2, 2.0)))
+        for place, name in enumerate(["connect", "</script>", *(f"s{i}" for i in range(9))][:count])
+    )
+    names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
+    chart = Chart("How long", "removed", "ms", series, form=form, names=names)
+    return whole_study(charts=(chart,))
+
+
+@pytest.mark.parametrize("form", ["bars", "stacked"])
+def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> None:
+    study = bars(form)
+    (figure,) = figures(study)
+    assert figure.rows[1] == ("connect", "no <b>", "2")
+    assert "connect: 1 at everything that there is, 2 at no <b>." in figure.alternative
+    assert [key.colour for key in figure.legend] == ["connect", "class-1"]
+    page = render(study)
+    assert page.count("</script>") == render(whole_study()).count("</script>")
+    written = dict(images(study))
+    assert written["chart-1-how-long.png"].startswith(b"\x89PNG")
+
+
+def test_each_stacked_part_has_a_colour() -> None:
+    (figure,) = figures(bars("stacked", count=8))
+    assert len({key.colour for key in figure.legend}) == 8
+
+
+def test_bars_of_nothing_are_left_out() -> None:
+    empty = Chart("How long", "removed", "ms", (Series("a", ()),), form="bars", names=("x",))
+    assert figures(whole_study(charts=(empty,))) == []

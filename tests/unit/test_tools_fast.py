@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.generators import rows
-from harness.generators.document import FORMAT
+from harness.generators.document import FORMAT, Tally, document
 from harness.generators.words import OPTIONAL, Words
 from harness.generators.words import parse as words_of
 from harness.histogram import Histogram
@@ -271,3 +271,45 @@ def test_a_strange_value_is_an_error_or_changes_nothing_else(name: str, value: o
 def test_rows_of_garbage_are_an_error_and_nothing_else(rows: str) -> None:
     with pytest.raises(ParseError):
         FAST.parse(output(f"{COLUMNS}\n{rows}\n"))
+
+
+# --- what all bodies were -----------------------------------------------------------------
+
+PAGE, OTHER = "a" * 64, "b" * 64
+
+
+def test_a_documents_digest_is_the_measurements() -> None:
+    assert FAST.parse(output(body_sha256=PAGE)).body_sha256 == PAGE
+    assert FAST.parse(output(body_sha256=None)).body_sha256 is None
+    assert FAST.parse(output()).body_sha256 is None  # as it was before there was one
+
+
+@pytest.mark.parametrize("value", [1, "", "A" * 64, PAGE + "a"])
+def test_what_is_no_digest_is_an_error(value: object) -> None:
+    with pytest.raises(ParseError):
+        FAST.parse(output(body_sha256=value))
+
+
+def tally(digest: str | None, right: int, wrong: int = 0) -> Tally:
+    found = Tally(body_sha256=digest)
+    for place in range(right + wrong):
+        found.begin(place)
+        found.done(place, place + 1, cause=None if place < right else "body")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("other", "digest", "failed"),
+    [
+        (tally(PAGE, 3), PAGE, 0),
+        (tally(None, 0), PAGE, 0),
+        (tally(OTHER, 3, 1), None, 4),
+        (tally(PAGE, 3, 1), None, 1),
+    ],
+    ids=["the same", "nothing", "another", "one differs"],
+)
+def test_processes_must_have_seen_the_same(other: Tally, digest: str | None, failed: int) -> None:
+    found = tally(PAGE, 2)
+    found.add(other)
+    said = document("fast", asked_for(requests=6), found)
+    assert (said["body_sha256"], said["errors"]) == (digest, {"body": failed} if failed else {})

@@ -247,3 +247,30 @@ def test_the_locustfile_writes_what_is_read() -> None:
         document = json.loads(path.read_text())
         fields = {*document, *(name for one in document["parts"].values() for name in one)}
         assert all(f'"{name}"' in source for name in fields)
+
+
+PAGE, OTHER = "a" * 64, "b" * 64
+
+
+def test_the_page_that_all_processes_saw() -> None:
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), part(body_sha256=PAGE)))
+    assert (said.body_sha256, said.errors) == (PAGE, {})
+    assert TOOLS["locust-fast"].parse(result(part())).body_sha256 is None  # nobody compared
+
+
+def test_a_process_that_saw_another_page_has_failed() -> None:
+    """What it had right, it had right by its own first page."""
+    other = part(body_sha256=OTHER, errors={"status": 1, "body": 1})
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), other))
+    assert (said.body_sha256, said.errors) == (None, {"status": 1, "body": 2})
+
+
+def test_a_page_that_changed_has_no_digest() -> None:
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE, errors={"body": 1})))
+    assert (said.body_sha256, said.failed) == (None, 1)
+
+
+@pytest.mark.parametrize("value", [1, "", "A" * 64, PAGE + "a"])
+def test_what_is_no_digest_is_an_error(value: object) -> None:
+    with pytest.raises(ParseError):
+        TOOLS["locust-fast"].parse(result(part(body_sha256=value)))

@@ -53,7 +53,9 @@ def _chart(chart: Chart) -> dict[str, Any]:
         "title": chart.title,
         "x_title": chart.x_title,
         "y_title": chart.y_title,
+        "form": chart.form,
         "log": list(chart.log),
+        "names": list(chart.names),
         "series": [
             {"name": one.name, "points": [[plain(x), plain(y)] for x, y in one.points]}
             for one in chart.series

@@ -1,4 +1,4 @@
-"""A study's charts as figures: lines with points, a colour and a shape per series.
+"""A study's charts as figures: lines with points, a colour and a shape per series; or bars.
 
 Where there are more series than colours, a colour comes again with another shape and a dashed line.
 On a logarithmic axis nothing that is not above 0 can stand: such points are left out, and the
@@ -18,6 +18,8 @@ from harness.model import Chart, Series, Study
 from harness.report.page.colours import CLASSES, var
 from harness.report.page.figures import DASHES, Figure, Key, Shape, data, y_axis
 from harness.report.sentences import amount
+from harness.report.study.bars import colours
+from harness.report.study.bars import pane as bars_pane
 
 SHAPES: tuple[Shape, ...] = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
@@ -53,23 +55,44 @@ def _drawable(series: Series, log: tuple[bool, bool]) -> Points:
 def _figure(chart: Chart, name: str, shown: Sequence[tuple[Series, Points]]) -> Figure:
     lost = sum(len(series.points) for series in chart.series) - sum(len(p) for _, p in shown)
     left_out = f" Not shown, as they are 0 or missing: {lost}." if lost else ""
-    said = " ".join(f"{series.name}: {_ends(points)}." for series, points in shown)
+    bars = chart.form != "lines"
+    keys = _boxes if bars else _signs
+    said = " ".join(
+        f"{series.name}: {_all(chart, points) if bars else _ends(points)}."
+        for series, points in shown
+    )
     return Figure(
         name=name,
         title=chart.title,
         caption=f"{chart.note}{left_out}".strip(),
         alternative=f"{chart.y_title} by {chart.x_title}. {said}",
-        panes=(_pane(chart, shown),),
-        legend=tuple(
-            Key(series.name, _colour(place), _shape(place))
-            for place, (series, _) in enumerate(shown)
-        ),
+        panes=(bars_pane(chart, shown) if bars else _pane(chart, shown),),
+        legend=keys([series.name for series, _ in shown]),
         heads=("series", chart.x_title, chart.y_title),
         rows=tuple(
-            (series.name, amount(x), amount(y)) for series, points in shown for x, y in points
+            (series.name, _across_said(chart, x), amount(y))
+            for series, points in shown
+            for x, y in points
         ),
         heading=chart.title,
     )
+
+
+def _signs(names: Sequence[str]) -> tuple[Key, ...]:
+    return tuple(Key(name, _colour(at), _shape(at)) for at, name in enumerate(names))
+
+
+def _boxes(names: Sequence[str]) -> tuple[Key, ...]:
+    pairs = zip(names, colours(names), strict=True)
+    return tuple(Key(name, colour, "box") for name, colour in pairs)
+
+
+def _across_said(chart: Chart, x: float) -> str:
+    return amount(x) if chart.form == "lines" else chart.names[round(x)]
+
+
+def _all(chart: Chart, points: Points) -> str:
+    return ", ".join(f"{amount(y)} at {_across_said(chart, x)}" for x, y in points)
 
 
 def _ends(points: Points) -> str:

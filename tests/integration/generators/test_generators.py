@@ -3,6 +3,7 @@ what the server saw, and whatever it does to them has a name and an end."""
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import importlib.util
 import itertools
@@ -56,6 +57,12 @@ def counting(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=FORKING)
 def forking(request: pytest.FixtureRequest) -> str:
     return needing(request.param)
+
+
+@pytest.fixture(params=("fast", "locust", "locust-fast"))
+def comparing(request: pytest.FixtureRequest) -> str:
+    """Those that say what all bodies were."""
+    return str(request.param) if request.param == "fast" else needing(request.param)
 
 
 def needing(name: str) -> str:
@@ -212,6 +219,30 @@ def test_another_body_is_a_failure(name: str, tmp_path: Path) -> None:
         said = run(name, a_load(same_body=True, concurrency=1), url, tmp_path / "tool")
     assert said.requests == said.sent > 1
     assert said.errors == {"body": said.requests - 1}
+
+
+@pytest.mark.parametrize("size", [0, 10, 300_000], ids=["empty", "small", "large"])
+def test_what_all_bodies_were_is_known(comparing: str, size: int, tmp_path: Path) -> None:
+    page = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
+    with serving(lambda _: page) as url:
+        said = run(comparing, a_load(same_body=True), url, tmp_path / "tool")
+    assert (said.body_sha256, said.errors) == (hashlib.sha256(page).hexdigest(), {})
+
+
+def test_bodies_that_differ_have_no_digest(comparing: str, tmp_path: Path) -> None:
+    number = itertools.count()
+    with serving(lambda _: b"%d" % (next(number) > 3)) as url:
+        said = run(comparing, a_load(same_body=True), url, tmp_path / "tool")
+    assert said.errors["body"] > 0
+    assert said.body_sha256 is None
+
+
+def test_processes_compare_what_they_saw(comparing: str, tmp_path: Path) -> None:
+    """Each has a first body of its own, and theirs are the same."""
+    load = a_load(same_body=True, processes=2, timed=True, duration_s=1.0)
+    with serving(lambda _: b"a page") as url:
+        said = run(comparing, load, url, tmp_path / "tool")
+    assert (said.body_sha256, said.errors) == (hashlib.sha256(b"a page").hexdigest(), {})
 
 
 def test_the_wrong_status_is_a_failure(name: str, tmp_path: Path) -> None:
