@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Sets up what is missing, and nothing when nothing is:
 #
-#   scripts/setup.sh         .venv with .venv/bin/workerlab, and the load tools ab and wrk
-#   scripts/setup.sh --tox   the same, .venv-tox with tox, and a browser for the page's tests
+#   scripts/setup.sh            .venv with .venv/bin/workerlab, and the load tools ab and wrk
+#   scripts/setup.sh --ladder   the same, and PostgreSQL and Redis for the ladder to stand on
+#   scripts/setup.sh --tox      all that, .venv-tox with tox, and a browser for the page's tests
 #
 # System packages come from apt-get (as root, or by a sudo that asks for no password) or brew.
-# Without them the lab still works, with its own load generator in place of ab. Only what cannot be
+# Without them the lab still works, with its own load generator in place of ab, and SQLite in place
+# of PostgreSQL. Servers are installed and not started: the lab starts its own. Only what cannot be
 # done without ends it: exit 3 and one sentence. Everything is said on standard error.
 #
 # Written for bash 3.2, which macOS still has.
@@ -18,6 +20,11 @@ retry_after_min=60  # before system packages that could not be installed are tri
 log=
 python=
 apt_updated=
+system=${WORKERLAB_SYSTEM:-}  # where the system's own files stand; tests have others
+policy=$system/usr/sbin/policy-rc.d
+clusters=$system/etc/postgresql-common/createcluster.d
+made_policy=
+made_clusters=
 
 say() { echo "setup: $*"; }
 fail() { say "$*"; exit 3; }
@@ -48,10 +55,22 @@ can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$
 tried() { [ -n "$(find "$root/.venv/.$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
 tools_settled() { { have ab && have wrk; } || tried tools; }
 
+have_postgresql() {
+  local program
+  have initdb && return 0
+  for program in "$system"/usr/lib/postgresql/*/bin/initdb; do
+    [ -x "$program" ] && return 0
+  done
+  return 1
+}
+servers_settled() { { have_postgresql && have redis-server; } || tried servers; }
+
 have_browser() { have chromium || have chromium-browser || have google-chrome; }
 browser_settled() { have_browser || tried browser; }
 
 # --- installers -----------------------------------------------------------------------------
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 # quietly WORDS...: runs a command, shows its output only if it fails.
 quietly() {
@@ -157,6 +176,64 @@ ensure_tools() {
     say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
 }
 
+# --- servers --------------------------------------------------------------------------------
+
+# Debian starts what it installs, now and at every boot, and makes a first database. For as long as
+# we install, its own switches are off, unless they have been set by somebody else.
+hold_services() {
+  if [ ! -e "$policy" ]; then
+    made_policy=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+  fi
+  if [ ! -e "$clusters" ]; then
+    made_clusters=yes
+    as_root mkdir -p "$clusters"
+    echo 'create_main_cluster = off' | as_root tee "$clusters/workerlab.conf" >/dev/null
+  fi
+}
+
+release_services() {
+  [ -z "$made_policy" ] || as_root rm -f "$policy" || true
+  [ -z "$made_clusters" ] || as_root rm -rf "$clusters" || true
+  made_policy='' made_clusters=''
+}
+
+# apt_install_server PACKAGE [SERVICE]
+apt_install_server() {
+  may_apt || return 1
+  hold_services
+  local installed=no
+  apt_install "$1" && installed=yes
+  release_services
+  if [ -n "${2:-}" ] && have systemctl; then
+    as_root systemctl disable "$2" >/dev/null 2>&1 || true
+  fi
+  [ $installed = yes ]
+}
+
+install_postgresql() {
+  have_postgresql && return 0
+  if [ "$(uname -s)" = Darwin ]; then install_tool initdb postgresql@17; return; fi
+  apt_install_server postgresql && have_postgresql
+}
+
+install_redis() {
+  have redis-server && return 0
+  if [ "$(uname -s)" = Darwin ]; then install_tool redis-server redis; return; fi
+  apt_install_server redis-server redis-server && have redis-server
+}
+
+# The ladder leaves out what it cannot have, so nothing here fails.
+ensure_servers() {
+  if servers_settled; then return 0; fi
+  : >"$root/.venv/.servers-tried"
+  install_postgresql ||
+    say "PostgreSQL is missing and cannot be installed: the ladder stands on SQLite."
+  install_redis ||
+    say "Redis is missing and cannot be installed: the ladder goes without the cache in it."
+}
+
 # Only the tests want one, and they skip without it.
 ensure_browser() {
   if browser_settled; then return 0; fi
@@ -198,21 +275,28 @@ os.execvp("bash", ["bash", *script])
 ' "$root/.setup.lock" "$wait_s" "$root/scripts/setup.sh" "$@"
 }
 
+clean_up() {
+  rm -f "$log"
+  release_services
+}
+
 main() {
-  local want_tox=no
+  local want_tox=no want_servers=no
   case "$*" in
     "") ;;
-    --tox) want_tox=yes ;;
+    --ladder) want_servers=yes ;;
+    --tox) want_tox=yes want_servers=yes ;;
     *) say "unknown argument: $*"; exit 2 ;;
   esac
   if complete .venv workerlab && tools_settled &&
+    { [ $want_servers = no ] || servers_settled; } &&
     { [ $want_tox = no ] || { complete .venv-tox tox && browser_settled; }; }; then
     return 0
   fi
   [ -n "${WORKERLAB_SETUP_LOCKED:-}" ] || hold_lock "$@"
   unset WORKERLAB_SETUP_LOCKED
   log=$(mktemp)
-  trap 'rm -f "$log"' EXIT
+  trap clean_up EXIT
   if ! complete .venv workerlab; then
     ensure_python
     say "making .venv with $("$python" --version 2>&1)"
@@ -224,6 +308,7 @@ main() {
     make_venv .venv-tox tox
   fi
   ensure_tools
+  [ $want_servers = no ] || ensure_servers
   [ $want_tox = no ] || ensure_browser
   say "done"
 }

@@ -29,7 +29,10 @@ def in_mid_cell(lab: Lab, worker_class: str, levels: str = "1,2") -> subprocess.
 
     def second_load() -> bool:
         tools = list((lab.place / "results").glob("*/raw/*/tool/stdout"))
-        return len(tools) == 2 and len(lab.records()) == 1
+        if len(tools) == 2 and len(lab.records()) == 1:
+            return True
+        assert process.poll() is None, process.communicate()[1]
+        return False
 
     until(second_load, "the load of the second cell")
     return process

@@ -109,7 +109,7 @@ def test_proof_from_inside_the_server(swept: dict[str, Any], worker_class: str) 
 
 
 @pytest.mark.parametrize("tool", ["ab", "wrk"])
-def test_the_tools_agree(swept: dict[str, Any], worker_class: str, tool: str, lab: Lab) -> None:
+def test_the_tools_agree(worker_class: str, tool: str, lab: Lab) -> None:
     """Same cell, other tool: the workers saw what the client counted (or the cell were invalid),
     and the numbers stand under the same bound."""
     if shutil.which(tool) is None:
@@ -121,6 +121,7 @@ def test_the_tools_agree(swept: dict[str, Any], worker_class: str, tool: str, la
     )  # fmt: skip
     assert done.code == 0, done.err + done.out
     (cell,) = done.report["cells"]
-    assert cell["verdict"] == swept["cells"][1]["verdict"]
+    if SLOTS[worker_class]:  # without a limit of slots, a busy machine decides
+        assert cell["verdict"] == "saturated"
     assert cell["slots_measured"] == (SLOTS[worker_class] or HIGH)
     assert cell["throughput_rps"] <= cell["slots_measured"] / LEAST_S
