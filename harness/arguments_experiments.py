@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from harness.arguments import Parser, duration, keepalive, levels, parsed, tools
+from harness.arguments import (
+    Parser,
+    duration,
+    keepalive,
+    levels,
+    names_of,
+    parsed,
+    tools,
+    whole,
+)
 from harness.report.study import STUDY_FORMATS
+from harness.rungs import NAMES, STORAGES
 from harness.tools import TOOLS
 
 GENERATORS_EXAMPLES = """\
@@ -40,6 +50,20 @@ examples:
       the newest run again, as a page with its chart
 """
 
+LADDER_EXAMPLES = """\
+examples:
+  workerlab ladder
+      on what is installed here, 1000 users, three launches a rung, in about ten minutes
+  workerlab ladder --quick
+      100 users, one launch a rung: the shape in two minutes, no intervals
+  workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
+      the rungs on MongoDB, too; the database that is named must be empty, and is left so
+  workerlab ladder --storages sqlite --users 200
+      with nothing installed
+  workerlab report results --html ladder.html
+      the newest run again, as a page with its charts
+"""
+
 
 def add_experiments(commands: argparse._SubParsersAction[Parser]) -> None:
     """Each command with its own words, and those all of them have."""
@@ -62,6 +86,39 @@ def add_experiments(commands: argparse._SubParsersAction[Parser]) -> None:
         " both; make two classic mistakes and see their symptoms.",
         LIMITS_EXAMPLES,
     ).add_argument("--quick", action="store_true", help="leave out what takes minutes")
+    _add_ladder(commands)
+
+
+def _add_ladder(commands: argparse._SubParsersAction[Parser]) -> None:
+    one = _experiment(
+        commands,
+        "ladder",
+        "what makes a real web app fast: take one cache after the other away",
+        "Load a small blog under Gunicorn, with one thing less each time: the cache inside the"
+        " workers, Redis, MongoDB for PostgreSQL, the second worker, async. Says what each of them"
+        " was worth, where the time goes, and whether app, storage or load tool set the limit.",
+        LADDER_EXAMPLES,
+    )
+    add = one.add_argument
+    add("--quick", action="store_true", help="fewer users, shorter, one launch a rung")
+    add("--users", type=parsed(whole), metavar="N", help="at once (1000)")
+    add("--trials", type=parsed(whole), metavar="N", help="fresh launches a rung (3)")
+    add("--duration", type=parsed(duration), metavar="S", help="of each load (6)")
+    add("--workers", type=parsed(whole), metavar="N", help="of the upper rungs (2)")
+    add("--tools", type=parsed(tools), metavar="LIST", help="who drives them (locust-fast,fast)")
+    add(
+        "--storages",
+        type=parsed(names_of("storage", STORAGES)),
+        metavar="LIST",
+        help=f"of {','.join(STORAGES)}, in this order (all that can be had; sqlite if none)",
+    )
+    for kind, named in (("mongodb", "mongo"), ("postgresql", "postgres"), ("redis", "redis")):
+        add(
+            f"--{named}-url",
+            dest=f"{kind}_url",
+            metavar="URL",
+            help=f"use this {NAMES[kind]}" + (" instead of starting one" * (kind != "mongodb")),
+        )
 
 
 def _add_generators(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -16,6 +16,7 @@ from harness.arguments_experiments import add_experiments
 from harness.experiments.bottleneck import bottleneck
 from harness.experiments.demo import demo
 from harness.experiments.generators import generators
+from harness.experiments.ladder import ladder
 from harness.experiments.limits import limits
 from harness.experiments.sweep import sweep, tell
 from harness.model import EnvironmentProblem, LabError, Report, Study
@@ -103,6 +104,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generators": partial(run, generators),
     "bottleneck": partial(run, bottleneck),
     "limits": partial(run, limits),
+    "ladder": partial(run, ladder),
     "report": run_report,
 }
 

@@ -72,6 +72,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evid
         observations=read_observations(raw),
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
         elsewhere=bool(plan.load_hosts),
+        body_sha256=app.body_sha256,
         units=cores_used_at_most(trial.cell.tool, trial.cell.concurrency, trial.cell.processes),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -64,7 +65,17 @@ def rate_of(directory: Path, one: Trial) -> float | Fault | None:
     return found * rate.share
 
 
-def task_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) -> trial.Task:
+Beside = Callable[[Trial, Launch], Launch]
+
+
+def alone(_one: Trial, launch: Launch) -> Launch:
+    """A server that works with nothing beside it."""
+    return launch
+
+
+def task_for(
+    plan: Plan, one: Trial, directory: Path, rps: float | None = None, beside: Beside = alone
+) -> trial.Task:
     tool, app = tool_named(one.cell.tool), plan.app(one.cell)
     own = app.sleep_s is not None
     launch = Launch(
@@ -82,7 +93,7 @@ def task_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) 
     )
     return trial.Task(
         key=one.key,
-        launch=launch,
+        launch=beside(one, launch),
         load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
         command=tool.command,
     )
@@ -110,8 +121,9 @@ class Lone:
         return predicted_s(self._plan, one.cell, lone_s, counted=counted)
 
 
-def execute(directory: Path, plan: Plan, todo: list[Trial]) -> None:
-    """Run `todo`, each trial kept before the next begins.
+def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside = alone) -> None:
+    """Run `todo`, each trial kept before the next begins. `beside`: adds to a server's launch what
+    it works with.
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
     """
@@ -128,7 +140,7 @@ def execute(directory: Path, plan: Plan, todo: list[Trial]) -> None:
                 record = Record(one.key, Fault("unavailable", unavailable[name]))
                 writer.ended(record)
             else:
-                record = _execute(directory, plan, one, writer)
+                record = _execute(directory, plan, one, writer, beside)
                 lone.learn(one, record)
             progress.end(one, record)
             if record.fault and record.fault.kind == "unavailable":
@@ -137,13 +149,15 @@ def execute(directory: Path, plan: Plan, todo: list[Trial]) -> None:
                 raise EnvironmentProblem(record.fault.reason)
 
 
-def _execute(directory: Path, plan: Plan, one: Trial, writer: store.Writer) -> Record:
+def _execute(
+    directory: Path, plan: Plan, one: Trial, writer: store.Writer, beside: Beside
+) -> Record:
     rps = rate_of(directory, one)
     if isinstance(rps, Fault):
         record = Record(one.key, rps)
         writer.ended(record)
         return record
-    task = task_for(plan, one, directory, rps)
+    task = task_for(plan, one, directory, rps, beside)
     trial.forget(task.launch.trial)
     writer.began(one.key)
     record = trial.run(task, writer.ended)

@@ -1,0 +1,291 @@
+"""`workerlab ladder`: what makes a real web app fast? A blog, with one thing less per rung.
+
+Every rung is an ordinary cell on an ordinary server, whose app is told by its environment where its
+posts stand and what it may cache. What it stands on is started once and shared by all: nobody
+writes while it is measured. All rungs must show the same page, which is computed beforehand from
+what was stored, past every cache; an answer of any other bytes is a failure.
+
+Addresses may hold passwords: they are given to the servers and written nowhere, and a run that is
+resumed asks for them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from harness import store
+from harness.arguments import program
+from harness.experiments.shooting import lacks, versions
+from harness.experiments.sweep import execute, tell, unfinished
+from harness.interrupt import Stopped
+from harness.measure import components, preflight
+from harness.measure.components import Component
+from harness.measure.running import Launch
+from harness.model import App, Cell, EnvironmentProblem, Rung, Trial, UsageError
+from harness.plan import Plan, from_json, to_json
+from harness.planning import check, lacking
+from harness.reading import find
+from harness.rungs import NAMES, STORAGES, rungs
+from harness.studies import study_of
+
+KIND = "ladder"
+ALONE = "fast"  # who asks for the page of one user
+TOOLS = ("locust-fast", "fast")  # those of them that are installed
+POSTS = 1000
+POST = "1"  # whose page everybody reads
+ANSWER_S = 120.0  # for a thousand posts on a busy machine
+APP = App("apps.blog.wsgi:app", "")
+
+
+@dataclass(frozen=True)
+class Scale:
+    users: int
+    duration_s: float
+    trials: int
+
+
+FULL = Scale(1000, 6.0, 3)
+QUICK = Scale(100, 2.0, 1)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the rungs stand on, by kind, and why other kinds cannot be had. `folder`: for what the
+    blog uploads. `pages`: SHA-256 of the page that everybody reads, by storage."""
+
+    there: Mapping[str, Component]
+    lacking: Mapping[str, str]
+    folder: Path
+    pages: Mapping[str, str]
+
+    def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
+        redis = self.there[cache].url if cache else ""
+        return (
+            ("BLOG_STORAGE", self.there[storage].url),
+            ("BLOG_REDIS", redis),
+            ("BLOG_UPLOADS", str(self.folder)),
+        )
+
+    def beside(self, plan: Plan, one: Trial, launch: Launch) -> Launch:
+        """The server's launch, with what its rung works with."""
+        rung = plan.rung(one.cell.rung)
+        kinds = {"storage": rung.storage, "cache": rung.cache}
+        pids = {name: self.there[kind].pid for name, kind in kinds.items() if kind}
+        parts = {name: pid for name, pid in pids.items() if pid is not None}
+        return replace(launch, env=self.env(rung.storage, rung.cache), parts=parts)
+
+
+# --- what the rungs stand on --------------------------------------------------------------------
+
+
+@contextmanager
+def ground(kinds: tuple[str, ...], urls: Mapping[str, str]) -> Iterator[Ground]:
+    """Everything of `kinds` that can be had, the storages seeded; gone afterwards. `urls`: what is
+    used instead of starting one, by kind. Raises EnvironmentProblem for a URL that is of no use."""
+    with ExitStack() as stack:
+        there, missing = {}, {}
+        for kind in kinds:
+            try:
+                there[kind] = stack.enter_context(_component(kind, urls))
+                tell(f"{NAMES[kind]}: {there[kind].says}")
+            except EnvironmentProblem as problem:
+                if kind in urls:
+                    raise
+                missing[kind] = str(problem)
+                tell(f"no {NAMES[kind]}: {problem}")
+        folder = stack.enter_context(components.folder())
+        found = Ground(there, missing, folder, {})
+        storages = [kind for kind in there if kind in STORAGES]
+        pages = {kind: stack.enter_context(_seeded(found, kind, kind in urls)) for kind in storages}
+        yield replace(found, pages=pages)
+
+
+START: Mapping[str, Callable[[], AbstractContextManager[Component]]] = {
+    "postgresql": components.postgresql,
+    "redis": components.redis,
+    "sqlite": components.sqlite,
+}
+
+
+@contextmanager
+def _component(kind: str, urls: Mapping[str, str]) -> Iterator[Component]:
+    """Raises EnvironmentProblem where it cannot be had, with what to do about it."""
+    if why := components.lacks_driver(kind):
+        raise EnvironmentProblem(why)
+    if kind in urls:
+        yield components.given(kind, urls[kind])
+    elif kind in START:
+        with START[kind]() as started:
+            yield started
+    else:
+        raise EnvironmentProblem(f"{NAMES[kind]} is not started by the lab: --mongo-url names one")
+
+
+@contextmanager
+def _seeded(ground: Ground, kind: str, foreign: bool) -> Iterator[str]:
+    """The storage holds the lab's posts; SHA-256 of the page that everybody reads. One that is not
+    the lab's own is left as it was. Raises EnvironmentProblem where it holds posts already."""
+    if int(_blog(ground, kind, "count")):
+        raise EnvironmentProblem(
+            f"the {NAMES[kind]} that was named holds posts already: name an empty database"
+        )
+    try:
+        _blog(ground, kind, "seed", "--posts", str(POSTS))
+        yield hashlib.sha256(_blog(ground, kind, "page", POST)).hexdigest()
+    finally:
+        if foreign:
+            _blog(ground, kind, "drop")
+
+
+def _blog(ground: Ground, kind: str, *words: str) -> bytes:
+    """What the blog's own command says. Raises EnvironmentProblem."""
+    argv = [sys.executable, "-m", "apps.blog", *words]
+    env = {**os.environ, **dict(ground.env(kind))}
+    try:
+        done = subprocess.run(
+            argv, cwd=store.ROOT, env=env, capture_output=True, timeout=ANSWER_S, check=True
+        )
+    except subprocess.CalledProcessError as problem:
+        last = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise EnvironmentProblem(f"{NAMES[kind]} cannot be used: {last}") from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentProblem(f"{NAMES[kind]} took longer than {ANSWER_S:g} s") from None
+    return done.stdout
+
+
+# --- the plan -----------------------------------------------------------------------------------
+
+
+def plan_of(options: argparse.Namespace, found: Ground) -> tuple[Plan, preflight.Interpreter]:
+    """Raises EnvironmentProblem, UsageError."""
+    usual = QUICK if options.quick else FULL
+    users = options.users or usual.users
+    preflight.check_levels([users])
+    interpreter = preflight.interpreter(sys.executable, Path(), None)
+    all_rungs = tuple(
+        replace(rung, app=replace(rung.app, body_sha256=found.pages.get(rung.storage)))
+        for rung in rungs(found.lacking, options.storages, options.workers or 2)
+    )
+    tools, notes = _tools(options.tools)
+    planned = tuple(
+        cell for rung in all_rungs if not rung.why_not for cell in _cells(rung, tools, users)
+    )
+    servers = tuple(dict.fromkeys(cell.server for cell in planned))
+    plan = Plan(
+        servers=servers,
+        tools=tuple(dict.fromkeys((ALONE, *tools))),
+        levels=(1, users),
+        trials=options.trials or usual.trials,
+        rounds=5,
+        seed=random.SystemRandom().randrange(2**32),
+        wsgi_app=APP,
+        asgi_app=APP,
+        python=sys.executable,
+        config=None,
+        unavailable=lacking(servers, interpreter),
+        notes=notes,
+        keepalive=(True,),
+        cells=planned,
+        kind=KIND,
+        duration_s=options.duration or usual.duration_s,
+        rungs=all_rungs,
+    )
+    for cell in planned:
+        check(plan, cell)
+    return plan, interpreter
+
+
+def _cells(rung: Rung, tools: tuple[str, ...], users: int) -> list[Cell]:
+    asked = [(ALONE, 1), *((tool, users) for tool in tools)]
+    return [Cell(rung.server, tool, level, True, rung=rung.name) for tool, level in asked]
+
+
+def _tools(asked: tuple[str, ...] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Load tools, and a line for each that is left out. Raises EnvironmentProblem for one that was
+    asked for."""
+    missing = {name: why for name in asked or TOOLS if (why := lacks(name))}
+    if asked and missing:
+        raise EnvironmentProblem(next(iter(missing.values())))
+    there = tuple(name for name in asked or TOOLS if name not in missing)
+    return there, tuple(f"left out: {why}" for why in missing.values())
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def ladder(options: argparse.Namespace) -> tuple[Path, int]:
+    """Make or resume a run. Returns its directory and the exit code it has earned."""
+    if why := components.lacks_driver("blog"):
+        raise EnvironmentProblem(why)
+    urls = {kind: url for kind in NAMES if (url := getattr(options, f"{kind}_url", None))}
+    directory, plan = _resumed(options) if options.resume else (None, None)
+    kinds = _kinds(plan) if plan else (*_storages(options, urls), "redis")
+    with ground(kinds, urls) as found:
+        if plan is None or directory is None:
+            directory, plan = _new(options, found)
+        elif missing := {**found.lacking}:
+            raise EnvironmentProblem("; ".join(missing.values()))
+        return directory, _run(directory, plan, found)
+
+
+def _run(directory: Path, plan: Plan, found: Ground) -> int:
+    for note in plan.notes:
+        tell(note)
+    again = f"{program()} ladder --resume {directory}"
+    try:
+        execute(directory, plan, unfinished(directory, plan), partial(found.beside, plan))
+    except Stopped as stopped:
+        tell(f"stopped; finish it with: {again}")
+        return stopped.exit_code
+    except (EnvironmentProblem, OSError) as problem:
+        tell(f"stopped: {problem}; when that is mended: {again}")
+        return 3
+    return 0 if study_of(directory).valid else 1
+
+
+def _storages(options: argparse.Namespace, urls: Mapping[str, str]) -> tuple[str, ...]:
+    """Those that were asked for, else all but SQLite, else that."""
+    if options.storages is None:
+        others = [kind for kind in STORAGES if kind != "sqlite"]
+        able = [kind for kind in others if kind in urls or not components.lacks(kind)]
+        options.storages = tuple(others if able else (*others, "sqlite"))
+    return tuple(options.storages)
+
+
+def _kinds(plan: Plan) -> tuple[str, ...]:
+    there = [rung for rung in plan.rungs if not rung.why_not]
+    kinds = [kind for rung in there for kind in (rung.storage, rung.cache) if kind]
+    return tuple(dict.fromkeys(kinds))
+
+
+def _new(options: argparse.Namespace, found: Ground) -> tuple[Path, Plan]:
+    plan, interpreter = plan_of(options, found)
+    if not plan.cells:
+        raise EnvironmentProblem("; ".join(found.lacking.values()))
+    environment = dict(preflight.fingerprint(interpreter, versions(plan.tools)))
+    environment["components"] = {kind: one.says for kind, one in found.there.items()}
+    directory = store.fresh(options.out, KIND)
+    store.create(directory, to_json(plan), environment)
+    return directory, plan
+
+
+def _resumed(options: argparse.Namespace) -> tuple[Path, Plan]:
+    """Raises UsageError for a run of another kind, or words that would change its plan."""
+    words = ("storages", "users", "tools", "trials", "duration", "workers", "out")
+    if options.quick or any(getattr(options, word) is not None for word in words):
+        raise UsageError("--resume takes a run and addresses: the rest of its plan is on file")
+    directory = find(options.resume)
+    said = store.load(directory).plan
+    if said.get("kind") != KIND:
+        raise UsageError(f"{options.resume} is no run of `ladder`")
+    return directory, from_json(said)

@@ -1,0 +1,388 @@
+"""The blog's components as tests need them: real servers, some of which may be killed and come
+back with what they held; and the blog itself under real Gunicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from apps.blog import ledger, seeds
+from apps.blog.blocking import finish
+from apps.blog.settings import Settings
+from apps.blog.storage import Storage, storage_of
+from harness.measure import components
+from harness.measure.answers import Silent, ask
+from harness.measure.process import Guarded
+from harness.measure.running import Launch, Running
+from harness.measure.server import running
+from harness.model import App, Server
+from harness.store import copy_code
+from harness.worker_classes import ASGI_CLASSES
+from tests.integration.conftest import until
+
+T = TypeVar("T")
+
+HERE = Path(__file__).parent
+GRACE_S = 8.0
+FETCH_S = 300.0  # three megabytes from wherever this machine's Maven gets them
+# Whoever of them dies comes back once the file `run` is there
+LIVES = """
+trap 'kill -"$END" $pid; wait $pid; exit' TERM
+while :; do
+    until [ -e run ]; do sleep 0.02; done
+    "$@" & pid=$!
+    echo $pid > pid
+    wait $pid
+done
+"""
+
+
+def _lacks(kind: str) -> None:
+    if why := components.lacks(kind) or components.lacks_driver(kind):
+        pytest.skip(why)
+
+
+# --- servers that live as long as the tests --------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The address of an empty database."""
+    _lacks("postgresql")
+    with components.postgresql() as component:
+        yield component.url
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[str]:
+    _lacks("redis")
+    with components.redis() as component:
+        yield component.url
+
+
+@pytest.fixture(scope="session")
+def mongodb() -> Iterator[str]:
+    with mortal_mongodb() as server:
+        yield server.url
+
+
+# --- servers that a test kills ---------------------------------------------------------------
+
+
+class Mortal:
+    """A server on a port of its own, below a guard; `place` is removed with it."""
+
+    def __init__(self, kind: str, url: str, place: Path) -> None:
+        self.kind, self.url, self.place = kind, url, place
+
+    @property
+    def pid(self) -> int:
+        """Of the one that runs."""
+        return int((self.place / "pid").read_text())
+
+    def answers(self) -> bool:
+        try:
+            return bool(ask(self.kind, self.url))
+        except Silent:
+            return False
+
+    def begin(self) -> None:
+        (self.place / "run").touch()
+        until(self.answers, f"{self.kind} answers")
+
+    def kill(self) -> None:
+        """At once, and it stays down until `begin`."""
+        (self.place / "run").unlink()
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not psutil.pid_exists(pid), f"{self.kind} is gone")
+        until(lambda: not self.answers(), f"{self.kind} is silent")
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """It accepts connections, since the kernel does that, and says nothing."""
+        mine = psutil.Process(self.pid)
+        stopped = [mine, *mine.children(recursive=True)]
+        for process in stopped:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+
+@contextmanager
+def mortal(
+    kind: str, url: str, argv: list[str], end: str, first: list[str] | None = None
+) -> Iterator[Mortal]:
+    """`first` is run once before it, where the server will run; {place} in words is that place."""
+    user = components._user(*components.USERS[kind]) if kind in components.USERS else None
+    place = components._place(None, user)
+    words = [word.format(place=place) for word in argv]
+    script = LIVES
+    if first:
+        made = " ".join(word.format(place=place) for word in first)
+        script = f"{made} || exit\n{LIVES}"
+    with Guarded(
+        ["/bin/sh", "-c", f"cd {place}\n{script}", "sh", *words],
+        cwd=Path("/"),
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "END": end},
+        stdout=place / "said",
+        stderr=place / "said",
+        grace_s=GRACE_S,
+        user=user,
+        remove=place,
+        end=signal.SIGTERM,
+    ):
+        until(place.is_dir, f"{place} is made")
+        server = Mortal(kind, url, place)
+        server.begin()
+        yield server
+        (place / "run").touch()  # so that PostgreSQL clears up after a killed one
+        until(server.answers, f"{kind} answers")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def mortal_postgresql() -> Iterator[Mortal]:
+    _lacks("postgresql")
+    port = free_port()
+    url = f"postgresql://blog@127.0.0.1:{port}/postgres"
+    initdb, postgres = components._program("initdb"), components._program("postgres")
+    first = [str(initdb), "-D", "{place}/data", "-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
+    argv = [
+        str(postgres),
+        "-D",
+        "{place}/data",
+        "-p",
+        str(port),
+        "-c",
+        "listen_addresses=127.0.0.1",
+    ]
+    argv += ["-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap"]
+    with mortal("postgresql", url, argv, "QUIT", first) as server:
+        yield server
+
+
+@contextmanager
+def mortal_redis() -> Iterator[Mortal]:
+    _lacks("redis")
+    port = free_port()
+    argv = [str(components._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
+    argv += ["--save", "", "--appendonly", "no"]
+    with mortal("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
+        yield server
+
+
+@contextmanager
+def mortal_mongodb() -> Iterator[Mortal]:
+    """MongoDB's own server where it is installed, else one that speaks its protocol: in memory, so
+    that it comes back empty."""
+    if why := components.lacks_driver("mongodb"):
+        pytest.skip(why)
+    port = free_port()
+    url = f"mongodb://127.0.0.1:{port}/blog"
+    argv = ["java", "-cp", f"{_jars()}/*", str(HERE / "mongo" / "Server.java"), str(port)]
+    with mortal("mongodb", url, argv, "TERM") as server:
+        yield server
+
+
+def _jars() -> Path:
+    """Fetched once for a machine; several test processes may ask at once."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed, and no mongod is looked for")
+    pom = HERE / "mongo" / "pom.xml"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workerlab"
+    jars = cache / f"mongo-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "mongo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache) as place:
+                shutil.copy(pom, place)
+                words = [
+                    "mvn",
+                    "-q",
+                    "-B",
+                    "dependency:copy-dependencies",
+                    "-DoutputDirectory=jars",
+                ]
+                done = subprocess.run(
+                    words, cwd=place, capture_output=True, text=True, timeout=FETCH_S, check=False
+                )
+                if done.returncode:
+                    pytest.skip(f"Maven cannot fetch the server: {done.stdout[-300:]}")
+                Path(place, "jars").rename(jars)
+    return jars
+
+
+# --- a storage, by either of its faces -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Face:
+    """A storage's address, and which kind of code uses it."""
+
+    settings: Settings
+    waiting: bool
+
+    def run(self, use: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
+        """`use` a new one of it."""
+
+        async def whole() -> T:
+            storage = storage_of(self.settings, waiting=self.waiting)
+            try:
+                return await use(storage)
+            finally:
+                await storage.stop()
+
+        return asyncio.run(whole()) if self.waiting else finish(whole())
+
+
+FACES = [
+    pytest.param((kind, waiting), id=f"{kind}-{'waiting' if waiting else 'blocking'}")
+    for kind in ("sqlite", "postgresql", "mongodb")
+    for waiting in (False, True)
+]
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
+    """Each storage by both faces, without a schema."""
+    kind, waiting = request.param
+    url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
+    one = Face(Settings(storage_url=url), waiting)
+
+    async def empty(storage: Storage) -> None:
+        await storage.drop()
+
+    one.run(empty)
+    return one
+
+
+# --- the blog itself -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection after the other, each closed with its answer: the next one may reach another
+    worker."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+
+    def __call__(self, method: str, path: str, values: Any = None) -> Answer:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=60)
+        headers = {"Connection": "close"}
+        body = None
+        if values is not None:
+            body, headers["Content-Type"] = json.dumps(values), "application/json"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read().decode())
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True)
+class Blog:
+    ask: Client
+    server: Running
+
+    def ledger(self) -> dict[str, int]:
+        """Of all its workers."""
+        books = [ledger.read(path) for path in self.server.launch.trial.glob("blog-*.ledger")]
+        return {name: sum(book[name] for book in books) for name in ledger.NAMES}
+
+    @contextmanager
+    def counted(self) -> Iterator[dict[str, int]]:
+        """What was counted meanwhile, as far as it is not 0 and no time."""
+        found: dict[str, int] = {}
+        before = self.ledger()
+        yield found
+        after = self.ledger()
+        changed = {name: after[name] - before[name] for name in after if name[-3:] != "_ns"}
+        found.update({name: number for name, number in changed.items() if number})
+
+
+Blogs = Callable[..., AbstractContextManager[Blog]]
+
+
+@pytest.fixture
+def blog(tmp_path: Path) -> Blogs:
+    """`blog(worker_class, workers, posts=3, BLOG_...=...)`: with so many posts, on a storage that
+    is emptied before."""
+
+    @contextmanager
+    def start(worker_class: str, workers: int, posts: int = 3, **env: str) -> Iterator[Blog]:
+        place = Path(tempfile.mkdtemp(dir=tmp_path))
+        for name in ("code", "trial"):
+            (place / name).mkdir()
+        copy_code(place / "code")
+        env = {
+            "BLOG_STORAGE": f"sqlite:///{place}/posts.db",
+            "BLOG_UPLOADS": str(place / "uploads"),
+            **env,
+        }
+        drafts = [seeds.draft(number) for number in range(1, posts + 1)]
+
+        async def fill(storage: Storage) -> None:
+            await storage.drop()
+            await storage.prepare()
+            await storage.add(drafts, at=seeds.AT)
+
+        Face(Settings(storage_url=env["BLOG_STORAGE"]), False).run(fill)
+        face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
+        launch = Launch(
+            server=Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100),
+            app=App(f"apps.blog.{face}:app", chdir="", path="/style.css"),
+            python=sys.executable,
+            code=place / "code",
+            trial=place / "trial",
+            config=None,
+            records=100_000,
+            env=tuple(env.items()),
+        )
+        with running(launch) as server:
+            yield Blog(Client(server.host, server.port), server)
+
+    return start

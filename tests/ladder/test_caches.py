@@ -1,0 +1,358 @@
+"""What is asked of whom, counted; and what must never be shown again once it was edited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from redis import Redis
+
+from apps.blog import shared
+from apps.blog.blocking import finish
+from apps.blog.ledger import LEDGER
+from apps.blog.posts import Draft, Post
+from apps.blog.settings import Settings
+from apps.blog.shared import Shared
+from apps.blog.shelf import Shelf
+from apps.blog.storage import Storage, storage_of
+from tests.ladder.conftest import Blog, Blogs, Mortal, mortal_redis
+
+LONG = "3600"  # seconds: nothing expires while a test looks
+ONE = {"requests": 1}
+FROM_LOCAL = {"local_asked": 1, "local_hits": 1}
+FROM_REDIS = {"redis_trips": 1, "redis_asked": 1, "redis_hits": 1}
+MISSED_REDIS = {"redis_trips": 2, "redis_asked": 1}  # it is told what was found
+
+
+def draft(title: str) -> Draft:
+    return Draft.of(title, "Some *text*.")
+
+
+@pytest.fixture
+def empty(redis: str) -> str:
+    """The address of a Redis that holds nothing."""
+    with Redis.from_url(redis) as client:
+        client.flushall()
+    return redis
+
+
+# --- round trips -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("worker_class", ["sync", "uvicorn"])
+@pytest.mark.parametrize("storage", ["postgresql", "mongodb", "sqlite"])
+def test_a_second_read_costs_no_trip_one_of_redis_or_one_of_the_storage(
+    worker_class: str, storage: str, blog: Blogs, empty: str, request: pytest.FixtureRequest
+) -> None:
+    env = {"BLOG_LOCAL_EXPIRY": LONG, "BLOG_REDIS_EXPIRY": LONG}
+    if storage != "sqlite":
+        env["BLOG_STORAGE"] = request.getfixturevalue(storage)
+    of_a_list = 2 if storage == "mongodb" else 1  # it counts posts by a command of its own
+    pages = {"/posts/2": 1, "/api/posts/3": 1, "/": of_a_list}
+
+    with blog(worker_class, 1, **env, BLOG_LOCAL="1", BLOG_REDIS=empty) as one:
+        for path, trips in pages.items():
+            first, second = _twice(one, path)
+            assert first == {**ONE, "local_asked": 1, **MISSED_REDIS, "storage_trips": trips}
+            assert second == {**ONE, **FROM_LOCAL}
+
+    with Redis.from_url(empty) as client:
+        client.flushall()
+    with blog(worker_class, 1, **env, BLOG_REDIS=empty) as one:
+        for path, trips in pages.items():
+            first, second = _twice(one, path)
+            assert first == {**ONE, **MISSED_REDIS, "storage_trips": trips}
+            assert second == {**ONE, **FROM_REDIS}
+
+    with blog(worker_class, 1, **env) as one:
+        for path, trips in pages.items():
+            assert _twice(one, path) == [{**ONE, "storage_trips": trips}] * 2
+
+
+def _twice(one: Blog, path: str) -> list[dict[str, int]]:
+    found = []
+    for _ in range(2):
+        with one.counted() as counts:
+            assert one.ask("GET", path).status == 200
+        found.append(counts)
+    return found
+
+
+def test_what_one_worker_has_read_none_of_the_others_asks_the_storage_for(
+    blog: Blogs, empty: str
+) -> None:
+    with blog("sync", 4, BLOG_REDIS=empty, BLOG_REDIS_EXPIRY=LONG) as one:
+        with Redis.from_url(empty) as client, one.counted() as counts:
+            bodies = {one.ask("GET", "/posts/1").body for _ in range(40)}
+            asked = client.info("commandstats")["cmdstat_get"]["calls"]
+        assert len(bodies) == 1
+        assert counts == {
+            "requests": 40,
+            "redis_asked": 40,
+            "redis_hits": 39,
+            "redis_trips": 41,
+            "storage_trips": 1,
+        }
+        assert asked >= 40  # Redis says so as well
+
+
+def test_an_edit_is_put_where_it_is_read_from(blog: Blogs, empty: str) -> None:
+    env = {"BLOG_REDIS": empty, "BLOG_LOCAL": "1", "BLOG_LOCAL_EXPIRY": LONG}
+    with blog("sync", 1, **env) as one:
+        one.ask("GET", "/posts/1")
+        with one.counted() as edit:
+            done = one.ask("PUT", "/api/posts/1", {"title": "New", "body": "b", "revision": 1})
+        assert done.status == 200
+        assert edit == {**ONE, "storage_trips": 1, "redis_trips": 1}
+        with one.counted() as read:
+            assert ">New<" in one.ask("GET", "/posts/1").body
+        assert read == {**ONE, **FROM_LOCAL}
+
+
+# --- shelves: workers of one process, so that a test decides who is late ---------------------
+
+
+class Slow:
+    """A storage whose answers lie on the way until they are let through."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.found, self.let = asyncio.Event(), asyncio.Event()
+
+    async def post(self, number: int) -> Post | None:
+        post = await self._storage.post(number)
+        self.found.set()
+        await self.let.wait()
+        return post
+
+
+@pytest.fixture
+def told(tmp_path: Path, empty: str) -> Settings:
+    """Both caches, long lives."""
+    return Settings(
+        storage_url=f"sqlite:///{tmp_path}/posts.db",
+        redis_url=empty,
+        local=True,
+        local_expiry_s=3600,
+        redis_expiry_s=3600,
+        pool=3,
+    )
+
+
+def shelf(told: Settings, storage: Any = None) -> Shelf:
+    """As another worker has it."""
+    return Shelf(told, storage or storage_of(told, waiting=True), Shared(told, waiting=True))
+
+
+def run(told: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        storage = storage_of(told, waiting=True)
+        await storage.prepare()
+        await storage.add([draft("one")])
+        await use(storage)
+
+    asyncio.run(whole())
+
+
+def kept(url: str, key: str = "blog:post:1") -> int | None:
+    """The revision that Redis holds."""
+    with Redis.from_url(url) as client:
+        found = client.get(key)
+    return int(found.partition(b" ")[0]) if found else None  # type: ignore[union-attr]
+
+
+def test_a_late_reader_puts_nothing_old_over_an_edit(told: Settings) -> None:
+    async def use(storage: Storage) -> None:
+        slow = Slow(storage)
+        late, editor, other = shelf(told, slow), shelf(told), shelf(told)
+        reading = asyncio.ensure_future(late.post(1))
+        await slow.found.wait()
+        await editor.edit(1, draft("two"), 1)
+        slow.let.set()
+        assert (await reading).revision == 1  # it began before the edit was answered
+        assert kept(told.redis_url) == 2
+        assert (await other.post(1)).title == "two"
+
+    run(told, use)
+
+
+def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> None:
+    async def use(storage: Storage) -> None:
+        first, second = shelf(told), shelf(told)
+        await first.edit(1, draft("two"), 1)
+        newest = await second.edit(1, draft("three"), 2)
+        two = replace(newest, title="two", revision=2)
+        await first._keep(two, 0.0)  # the way back took long
+        assert kept(told.redis_url) == 3
+        assert (await shelf(told).post(1)).title == "three"
+
+    run(told, use)
+
+
+@given(revisions=st.lists(st.integers(1, 2**31), min_size=1, max_size=12))
+@examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
+    with Redis.from_url(empty) as client:
+        client.flushall()
+    one = Shared(Settings(redis_url=empty), waiting=False)
+    for number, revision in enumerate(revisions, 1):
+        finish(one.put("post:1", b'{"n": %d}' % revision, revision, 3600))
+        assert kept(empty) == max(revisions[:number])
+    assert finish(one.get("post:1")) == b'{"n": %d}' % max(revisions)
+    finish(one.stop())
+
+
+def test_nor_when_many_tell_it_at_once(empty: str) -> None:
+    one = Shared(Settings(redis_url=empty, pool=4), waiting=False)
+
+    def put(revision: int) -> None:
+        finish(one.put("post:1", b"{}", revision, 3600))
+
+    with ThreadPoolExecutor(16) as threads:
+        for top in range(20, 400, 20):
+            list(threads.map(put, range(top, top - 20, -1)))
+            assert kept(empty) == top
+    finish(one.stop())
+
+
+def test_what_expires_at_once_is_not_put(told: Settings) -> None:
+    """0 seconds are no expiry that Redis takes, and no reason to think it ill."""
+    none = replace(told, local_expiry_s=0)
+
+    async def use(storage: Storage) -> None:
+        one = shelf(none)
+        failed = LEDGER.total("redis_failed")
+        for _ in range(2):
+            assert (await one.page(1)).posts == 1
+        assert LEDGER.total("redis_failed") == failed
+        assert kept(told.redis_url, "blog:page:1") is None
+
+    run(none, use)
+
+
+def test_cancelled_readers_give_their_connections_back(told: Settings) -> None:
+    bare = replace(told, local=False)
+
+    async def use(storage: Storage) -> None:
+        one = shelf(bare)
+        await one.post(1)
+        failed = LEDGER.total("redis_failed")
+        for turn in range(80):
+            calls = [asyncio.ensure_future(one.post(1)) for _ in range(9)]
+            for _ in range(turn % 16):
+                await asyncio.sleep(0)
+            for call in calls[turn % 3 :: 2]:
+                call.cancel()
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(found) for found in done} <= {Post, asyncio.CancelledError}, done
+        found = await asyncio.gather(*(one.post(1) for _ in range(9)))
+        assert {post.title for post in found} == {"one"}
+        assert LEDGER.total("redis_failed") == failed
+        await one.stop()
+
+    run(bare, use)
+
+
+# --- a Redis that goes away ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mortal]:
+    with mortal_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def frail(told: Settings, server: Mortal) -> Settings:
+    with Redis.from_url(server.url) as client:
+        client.flushall()
+    return replace(told, redis_url=server.url, local=False)
+
+
+def test_without_redis_it_is_slower_and_not_wrong(
+    frail: Settings, server: Mortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "PAUSE_S", 3600.0)
+
+    async def use(storage: Storage) -> None:
+        one = shelf(frail)
+        await one.post(1)
+        server.kill()
+        try:
+            trips = LEDGER.total("redis_trips")
+            for _ in range(5):
+                assert (await one.post(1)).revision == 1
+            assert LEDGER.total("redis_trips") == trips + 1  # then it is left alone by readers
+            assert (await one.edit(1, draft("two"), 1)).revision == 2
+            assert LEDGER.total("redis_trips") == trips + 1 + shared.TRIES
+            assert (await one.post(1)).title == "two"
+        finally:
+            server.begin()
+        assert (await shelf(frail).post(1)).title == "two"
+
+    run(frail, use)
+
+
+def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
+    async def use(storage: Storage) -> None:
+        one = shelf(frail)
+        await one.post(1)
+        with server.hung():
+            assert (await one.post(1)).revision == 1
+            assert (await one.edit(1, draft("two"), 1)).revision == 2
+
+    run(frail, use)
+
+
+def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
+    one = Shared(frail, waiting=False)
+    finish(one.put("post:1", b"{}", 1, 60.0))
+    assert finish(one.get("post:1")) == b"{}"
+    with server.hung():
+        assert finish(one.get("post:1")) is None
+        finish(one.put("post:1", b"{}", 2, 60.0, tries=2))
+    finish(one.stop())
+
+
+def test_an_edit_is_told_to_a_redis_that_was_restarted(frail: Settings, server: Mortal) -> None:
+    """By a worker whose connections died unused, while another has put the old post there."""
+
+    async def use(storage: Storage) -> None:
+        editor, reader = shelf(frail), shelf(frail)
+        await asyncio.gather(*(editor.post(1) for _ in range(3)))
+        server.kill()
+        server.begin()
+        await reader.post(1)
+        assert kept(frail.redis_url) == 1
+        await editor.edit(1, draft("two"), 1)
+        assert kept(frail.redis_url) == 2
+        assert (await reader.post(1)).title == "two"
+
+    run(frail, use)
+
+
+def test_nothing_old_is_put_into_a_redis_that_was_away_during_the_edit(
+    frail: Settings, server: Mortal
+) -> None:
+    async def use(storage: Storage) -> None:
+        slow = Slow(storage)
+        late, editor = shelf(frail, slow), shelf(frail)
+        server.kill()
+        reading = asyncio.ensure_future(late.post(1))
+        await slow.found.wait()
+        await editor.edit(1, draft("two"), 1)  # of which Redis cannot be told
+        server.begin()
+        slow.let.set()
+        assert (await reading).revision == 1
+        assert kept(frail.redis_url) is None
+        assert (await shelf(frail).post(1)).title == "two"
+
+    run(frail, use)

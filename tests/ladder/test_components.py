@@ -1,0 +1,289 @@
+"""The real PostgreSQL and Redis: they come up, are what they say, and nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import psycopg
+import pytest
+import redis
+
+from harness.measure import components
+from harness.measure.answers import place, without_secrets
+from harness.measure.components import Component
+from harness.model import EnvironmentProblem
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG_S = 60.0  # a bound for hanging, not an expectation of speed
+SEGMENTS = Path("/proc/sysvipc/shm")
+
+Started = Callable[[], AbstractContextManager[Component]]
+STARTED: dict[str, Started] = {"postgresql": components.postgresql, "redis": components.redis}
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    give_up = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < give_up, f"never happened: {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def listening(pid: int) -> Iterator[list[Any]]:
+    """The sockets of each; PostgreSQL's workers come and go."""
+    for process in tree(pid):
+        with suppress(psutil.NoSuchProcess):
+            yield process.net_connections("all")
+
+
+def directory_of(pid: int) -> Path:
+    """The server's own, of the lab."""
+    inside = Path(os.readlink(f"/proc/{pid}/cwd"))
+    return next(one for one in (inside, *inside.parents) if one.name.startswith("workerlab-"))
+
+
+def segments(pid: int) -> list[str]:
+    """Shared memory that this process made, and that would outlive it."""
+    if not SEGMENTS.exists():
+        return []
+    return [line for line in SEGMENTS.read_text().splitlines()[1:] if line.split()[4] == str(pid)]
+
+
+def listens(url: str) -> bool:
+    host, port = urlsplit(url).hostname, urlsplit(url).port
+    with socket.socket() as one:
+        return one.connect_ex((host, port)) == 0
+
+
+@pytest.fixture(params=sorted(STARTED))
+def kind(request: pytest.FixtureRequest) -> str:
+    if why := components.lacks(request.param):
+        pytest.skip(why)
+    return str(request.param)
+
+
+@pytest.fixture
+def one(kind: str) -> Iterator[Component]:
+    with STARTED[kind]() as found:
+        yield found
+
+
+def test_it_answers_and_says_who_it_is(kind: str, one: Component) -> None:
+    assert one.kind == kind
+    assert one.says.startswith({"postgresql": "PostgreSQL ", "redis": "Redis "}[kind])
+    assert one.says.endswith(", started by the lab")
+    assert one.says.split()[1][0].isdigit()
+    assert components.given(kind, one.url).says + ", started by the lab" == one.says
+    assert components.given(kind, one.url).pid is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
+def test_only_this_machine_gets_to_it(one: Component) -> None:
+    assert one.pid is not None
+    port = urlsplit(one.url).port
+    places = {
+        (entry.laddr.ip, entry.laddr.port)
+        for sockets in listening(one.pid)
+        for entry in sockets
+        if entry.status == psutil.CONN_LISTEN
+    }
+    assert places == {("127.0.0.1", port)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
+def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
+    with STARTED[kind]() as one:
+        assert one.pid is not None
+        members, directory = tree(one.pid), directory_of(one.pid)
+        assert directory.stat().st_mode & 0o077 == 0  # nobody else reads what is in it
+        if os.geteuid() == 0:
+            assert psutil.Process(one.pid).uids().real != 0
+        if kind == "postgresql":  # a client that stays does not keep it from ending
+            stack.enter_context(closing(psycopg.connect(one.url)))
+    assert not any(member.is_running() for member in members)
+    assert not directory.exists()
+    assert segments(one.pid) == []
+    assert not listens(one.url)
+
+
+HARNESS = """
+import sys, time
+from harness.measure import components
+with components.postgresql() as a, components.redis() as b, components.folder() as c:
+    print(a.pid, b.pid, c, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
+    if why := components.lacks("postgresql") or components.lacks("redis"):
+        pytest.skip(why)
+    words = [sys.executable, "-c", HARNESS]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        storage, cache, folder = lab.stdout.readline().split()
+        pids = int(storage), int(cache)
+        members = [member for pid in pids for member in tree(pid)]
+        directories = [*map(directory_of, pids), Path(folder)]
+        lab.send_signal(number)
+    until(lambda: not any(member.is_running() for member in members), "its servers end")
+    until(lambda: not any(path.exists() for path in directories), "its directories go")
+    assert segments(pids[0]) == []
+
+
+def test_postgresql_is_durable_and_empty() -> None:
+    if why := components.lacks("postgresql"):
+        pytest.skip(why)
+    with components.postgresql() as one, closing(psycopg.connect(one.url)) as db:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
+        assert db.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname='public'"
+        ).fetchone() == (0,)
+        assert db.execute("SHOW server_encoding").fetchone() == ("UTF8",)
+        assert db.execute("SELECT current_database()").fetchone() == ("blog",)
+
+
+def test_redis_keeps_nothing_on_disk_and_is_bounded() -> None:
+    if why := components.lacks("redis"):
+        pytest.skip(why)
+    with components.redis() as one, redis.Redis.from_url(one.url) as client:
+        said = client.config_get("*")
+        assert said["save"] == ""
+        assert said["appendonly"] == "no"
+        assert int(said["maxmemory"]) > 0
+        assert client.dbsize() == 0
+
+
+def test_a_port_that_another_took_first_is_not_the_end(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        free, asked = components._free_port, []
+
+        def port() -> int:
+            asked.append(free() if asked else taken)
+            return asked[-1]
+
+        monkeypatch.setattr(components, "_free_port", port)
+        # The one that has the port accepts, and says nothing: it must not be taken for the server
+        monkeypatch.setattr("harness.measure.answers.ANSWER_S", 1)
+        with STARTED[kind]() as one:
+            assert urlsplit(one.url).port == asked[1]
+
+
+def test_another_of_its_kind_is_not_taken_for_it(
+    kind: str, one: Component, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, asked = components._free_port, []
+
+    def port() -> int:
+        asked.append(free() if asked else urlsplit(one.url).port)
+        return asked[-1]
+
+    monkeypatch.setattr(components, "_free_port", port)
+    with STARTED[kind]() as other:
+        assert other.pid != one.pid
+        assert urlsplit(other.url).port == asked[1]
+
+
+def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(components, "_free_port", lambda: 99999999)
+    with (
+        pytest.raises(EnvironmentProblem, match=r"did not come up: .*(99999999|65535)"),
+        STARTED[kind](),
+    ):
+        pass
+
+
+def test_sqlite_stands_in_a_directory_that_goes() -> None:
+    with components.sqlite() as one:
+        path = Path(urlsplit(one.url).path)
+        assert path.parent.is_dir()
+        assert not path.exists()
+        path.write_text("anything")
+        assert one.pid is None
+        assert one.says.startswith("SQLite 3.")
+    assert not path.parent.exists()
+
+
+# --- by address -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("postgresql", "postgresql://me:pa%40ss@127.0.0.1:1/blog"),
+        ("postgresql", "postgresql://me:pa%40ss@127.0.0.1:port/blog"),
+        ("redis", "redis://:pa%40ss@127.0.0.1:1/0"),
+        ("redis", "http://me:pa%40ss@127.0.0.1:1/0"),
+        ("mongodb", "mongodb://me:pa%40ss@127.0.0.1:1/blog"),
+        ("mongodb", "mongodb://me:pa%40ss@127.0.0.1:port/blog"),
+    ],
+)
+def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
+    kind: str, url: str
+) -> None:
+    with pytest.raises(EnvironmentProblem) as found:
+        components.given(kind, url)
+    text = str(found.value)
+    assert "does not answer: " in text
+    assert "\n" not in text
+    assert len(text) < 400
+    assert not any(secret in text for secret in ("pa%40ss", "pa@ss"))
+
+
+def test_what_may_be_shown_of_an_address() -> None:
+    assert place("postgresql://me:secret@db.example:5432/blog") == "db.example:5432"
+    assert place("redis://:secret@[::1]:6379") == "[::1]:6379"
+    assert place("mongodb://db.example") == "db.example"
+    assert place("redis://me:secret@db.example:port") == "its address"
+    url = "redis://me:se%2Fcret@db.example"
+    assert "cret" not in without_secrets(f"no {url}, se%2Fcret or se/cret", url)
+
+
+def test_what_cannot_be_started_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(components, "_program", lambda _: None)
+    for kind, option in (
+        ("postgresql", "--postgres-url"),
+        ("redis", "--redis-url"),
+        ("mongodb", "--mongo-url"),
+    ):
+        why = components.lacks(kind)
+        assert why is not None
+        assert option in why
+    for start in STARTED.values():
+        with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), start():
+            pass
+    assert components.lacks("sqlite") is None
+
+
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert components.lacks_driver("postgresql") is None
+    monkeypatch.setitem(components.DRIVERS, "postgresql", ("no_such_driver",))
+    why = components.lacks_driver("postgresql")
+    assert why == "no_such_driver cannot be imported: pip install 'workerlab[ladder]'"

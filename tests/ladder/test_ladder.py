@@ -1,0 +1,154 @@
+"""`workerlab ladder`, whole: on what is installed, on nothing, stopped, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.measure import components
+from tests.integration.conftest import Lab, processes, until
+from tests.integration.conftest import lab as lab
+
+SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
+
+
+@pytest.fixture(autouse=True)
+def temporary(lab: Lab) -> Iterator[Path]:
+    """Where components keep their data: nothing is left in there."""
+    place = lab.place / "tmp"
+    place.mkdir()
+    for step in (lab.place, *lab.place.parents):  # PostgreSQL's own user has to get there
+        if step.stat().st_uid == os.getuid():
+            step.chmod(step.stat().st_mode | 0o011)
+    place.chmod(0o777)
+    lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(lab.place / "cache")}
+    yield place
+    until(lambda: not list(place.glob("workerlab-*")), "the data of the components is gone")
+
+
+def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:
+    """Of the tables that have this column."""
+    return [row for table in study["tables"] for row in table["rows"] if column in row]
+
+
+def needs(*kinds: str) -> None:
+    for kind in kinds:
+        if why := components.lacks_driver(kind) or components.lacks(kind):
+            pytest.skip(why)
+
+
+def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
+    """On a database and a Redis that are given by their addresses, and left as they were."""
+    needs("postgresql", "redis")
+    with components.postgresql() as storage, components.redis() as redis:
+        words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
+        done = lab("ladder", *SMALL, *words)
+        assert done.code == 0, done.err
+        assert tables(storage.url) == []
+        assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
+    counted = rows(done.report, "storage_trips")
+    assert [row["removed"] for row in counted] == [
+        "nothing",
+        "the in-process cache",
+        "Redis",
+        "the other workers",
+        "async",
+    ]
+    first, *others = counted
+    # Once per second each worker asks anew, and once per half minute Redis does
+    assert first["local_hit_ratio"] + first["redis_trips"] == pytest.approx(1, abs=0.01)
+    assert first["storage_trips"] * first["ledger_requests"] <= 2
+    redis_trips = [row["redis_trips"] for row in others]
+    assert redis_trips == [pytest.approx(1, abs=0.01), 0, 0, 0]
+    storage_trips = [row["storage_trips"] for row in others]
+    assert storage_trips == [0, *[pytest.approx(1, abs=0.01)] * 3]
+    assert done.report["environment"]["components"].keys() == {"postgresql", "redis"}
+    assert all(row["failed"] == 0 for row in rows(done.report, "throughput_rps"))
+
+
+def tables(url: str) -> list[str]:
+    import psycopg
+
+    with psycopg.connect(url) as db:
+        found = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+        return sorted(name for (name,) in db.execute(found).fetchall())
+
+
+def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:
+    needs("postgresql")
+    import psycopg
+
+    with components.postgresql() as storage:
+        with psycopg.connect(storage.url) as db:
+            db.execute("CREATE TABLE posts (mine text)")
+        words = ("--storages", "postgresql", "--postgres-url", storage.url)
+        done = lab("ladder", *SMALL, *words)
+        assert done.code == 3, done.err
+        assert tables(storage.url) == ["posts"]
+    assert not (lab.place / "results").exists()
+
+
+def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab) -> None:
+    (lab.place / "empty").mkdir()
+    lab.env["PATH"] = str(lab.place / "empty")
+    first = lab.start("ladder", *SMALL, "--storages", "sqlite")
+    until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(), "a first cell")
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate()
+    assert first.returncode == 130, err
+    assert "ladder --resume" in err
+    before = {record["key"] for record in lab.records() if not record["fault"]}
+    done = lab("ladder", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    again = [record["key"] for record in lab.records()]
+    assert all(again.count(key) == 1 for key in before)
+    assert done.report["environment"]["components"].keys() == {"sqlite"}
+    assert "Redis is not installed here" in done.out
+    counted = rows(done.report, "storage_trips")
+    assert [row["redis_trips"] for row in counted] == [0] * 4
+    assert [row["storage_trips"] > 0.9 for row in counted] == [False, True, True, True]
+
+
+def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:
+    needs("postgresql", "redis")
+    first = lab.start("ladder", *SMALL)
+    until(lab.loading, "the first load is on")
+    assert processes(str(temporary))
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    until(lambda: not processes(str(temporary)), "servers and storages are gone")
+
+
+def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> None:
+    """Somebody edits the post in between; without Redis, whose copy would still be the old one."""
+    needs("postgresql")
+    import psycopg
+
+    (lab.place / "empty").mkdir()
+    lab.env["PATH"] = str(lab.place / "empty")
+    with components.postgresql() as storage:
+        first = lab.start(
+            "ladder", *SMALL, "--storages", "postgresql", "--postgres-url", storage.url
+        )
+        until(lab.loading, "the first load is on")
+        with psycopg.connect(storage.url) as db:
+            db.execute("UPDATE posts SET html = '<p>Other words</p>' WHERE id = 1")
+        until(lambda: len(lab.records()) > 1, "two cells")
+        first.send_signal(signal.SIGINT)
+        first.communicate()
+    study = lab("report", str(lab.run), "--format", "json").report
+    assert study["valid"] is False
+    assert any("stored" in note for note in study["notes"]), study["notes"]
+
+
+def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:
+    done = lab("ladder", *SMALL, "--redis-url", "redis://:secret@127.0.0.1:1")
+    assert done.code == 3
+    assert "Redis at 127.0.0.1:1 does not answer" in done.err
+    assert "secret" not in done.err
+    assert not (lab.place / "results").exists()

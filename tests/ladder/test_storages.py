@@ -1,0 +1,401 @@
+"""Every storage by both of its faces, on real servers: they must not differ in anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from apps.blog.blocking import finish
+from apps.blog.posts import Conflict, Draft, Gone, Line, Post, Unreachable
+from apps.blog.settings import POSTS_PER_PAGE, Settings
+from apps.blog.storage import Storage, mongodb, sql
+from tests.integration.conftest import ROOT
+from tests.ladder.conftest import Face, Mortal, mortal_mongodb, mortal_postgresql
+
+Use = Callable[[Storage], Coroutine[Any, Any, Any]]
+
+
+def draft(title: str, body: str = "Some *text*.") -> Draft:
+    return Draft.of(title, body)
+
+
+def prepared(face: Face, use: Use) -> Any:
+    async def both(storage: Storage) -> Any:
+        await storage.prepare()
+        return await use(storage)
+
+    return face.run(both)
+
+
+async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """What they gave or raised: by threads for code that blocks, by tasks for code that waits."""
+    if face.waiting:
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    def one(call: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return finish(call)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(one, calls))
+
+
+# --- what is stored is what is found ---------------------------------------------------------
+
+
+def test_what_is_added_is_found_in_its_order(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        before = int(time.time())
+        added = await storage.add([draft("one"), draft("two")]) + await storage.add(
+            [draft("three")]
+        )
+        assert [post.title for post in added] == ["one", "two", "three"]
+        assert [post.id for post in added] == [1, 2, 3]
+        for post in added:
+            assert post.revision == 1
+            assert before <= post.created == post.edited <= time.time()
+            assert await storage.post(post.id) == post
+        lines = [Line(post.id, post.title, post.created) for post in reversed(added)]
+        page = await storage.page(1)
+        assert (list(page.lines), page.posts, page.number) == (lines, 3, 1)
+        (old,) = await storage.add([draft("old")], at=1_000_000_000)
+        assert old.created == old.edited == 1_000_000_000
+
+    prepared(face, use)
+
+
+def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        empty = await storage.page(1)
+        assert (empty.lines, empty.posts) == ((), 0)
+        posts = 2 * POSTS_PER_PAGE + 1
+        await storage.add([draft(f"post {number}") for number in range(1, posts + 1)])
+        found = [await storage.page(number) for number in (1, 2, 3)]
+        assert [line.id for page in found for line in page.lines] == [*range(posts, 0, -1)]
+        for number in (4, 10**9, 2**62, 10**30):
+            beyond = await storage.page(number)
+            assert (beyond.lines, beyond.posts, beyond.number) == ((), posts, number)
+
+    prepared(face, use)
+
+
+@pytest.mark.parametrize(
+    "text", ["żółw 🐢 日本", "a'b\"; DROP TABLE posts; --", "?%s$1{x}", "\\u0001"]
+)
+def test_any_text_comes_back_as_it_was(face: Face, text: str) -> None:
+    async def use(storage: Storage) -> None:
+        (added,) = await storage.add([draft(text, text * 20)])
+        found = await storage.post(added.id)
+        assert found is not None
+        assert (found.title, found.body) == (text, text * 20)
+
+    prepared(face, use)
+
+
+def test_an_edit_and_its_refusals(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        (added,) = await storage.add([draft("old")], at=1_000_000_000)
+        edited = await storage.edit(added.id, draft("new", "other"), 1)
+        assert (edited.title, edited.body, edited.revision) == ("new", "other", 2)
+        assert edited.created == 1_000_000_000 < edited.edited
+        assert await storage.post(added.id) == edited
+        for revision in (1, 3, 0, -1, 2**31 - 1, 2**63, 10**30):
+            with pytest.raises(Conflict) as conflict:
+                await storage.edit(added.id, draft("late"), revision)
+            assert conflict.value.revision == 2
+        for number in (2, 0, -1, 2**63, 10**30):
+            assert await storage.post(number) is None
+            with pytest.raises(Gone):
+                await storage.edit(number, draft("nobody's"), 1)
+        assert await storage.post(added.id) == edited
+
+    prepared(face, use)
+
+
+def test_of_many_edits_at_once_one_wins(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        (post,) = await storage.add([draft("0")])
+        for revision in range(1, 6):
+            edits = [storage.edit(post.id, draft(f"{revision}.{n}"), revision) for n in range(12)]
+            done = await at_once(face, edits)
+            (won,) = [one for one in done if isinstance(one, Post)]
+            lost = [one for one in done if isinstance(one, Conflict)]
+            assert len(lost) == 11, done
+            assert won.revision == revision + 1
+            assert {conflict.revision for conflict in lost} == {revision + 1}
+            assert await storage.post(post.id) == won
+
+    prepared(face, use)
+
+
+def test_posts_added_at_once_all_get_numbers_of_their_own(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        groups = [[draft(f"{group}.{n}") for n in range(5)] for group in range(12)]
+        done = await at_once(face, [storage.add(group) for group in groups])
+        assert all(isinstance(posts, list) for posts in done), done
+        for group, posts in zip(groups, done, strict=True):
+            assert [post.title for post in posts] == [one.title for one in group]
+            assert sorted(post.id for post in posts) == [post.id for post in posts]
+        assert len({post.id for posts in done for post in posts}) == 60
+        assert (await storage.page(1)).posts == 60
+
+    prepared(face, use)
+
+
+def test_it_says_who_answers(face: Face) -> None:
+    async def use(storage: Storage) -> str:
+        return await storage.answers()
+
+    said = prepared(face, use)
+    assert any(
+        said.startswith(name) for name in ("SQLite 3", "PostgreSQL 1", "MongoDB", "a server")
+    )
+
+
+# --- the schema ------------------------------------------------------------------------------
+
+PREPARES = """
+import json, multiprocessing, sys
+from apps.blog.blocking import finish
+from apps.blog.settings import Settings
+from apps.blog.storage import storage_of
+
+def one(barrier, said):
+    barrier.wait()
+    try:
+        finish(storage_of(Settings(storage_url=sys.argv[1]), waiting=False).prepare())
+        said.put("prepared")
+    except Exception as error:
+        said.put(repr(error))
+
+context = multiprocessing.get_context("fork")
+barrier, said = context.Barrier(8), context.Queue()
+children = [context.Process(target=one, args=(barrier, said)) for _ in range(8)]
+for child in children: child.start()
+print(json.dumps([said.get() for _ in children]))
+"""
+
+
+def test_eight_processes_prepare_it_at_once(face: Face) -> None:
+    words = [sys.executable, "-c", PREPARES, face.settings.storage_url]
+    for _ in range(3):
+        done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+        assert json.loads(done.stdout) == ["prepared"] * 8
+
+    async def use(storage: Storage) -> list[Post]:
+        return await storage.add([draft("one")])
+
+    assert face.run(use)[0].id == 1
+
+
+def test_preparing_again_changes_nothing(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        await storage.add([draft("one")])
+        await storage.prepare()
+        await storage.prepare()
+        assert (await storage.page(1)).posts == 1
+        (second,) = await storage.add([draft("two")])
+        assert second.id == 2
+
+    prepared(face, use)
+
+
+def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
+    face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def add(storage: Storage) -> None:
+        await storage.add([draft("from before")])
+
+    prepared(face, add)
+    with monkeypatch.context() as future:
+        future.setattr(sql, "STEPS", (*sql.STEPS, "ALTER TABLE posts ADD COLUMN mood text"))
+        future.setattr(mongodb, "STEPS", mongodb.STEPS + 1)
+
+        async def look(storage: Storage) -> None:
+            await storage.prepare()
+            found = await storage.post(1)
+            assert found is not None
+            assert found.title == "from before"
+            if isinstance(storage, sql.Sql):
+                assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]
+
+        face.run(look)
+
+    async def nothing(storage: Storage) -> None: ...
+
+    with pytest.raises(Unreachable, match=r"schema is at step 2, this blog knows 1"):
+        prepared(face, nothing)
+
+
+def test_dropped_it_can_be_prepared_anew(face: Face) -> None:
+    async def use(storage: Storage) -> None:
+        await storage.add([draft("one")])
+        await storage.drop()
+        await storage.drop()
+        await storage.prepare()
+        assert (await storage.page(1)).posts == 0
+
+    prepared(face, use)
+
+
+# --- a database that goes away ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["postgresql", "mongodb"])
+def server(request: pytest.FixtureRequest) -> Iterator[Mortal]:
+    start = {"postgresql": mortal_postgresql, "mongodb": mortal_mongodb}[request.param]
+    with start() as server:
+        yield server
+
+
+@pytest.fixture(params=[False, True], ids=["blocking", "waiting"])
+def dying(request: pytest.FixtureRequest, server: Mortal) -> Face:
+    return Face(Settings(storage_url=server.url, pool=4), request.param)
+
+
+async def comes_back(storage: Storage) -> None:
+    """It needs nobody's help."""
+    give_up = time.monotonic() + 120
+    while True:
+        try:
+            await storage.prepare()
+            (post,) = await storage.add([draft("again")])
+            assert await storage.post(post.id) == post
+            return
+        except Unreachable:
+            assert time.monotonic() < give_up
+
+
+def test_a_killed_database_is_unreachable_and_then_there_again(dying: Face, server: Mortal) -> None:
+    async def use(storage: Storage) -> None:
+        (post,) = await storage.add([draft("one")])
+        found = await at_once(dying, [storage.post(post.id) for _ in range(12)])
+        assert found == [post] * 12  # so that there are connections to lose
+        server.kill()
+        for _ in range(2):
+            lost = await at_once(dying, [storage.post(post.id) for _ in range(12)])
+            assert {type(one) for one in lost} == {Unreachable}, lost
+        with pytest.raises(Unreachable):
+            await storage.edit(post.id, draft("two"), 1)
+        server.begin()
+        await comes_back(storage)
+        found = await at_once(dying, [storage.page(1) for _ in range(12)])
+        assert {page.lines[0].title for page in found} == {"again"}
+
+    prepared(dying, use)
+
+
+def test_nobody_notices_one_that_was_restarted_meanwhile(dying: Face, server: Mortal) -> None:
+    """Connections that died unused are not handed out."""
+
+    async def use(storage: Storage) -> None:
+        await at_once(dying, [storage.page(1) for _ in range(12)])
+        server.kill()
+        server.begin()
+        if server.kind == "mongodb":  # its driver has to find out first; and posts are gone
+            await comes_back(storage)
+        found = await at_once(dying, [storage.page(1) for _ in range(12)])
+        assert not [one for one in found if isinstance(one, Exception)], found
+
+    prepared(dying, use)
+
+
+def test_a_hung_database_is_unreachable_too(dying: Face, server: Mortal) -> None:
+    async def use(storage: Storage) -> None:
+        await storage.page(1)
+        with server.hung():
+            lost = await at_once(dying, [storage.page(1) for _ in range(6)])
+            assert {type(one) for one in lost} == {Unreachable}, lost
+        await comes_back(storage)
+
+    prepared(dying, use)
+
+
+def test_a_database_that_was_never_there(tmp_path: Any) -> None:
+    for url in (
+        f"sqlite:///{tmp_path}/no/such/directory.db",
+        "postgresql://nobody@127.0.0.1:1/nothing",
+        "mongodb://127.0.0.1:1/nothing",
+    ):
+        for waiting in (False, True):
+            face = Face(Settings(storage_url=url), waiting)
+
+            async def prepare(storage: Storage) -> None:
+                await storage.prepare()
+
+            async def look(storage: Storage) -> None:
+                await storage.page(1)
+
+            for use in (prepare, look):
+                with pytest.raises(Unreachable):
+                    face.run(use)
+
+
+# --- what is cut short -----------------------------------------------------------------------
+
+
+def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
+    """Fewer connections than calls, most of which are cancelled somewhere on their way."""
+    if not face.waiting:
+        pytest.skip("blocking code cannot be cancelled")
+    few = replace(face, settings=replace(face.settings, pool=2))
+
+    async def use(storage: Storage) -> None:
+        (post,) = await storage.add([draft("one")])
+        for turn in range(60):
+            calls = [asyncio.ensure_future(storage.post(post.id)) for _ in range(8)]
+            for _ in range(turn % 12):
+                await asyncio.sleep(0)
+            for call in calls[turn % 3 :: 2]:
+                call.cancel()
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(one) for one in done} <= {Post, asyncio.CancelledError}, done
+        found = await asyncio.gather(*(storage.post(post.id) for _ in range(8)))
+        assert found == [post] * 8
+
+    prepared(few, use)
+
+
+def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
+    """All or none, and the connection is good for the next one."""
+    good = draft("good")
+    bad = replace(good, title="zero \x00 byte" if "postgres" in face.settings.storage_url else None)  # type: ignore[arg-type]
+    if "mongodb" in face.settings.storage_url:
+        pytest.skip("a lone server has no transactions")
+
+    async def use(storage: Storage) -> None:
+        with pytest.raises(Exception, match=r"NULL|NUL"):
+            await storage.add([good, bad])
+        assert (await storage.page(1)).posts == 0
+        await storage.add([good, good])
+        assert (await storage.page(1)).posts == 2
+
+    prepared(face, use)
+
+
+def test_a_writer_of_sqlite_is_waited_for(tmp_path: Any) -> None:
+    path = tmp_path / "posts.db"
+    face = Face(Settings(storage_url=f"sqlite:///{path}"), True)
+
+    async def use(storage: Storage) -> None:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        adding = asyncio.ensure_future(storage.add([draft("one")]))
+        assert (await storage.page(1)).posts == 0  # readers are not held up
+        other.execute("COMMIT")
+        other.close()
+        assert [post.title for post in await adding] == ["one"]
+
+    prepared(face, use)
