@@ -10,8 +10,9 @@ import sqlite3
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
+from harness.rungs import NAMES
+
 ANSWER_S = 5
-NAMES = {"postgresql": "PostgreSQL", "redis": "Redis", "mongodb": "MongoDB", "sqlite": "SQLite"}
 
 
 class Silent(Exception):

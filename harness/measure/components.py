@@ -30,9 +30,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.measure.answers import ANSWER_S, NAMES, Silent, ask
+from harness.measure.answers import ANSWER_S, Silent, ask
 from harness.measure.process import Guarded
 from harness.model import EnvironmentProblem
+from harness.rungs import NAMES
 
 UP_S = 60.0  # initdb writes 40 MB; a busy disk may take its time
 LOOK_S = 0.05
