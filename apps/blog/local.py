@@ -4,7 +4,7 @@ No other worker can take anything out of it, so that an entry's time is the only
 was edited elsewhere, nobody is shown it for longer. That time is counted from before the value was
 asked for, since it may have been edited while it was on its way.
 
-Shortly before that time one reader is told that it is missing, and fetches it anew while the others
+Well before that time one reader is told that it is missing, and fetches it anew while the others
 are still served: else all that arrive together would ask the storage together, once per expiry.
 """
 
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-RENEW = 0.8  # of an entry's time
+RENEW = 0.5  # of an entry's time: a busy event loop may take as long again to fetch it
 
 
 @dataclass

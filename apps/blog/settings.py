@@ -7,6 +7,7 @@ BLOG_LOCAL_EXPIRY    seconds (1): no reader sees an edit later than this after i
 BLOG_LOCAL_MOST      entries a worker keeps (1000)
 BLOG_REDIS_EXPIRY    seconds (30)
 BLOG_POOL            connections to the database per worker (10)
+BLOG_ANSWER          seconds (2): a database that takes longer is down, a Redis in a quarter of it
 BLOG_UPLOADS         a directory for images (./blog-uploads)
 BLOG_UPLOAD_MOST     bytes of an upload (5000000)
 """
@@ -44,6 +45,7 @@ class Settings:
     local_most: int = 1000
     redis_expiry_s: float = 30.0
     pool: int = 10
+    answer_s: float = 2.0
     uploads: Path = Path("blog-uploads")
     upload_most_bytes: int = 5_000_000
 
@@ -70,6 +72,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         local=local == "1",
         local_expiry_s=_number(environ, "BLOG_LOCAL_EXPIRY", usual.local_expiry_s, 0.0, 3600.0),
         redis_expiry_s=_number(environ, "BLOG_REDIS_EXPIRY", usual.redis_expiry_s, 0.1, 86400.0),
+        answer_s=_number(environ, "BLOG_ANSWER", usual.answer_s, 0.1, 3600.0),
         uploads=Path(environ.get("BLOG_UPLOADS") or usual.uploads),
         upload_most_bytes=int(most_bytes),
         **whole,

@@ -19,11 +19,11 @@ def test_every_setting_is_heard() -> None:
     told = {
         "BLOG_STORAGE": "postgresql://me:secret@db/blog", "BLOG_REDIS": "redis://cache:6380/1",
         "BLOG_LOCAL": "1", "BLOG_LOCAL_EXPIRY": "0.25", "BLOG_LOCAL_MOST": "7",
-        "BLOG_REDIS_EXPIRY": "5", "BLOG_POOL": "3", "BLOG_UPLOADS": "/srv/images",
-        "BLOG_UPLOAD_MOST": "1000",
+        "BLOG_REDIS_EXPIRY": "5", "BLOG_POOL": "3", "BLOG_ANSWER": "0.5",
+        "BLOG_UPLOADS": "/srv/images", "BLOG_UPLOAD_MOST": "1000",
     }  # fmt: skip
     assert read(told) == Settings(
-        "postgresql://me:secret@db/blog", "redis://cache:6380/1", True, 0.25, 7, 5.0, 3,
+        "postgresql://me:secret@db/blog", "redis://cache:6380/1", True, 0.25, 7, 5.0, 3, 0.5,
         Path("/srv/images"), 1000,
     )  # fmt: skip
 

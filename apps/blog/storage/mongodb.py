@@ -27,12 +27,6 @@ from apps.blog.ledger import LEDGER
 from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
-ANSWER_MS = 2000  # a database that takes longer is called unreachable
-WITHIN: dict[str, Any] = {
-    "timeoutMS": ANSWER_MS,  # of a call with all its tries, a wait for a connection included
-    "serverSelectionTimeoutMS": ANSWER_MS,
-    "connectTimeoutMS": ANSWER_MS,
-}
 STEPS = 1  # of the schema; a document needs none, its first step is the counter
 NUMBERS = "posts"
 MOST_ID = MOST_REVISION = 2**63 - 1  # what BSON takes
@@ -42,12 +36,18 @@ class Storage:
     def __init__(self, settings: Settings, *, waiting: bool) -> None:
         self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
+        limit_ms = int(1000 * settings.answer_s)
+        self._within: dict[str, Any] = {
+            "timeoutMS": limit_ms,  # of a call with all its tries, a wait for a connection included
+            "serverSelectionTimeoutMS": limit_ms,
+            "connectTimeoutMS": limit_ms,
+        }
         self._client: Any = None
         self._pid = 0
         self._lock = threading.Lock()
 
     async def prepare(self) -> None:
-        client: Any = pymongo.MongoClient(self._url, **WITHIN)
+        client: Any = pymongo.MongoClient(self._url, **self._within)
         try:
             schema = client[self._database].blog_schema
             at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
@@ -141,7 +141,7 @@ class Storage:
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 kind: Any = pymongo.AsyncMongoClient if self._waiting else pymongo.MongoClient
-                self._client = kind(self._url, maxPoolSize=self._most, **WITHIN)
+                self._client = kind(self._url, maxPoolSize=self._most, **self._within)
                 self._pid = os.getpid()
             return self._client
 

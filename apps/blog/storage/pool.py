@@ -5,15 +5,16 @@ wait, for as long as the database is down. Here who finds none free makes one, u
 hears at once why it cannot be made: a page is then answered from a cache, or refused, while there
 is still somebody to read it.
 
-A slot holds a connection or nothing yet. They lie on a stack, so that few stay warm and the others
-are never made. Slots are put back without waiting: being cancelled cannot lose one.
+A semaphore says whose turn it is: of tasks, who asked first. (A queue of connections would let
+those who come now overtake those who have waited, some of them for ever.) Idle connections lie on a
+stack, so that few stay warm and the others are never made. A turn is given back without waiting:
+being cancelled cannot lose one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import queue
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -44,62 +45,48 @@ class Pool(Generic[C]):
         *,
         waiting: bool,
     ) -> None:
-        self._connect, self._most, self._timeout_s = connect, most, timeout_s
-        self._waiting: asyncio.LifoQueue[C | None] | None = None
-        self._blocking: queue.LifoQueue[C | None] | None = None
-        if waiting:
-            self._waiting = asyncio.LifoQueue()
-        else:
-            self._blocking = queue.LifoQueue()
-        self._refill(most)
+        self._connect, self._timeout_s = connect, timeout_s
+        self._idle: list[C] = []
+        self._turns: asyncio.Semaphore | threading.Semaphore = (
+            asyncio.Semaphore(most) if waiting else threading.Semaphore(most)
+        )
 
     async def take(self) -> C:
         """Raises TimeoutError where none became free, and what `connect` raises."""
-        slot = await self._slot()
+        await self._turn()
         try:
-            if slot is not None:
-                if slot.usable:
-                    return slot
-                slot.drop()
+            while (kept := self._popped()) is not None:
+                if kept.usable:
+                    return kept
+                kept.drop()
             return await settled(self._connect())
         except BaseException:
-            self._refill(1)
+            self._turns.release()
             raise
 
     def give(self, connection: C) -> None:
         """Back, whatever happened to it."""
-        if not connection.usable:
-            connection.drop()
-            self._refill(1)
+        if connection.usable:
+            self._idle.append(connection)
         else:
-            self._slots.put_nowait(connection)
+            connection.drop()
+        self._turns.release()
 
     def close(self) -> None:
         """Those that nobody has."""
-        with contextlib.suppress(queue.Empty, asyncio.QueueEmpty):
-            for _ in range(self._most):
-                slot = self._slots.get_nowait()
-                if slot is not None:
-                    slot.drop()
+        while (kept := self._popped()) is not None:
+            kept.drop()
 
-    @property
-    def _slots(self) -> asyncio.LifoQueue[C | None] | queue.LifoQueue[C | None]:
-        slots = self._blocking if self._waiting is None else self._waiting
-        assert slots is not None
-        return slots
+    def _popped(self) -> C | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
-    def _refill(self, number: int) -> None:
-        for _ in range(number):
-            self._slots.put_nowait(None)
-
-    async def _slot(self) -> C | None:
-        if self._waiting is None:
-            assert self._blocking is not None
-            try:
-                return self._blocking.get(timeout=self._timeout_s)
-            except queue.Empty:
-                raise TimeoutError("no connection became free") from None
-        if not self._waiting.empty():
-            return self._waiting.get_nowait()
+    async def _turn(self) -> None:
+        if isinstance(self._turns, threading.Semaphore):
+            if not self._turns.acquire(timeout=self._timeout_s):
+                raise TimeoutError("no connection became free")
+            return
         async with asyncio.timeout(self._timeout_s):
-            return await self._waiting.get()
+            await self._turns.acquire()

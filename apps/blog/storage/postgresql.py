@@ -7,6 +7,7 @@ trip, before one is used. A server that hangs shows by nothing but time.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -23,7 +24,7 @@ from apps.blog.settings import Settings
 from apps.blog.storage.pool import Pool
 from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
-ANSWER_S = 2.0  # a database that takes longer is called unreachable
+CONNECT_S = 2  # libpq takes whole seconds, and no fewer
 PREPARE_S = 15.0  # others may be at it, and each step is written to the disk
 LOCK = 0x626C6F67  # "blog": held by whoever changes the schema
 SERIAL = "bigserial PRIMARY KEY"
@@ -40,7 +41,7 @@ class _Bounded:
     asks. What was not answered in time leaves the connection unusable."""
 
     pgconn: Any
-    answer_s = ANSWER_S
+    answer_s: float
 
     def wait(self, generator: Any, **words: Any) -> Any:
         """Every statement's way to the server and back. Raises psycopg.OperationalError."""
@@ -74,13 +75,14 @@ class _Waiting(_Bounded, psycopg.AsyncConnection[Any]):  # type: ignore[misc]
 class Storage(Sql):
     def __init__(self, settings: Settings, *, waiting: bool) -> None:
         self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
+        self._answer_s = settings.answer_s
         self._pool: Pool[Any] | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
     async def prepare(self) -> None:
         try:
-            with _Patient.connect(self._url, connect_timeout=int(ANSWER_S)) as db:
+            with _Patient.connect(self._url, connect_timeout=CONNECT_S) as db:
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
                 db.execute(MADE)
                 (at,) = db.execute(AT).fetchone() or (0,)
@@ -127,15 +129,18 @@ class Storage(Sql):
             await settled(db.execute("COMMIT"))
         return found
 
-    def _connect(self) -> Any:
+    async def _connect(self) -> Any:
         kind: Any = _Waiting if self._waiting else _Blocking
-        return kind.connect(self._url, autocommit=True, connect_timeout=int(ANSWER_S))
+        limit_s = max(CONNECT_S, math.ceil(self._answer_s))
+        db = await settled(kind.connect(self._url, autocommit=True, connect_timeout=limit_s))
+        db.answer_s = self._answer_s
+        return db
 
     def _opened(self) -> Pool[Any]:
         """The pool of this worker: one made before a fork is not used after it."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():
-                self._pool = Pool(self._connect, self._most, ANSWER_S, waiting=self._waiting)
+                self._pool = Pool(self._connect, self._most, self._answer_s, waiting=self._waiting)
                 self._pid = os.getpid()
             return self._pool
 
