@@ -75,14 +75,14 @@ class Shared:
         return bytes(found).partition(b" ")[2]
 
     async def put(
-        self, key: str, value: bytes, revision: int, expiry_s: float, tries: int = 1
+        self, key: str, value: bytes, revision: int, expiry_s: float, *, sure: bool = False
     ) -> None:
-        """Unless a newer revision is there."""
+        """Unless a newer revision is there. `sure`: tried TRIES times."""
         expiry_ms = int(expiry_s * 1000)
         if expiry_ms <= 0:
             return
         words = [revision, value, expiry_ms]
-        for _ in range(tries):
+        for _ in range(TRIES if sure else 1):
             with contextlib.suppress(*FAILURES):
                 await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=words))
                 return

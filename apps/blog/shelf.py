@@ -18,14 +18,16 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from apps.blog.ledger import LEDGER
 from apps.blog.local import Local
 from apps.blog.posts import Draft, Gone, Line, Page, Post
 from apps.blog.settings import Settings
-from apps.blog.shared import TRIES, Shared
 from apps.blog.storage import Storage
+
+if TYPE_CHECKING:
+    from apps.blog.shared import Shared  # whose client is not there where Redis is not asked
 
 V = TypeVar("V", Post, Page)
 
@@ -125,17 +127,19 @@ class Shelf:
             await self._share(key, found, kind.redis_s - (time.monotonic() - asked_s))
         return found
 
-    async def _share(self, key: str, value: Post | Page, expiry_s: float, tries: int = 1) -> None:
+    async def _share(
+        self, key: str, value: Post | Page, expiry_s: float, sure: bool = False
+    ) -> None:
         assert self._shared is not None
         with LEDGER.timed("serialise_ns"):
             text = json.dumps(asdict(value)).encode()
-        await self._shared.put(key, text, _revision(value), expiry_s, tries)
+        await self._shared.put(key, text, _revision(value), expiry_s, sure=sure)
 
     async def _keep(self, post: Post, asked_s: float) -> None:
         """Before its edit is answered."""
         key = f"post:{post.id}"
         if self._shared is not None:
-            await self._share(key, post, self._posts.redis_s, TRIES)
+            await self._share(key, post, self._posts.redis_s, sure=True)
         if self._local is not None:
             self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
 

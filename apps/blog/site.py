@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from werkzeug.exceptions import (
     BadRequest,
@@ -30,10 +30,12 @@ from apps.blog.failures import EXPECTED, sentence, status_of
 from apps.blog.ledger import LEDGER
 from apps.blog.posts import BODY_MOST, ID_MOST, TITLE_MOST, Draft
 from apps.blog.settings import Settings
-from apps.blog.shared import Shared
 from apps.blog.shelf import Shelf
 from apps.blog.storage import Storage, storage_of
 from apps.blog.uploads import Stored, Uploads
+
+if TYPE_CHECKING:
+    from apps.blog.shared import Shared
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,12 +94,21 @@ UNPREPARED = {"style", "icon", "write", "create", "change", "choose", "image", "
 UNPREPARED |= UPLOADS
 
 
+def shared_of(settings: Settings, *, waiting: bool) -> Shared | None:
+    """Imports Redis' client only now: ImportError where that is not installed."""
+    if not settings.redis_url:
+        return None
+    from apps.blog.shared import Shared
+
+    return Shared(settings, waiting=waiting)
+
+
 class Site:
     """`waiting`: for ASGI. Opens nothing before `start` or the first request."""
 
     def __init__(self, settings: Settings, *, waiting: bool) -> None:
         self.storage: Storage = storage_of(settings, waiting=waiting)
-        shared = Shared(settings, waiting=waiting) if settings.redis_url else None
+        shared = shared_of(settings, waiting=waiting)
         self.shelf = Shelf(settings, self.storage, shared)
         self.uploads = Uploads(settings.uploads, settings.upload_most_bytes)
         self._upload_most_bytes = settings.upload_most_bytes + BESIDE_BYTES

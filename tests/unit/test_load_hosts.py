@@ -88,6 +88,7 @@ def test_ctrl_c_ends_what_runs_on_a_host(tmp_path: Path, deaf: str) -> None:
         ["sh", "-c", f"exec {host_command((str(tool),))}"],
         env={**os.environ, "TMPDIR": f"{tmp_path}/tmp"},
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it may be ignored here
     )
     try:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")

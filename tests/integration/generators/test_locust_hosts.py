@@ -63,6 +63,8 @@ class Host:
             stderr=(place / "stderr").open("w"),
             text=True,
             start_new_session=True,
+            # As in a terminal; what runs these tests in the background may have them ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.started.append(process)
         return process
