@@ -50,6 +50,7 @@ examples:
       the newest run again, as a page with its chart
 """
 
+LADDER_TOOLS = ("locust-fast", "locust", "fast")
 LADDER_EXAMPLES = """\
 examples:
   workerlab ladder
@@ -95,8 +96,8 @@ def _add_ladder(commands: argparse._SubParsersAction[Parser]) -> None:
         "ladder",
         "what makes a real web app fast: take one cache after the other away",
         "Load a small blog under Gunicorn, with one thing less each time: the cache inside the"
-        " workers, Redis, MongoDB for PostgreSQL, the second worker, async. Says what each of them"
-        " was worth, where the time goes, and whether app, storage or load tool set the limit.",
+        " workers, Redis, MongoDB (PostgreSQL instead), the second worker, async. Says what each"
+        " of them was worth, where the time goes, and whether app, storage or load tool set the limit.",
         LADDER_EXAMPLES,
     )
     add = one.add_argument
@@ -105,7 +106,12 @@ def _add_ladder(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--trials", type=parsed(whole), metavar="N", help="fresh launches a rung (3)")
     add("--duration", type=parsed(duration), metavar="S", help="of each load (6)")
     add("--workers", type=parsed(whole), metavar="N", help="of the upper rungs (2)")
-    add("--tools", type=parsed(tools), metavar="LIST", help="who drives them (locust-fast,fast)")
+    add(
+        "--tools",
+        type=parsed(names_of("load tool that looks at every page", LADDER_TOOLS)),
+        metavar="LIST",
+        help=f"of {','.join(LADDER_TOOLS)}, which look at every page (locust-fast,fast)",
+    )
     add(
         "--storages",
         type=parsed(names_of("storage", STORAGES)),

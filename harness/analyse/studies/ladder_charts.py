@@ -41,7 +41,8 @@ def _spent(steps: Sequence[Step]) -> Chart:
         series += [Series(title, points)] if points else []
     return Chart(
         f"Where the time goes, {steps[0].load.words}", "removed", f"{unit} per request",
-        tuple(series), form="stacked", names=tuple(step.name for step in steps), note=TIME_NOTE,
+        tuple(series), form="stacked", names=tuple(step.name for step in steps),
+        note=f"{TIME_NOTE} What is below 0 is not drawn."
     )  # fmt: skip
 
 

@@ -158,8 +158,9 @@ def _cost(steps: Sequence[Step]) -> str:
     """Whether throughput falls with each."""
     factors = [step.factor for step in steps[1:] if step.factor]
     if any(not factor.known for factor in factors):
-        slower = all(factor.ratio < 1 for factor in factors)
-        return f"Each came out {'slower' if slower else 'not slower'}, but without an interval."
+        faster = [s.name for s in steps[1:] if s.factor and s.factor.ratio >= 1]
+        said = f"All came out slower but {listed(faster)}" if faster else "Each came out slower"
+        return f"{said}; too few launches for an interval."
     same = [s.name for s in steps[1:] if s.factor and not (s.factor.differs and s.factor.ratio < 1)]
     if not same:
         return "Each costs throughput beyond chance."

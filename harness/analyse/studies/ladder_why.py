@@ -56,7 +56,10 @@ def _redis_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:
 def _how_much(factor: Factor | None) -> str:
     if factor is None:
         return ""
-    if factor.known and not factor.differs:
+    if not factor.known:
+        few = "Too few launches to say what it costs"
+        return f"{few}; {factor.ratio:.2f} times as many requests/s came out without it."
+    if not factor.differs:
         return "Here it costs nothing that can be told from chance."
     lost = percent(abs(1 - factor.ratio))
     if factor.ratio >= 1:
