@@ -97,7 +97,7 @@ def _add_ladder(commands: argparse._SubParsersAction[Parser]) -> None:
         "what makes a real web app fast: take one cache after the other away",
         "Load a small blog under Gunicorn, with one thing less each time: the cache inside the"
         " workers, Redis, MongoDB (PostgreSQL instead), the second worker, async. Says what each"
-        " of them was worth, where the time goes, and whether app, storage or load tool set the limit.",
+        " was worth, where the time goes, and whether app, storage or load tool set the limit.",
         LADDER_EXAMPLES,
     )
     add = one.add_argument
