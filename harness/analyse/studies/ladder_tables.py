@@ -71,7 +71,8 @@ TIME_NOTE = (
     " connection to the storage was free. Storage and Redis: their round trips. Other code: in the"
     " app and none of these. In code that waits, a part holds what the worker did for others"
     " meanwhile. Below 0: what several witnesses saw overlaps. Unattributed: seen by nobody; on"
-    " kept connections mostly requests that a busy worker has read and not begun, and answers that the load tool has not read."
+    " kept connections mostly requests that a busy worker has read and not begun, and answers that"
+    " the load tool has not read."
 )
 
 
