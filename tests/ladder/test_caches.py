@@ -318,7 +318,7 @@ def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mo
     assert finish(one.get("post:1")) == b"{}"
     with server.hung():
         assert finish(one.get("post:1")) is None
-        finish(one.put("post:1", b"{}", 2, 60.0, tries=2))
+        finish(one.put("post:1", b"{}", 2, 60.0, sure=True))
     finish(one.stop())
 
 
