@@ -128,7 +128,7 @@ def _component(kind: str, urls: Mapping[str, str]) -> Iterator[Component]:
         with START[kind]() as started:
             yield started
     else:
-        raise EnvironmentProblem(f"{NAMES[kind]} is not started by the lab: --mongo-url names one")
+        raise EnvironmentProblem(components.lacks(kind))
 
 
 @contextmanager
@@ -233,8 +233,8 @@ def ladder(options: argparse.Namespace) -> tuple[Path, int]:
     with ground(kinds, urls) as found:
         if plan is None or directory is None:
             directory, plan = _new(options, found)
-        elif missing := {**found.lacking}:
-            raise EnvironmentProblem("; ".join(missing.values()))
+        elif found.lacking:
+            raise EnvironmentProblem("; ".join(found.lacking.values()))
         return directory, _run(directory, plan, found)
 
 

@@ -18,7 +18,7 @@ import pytest
 from apps.blog.blocking import finish
 from apps.blog.posts import Conflict, Draft, Gone, Line, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
-from apps.blog.storage import Storage, mongodb, sql
+from apps.blog.storage import Storage, mongodb, sql, storage_of
 from tests.integration.conftest import ROOT
 from tests.ladder.conftest import Face, Mortal, mortal_mongodb, mortal_postgresql
 
@@ -248,6 +248,22 @@ def test_dropped_it_can_be_prepared_anew(face: Face) -> None:
         assert (await storage.page(1)).posts == 0
 
     prepared(face, use)
+
+
+def test_dropping_takes_nothing_of_somebody_elses(mongodb: str) -> None:
+    """Nothing keeps MongoDB from mixing the blog with another app's collections of that name."""
+    pymongo = pytest.importorskip("pymongo")
+    with pymongo.MongoClient(f"{mongodb.rpartition('/')[0]}/shop") as client:
+        client.shop.counters.insert_one({"_id": "orders", "n": 17})
+        settings = Settings(storage_url=f"{mongodb.rpartition('/')[0]}/shop")
+        storage = storage_of(settings, waiting=False)
+        finish(storage.prepare())
+        finish(storage.add([draft("one")]))
+        finish(storage.drop())
+        finish(storage.stop())
+        assert client.shop.counters.find_one() == {"_id": "orders", "n": 17}
+        assert client.shop.list_collection_names() == ["counters"]
+        client.drop_database("shop")
 
 
 # --- a database that goes away ---------------------------------------------------------------

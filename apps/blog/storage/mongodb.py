@@ -53,7 +53,7 @@ class Storage:
             at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
             if at > STEPS:
                 raise Unreachable(f"its schema is at step {at}, this blog knows {STEPS}")
-            counters = client[self._database].counters
+            counters = client[self._database].blog_counters
             _made(counters, NUMBERS, {"$setOnInsert": {"n": 0}})
             _made(schema, "step", {"$max": {"step": STEPS}})
         except PyMongoError as problem:
@@ -80,7 +80,7 @@ class Storage:
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
         counted = await self._trip(
-            lambda db: db.counters.find_one_and_update(
+            lambda db: db.blog_counters.find_one_and_update(
                 {"_id": NUMBERS},
                 {"$inc": {"n": len(drafts)}},
                 upsert=True,
@@ -95,7 +95,7 @@ class Storage:
         return posts
 
     async def drop(self) -> None:
-        for name in ("posts", "counters", "blog_schema"):
+        for name in ("posts", "blog_counters", "blog_schema"):
             await self._trip(partial(_drop, name))
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
