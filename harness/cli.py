@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness import interrupt, publish
-from harness.arguments import parser, program
-from harness.arguments_experiments import add_experiments
 from harness.experiments.bottleneck import bottleneck
 from harness.experiments.demo import demo
 from harness.experiments.generators import generators
 from harness.experiments.ladder import ladder
 from harness.experiments.limits import limits
+from harness.experiments.options import add_experiments
+from harness.experiments.reading import find, report_of
+from harness.experiments.studies import SWEEP, kind_of, study_of
 from harness.experiments.sweep import sweep, tell
 from harness.model import EnvironmentProblem, LabError, Report, Study
-from harness.reading import find, report_of
-from harness.report import FORMATS, table
+from harness.options import parser, program
+from harness.report import FORMATS, publish, table
 from harness.report.study import STUDY_FORMATS
 from harness.report.study import table as study_table
-from harness.studies import SWEEP, kind_of, study_of
+from harness.terminal import interrupt
 
 
 def shown(directory: Path) -> Report | Study:

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.load.locust import JOIN_S
 from harness.model import App, Cell, Load, Rate, Rung, Server, Trial
-from harness.tools.locust import JOIN_S
-from harness.worker_classes import ASGI_CLASSES, configured_slots
+from harness.server.worker_classes import ASGI_CLASSES, configured_slots
 
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
 TIMED_LEAST_S = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from harness.worker_classes import CLASSES
+from harness.server.worker_classes import CLASSES
 
 # Machines are shared: how long an example takes says nothing about it
 settings.register_profile("untimed", deadline=None)

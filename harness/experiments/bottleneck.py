@@ -16,18 +16,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import store
-from harness.arguments import program
+from harness import run_store as store
+from harness.experiments.planning import SLEEP_ENV, check, lacking
+from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, versions
+from harness.experiments.studies import study_of
 from harness.experiments.sweep import execute, tell, unfinished
-from harness.interrupt import Stopped
-from harness.measure import preflight
+from harness.load.registry import tool_named
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
+from harness.options import program
 from harness.plan import Plan, from_json, to_json
-from harness.planning import SLEEP_ENV, check, lacking
-from harness.reading import find
-from harness.studies import study_of
-from harness.tools import tool_named
+from harness.server import preflight
+from harness.terminal.interrupt import Stopped
 
 KIND = "bottleneck"
 HUNTED = ("locust", "fast")  # the first that is installed

@@ -24,15 +24,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import store
-from harness.analyse.generator import SAFE, Ceiling
-from harness.measure import preflight
-from harness.measure.shot import shot
+from harness import run_store as store
+from harness.analysis.generator import SAFE, Ceiling
+from harness.experiments.points import Shot, read_point
+from harness.experiments.shot import shot
+from harness.load.registry import tool_named
 from harness.model import Cell, Load, Point, Target
 from harness.plan import Plan, grid
-from harness.points import Shot, read_point
-from harness.tools import tool_named
-from harness.worker_classes import configured_slots
+from harness.server import preflight
+from harness.server.worker_classes import configured_slots
 
 FORMAT = 1
 # Connections: a cell is held against the next higher ones, or the highest: beyond them tools only

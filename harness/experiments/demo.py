@@ -14,24 +14,24 @@ from rich.console import Console
 from rich.live import Live as Screen
 from rich.text import Text
 
-from harness import store
-from harness.arguments import program
-from harness.experiments import lesson
+from harness import run_store as store
+from harness.experiments import lesson, trial
 from harness.experiments.lesson import ASGI_APP, ROUNDS, SLEEP_S, STEPS, WSGI_APP, Step
+from harness.experiments.planning import SLEEP_ENV, lacking
+from harness.experiments.reading import report_of
 from harness.experiments.sweep import task_for, tell
-from harness.interrupt import Stopped
-from harness.keys import interactive, one_key
-from harness.measure import preflight, trial
-from harness.measure.live import Live
-from harness.measure.observe import Observer
-from harness.measure.running import Running
 from harness.model import App, CellResult, Fault, Record, Trial
+from harness.observe.live import Live
+from harness.observe.observer import Observer
+from harness.options import program
 from harness.plan import Plan, grid, load_for, predicted_s, to_json
-from harness.planning import SLEEP_ENV, lacking
-from harness.progress import duration
-from harness.reading import report_of
 from harness.report.picture import WIDTH, Now, draw
-from harness.worker_classes import WORKER_CLASSES, configured_slots
+from harness.server import preflight
+from harness.server.running import Running
+from harness.server.worker_classes import WORKER_CLASSES, configured_slots
+from harness.terminal.interrupt import Stopped
+from harness.terminal.keys import interactive, one_key
+from harness.terminal.progress import duration
 
 REDRAW_S = 0.1
 

@@ -19,17 +19,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness import store
-from harness.arguments import program
+from harness import run_store as store
+from harness.experiments.points import point_from_json, point_to_json
+from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, shoot, unfinished, versions
+from harness.experiments.studies import study_of
 from harness.experiments.sweep import tell
-from harness.interrupt import Stopped
-from harness.measure import preflight
+from harness.load.registry import TOOLS, tool_named
 from harness.model import EnvironmentProblem, Load, Point, Target, UsageError
-from harness.points import point_from_json, point_to_json
-from harness.reading import find
-from harness.studies import study_of
-from harness.tools import TOOLS, tool_named
+from harness.options import program
+from harness.server import preflight
+from harness.terminal.interrupt import Stopped
 
 KIND = "generators"
 LEVELS = (1, 10, 100)

@@ -23,20 +23,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness import store
-from harness.arguments import program
+from harness import run_store as store
+from harness.experiments.ladder_rungs import NAMES, STORAGES, rungs
+from harness.experiments.planning import check, lacking
+from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, versions
+from harness.experiments.studies import study_of
 from harness.experiments.sweep import execute, tell, unfinished
-from harness.interrupt import Stopped
-from harness.measure import components, preflight
-from harness.measure.components import Component
-from harness.measure.running import Launch
 from harness.model import App, Cell, EnvironmentProblem, Rung, Trial, UsageError
+from harness.options import program
 from harness.plan import Plan, from_json, to_json
-from harness.planning import check, lacking
-from harness.reading import find
-from harness.rungs import NAMES, STORAGES, rungs
-from harness.studies import study_of
+from harness.server import preflight
+from harness.server import services as components
+from harness.server.running import Launch
+from harness.server.services import Component
+from harness.terminal.interrupt import Stopped
 
 KIND = "ladder"
 ALONE = "fast"  # who asks for the page of one user

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.model import Cell, CellResult, Server
+from harness.numbers.units import format_duration
 from harness.report.sentences import amount
-from harness.units import format_duration
 
 SLEEP_S = 1.0
 ROUNDS = 4

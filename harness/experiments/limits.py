@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import store
-from harness.arguments import program
+from harness import run_store as store
 from harness.experiments.limits_steps import LEAST_FILES, Machine, predicted_s, steps
+from harness.experiments.points import point_from_json, point_to_json
+from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, shoot, versions
+from harness.experiments.shot import shot
+from harness.experiments.studies import study_of
 from harness.experiments.sweep import tell
-from harness.interrupt import Stopped
-from harness.measure import preflight
-from harness.measure.shot import shot
 from harness.model import Command, EnvironmentProblem, Load, Point, Record, Target, UsageError
-from harness.points import point_from_json, point_to_json
-from harness.progress import Progress, duration
-from harness.reading import find
-from harness.studies import study_of
+from harness.options import program
+from harness.server import preflight
+from harness.terminal.interrupt import Stopped
+from harness.terminal.progress import Progress, duration
 
 KIND = "limits"
 MISTAKES = str(Path(__file__).with_name("mistakes"))

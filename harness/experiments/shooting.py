@@ -7,12 +7,12 @@ import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from harness import store
-from harness.measure import preflight
-from harness.measure.shot import shot
+from harness import run_store as store
+from harness.experiments.shot import shot
+from harness.load.registry import tool_named
 from harness.model import EnvironmentProblem, Fault, Point, Record
-from harness.progress import Progress, describe
-from harness.tools import tool_named
+from harness.server import preflight
+from harness.terminal.progress import Progress, describe
 
 Words = Callable[[Point], tuple[str, ...]]
 

@@ -10,20 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from harness import store
-from harness.analyse.open_model import capacity_of
-from harness.arguments import program
+from harness import run_store as store
+from harness.analysis.open_model import capacity_of
+from harness.experiments import trial
 from harness.experiments.calibration import calibrate
-from harness.interrupt import Stopped
-from harness.measure import hosts, preflight, trial
-from harness.measure.running import Launch
+from harness.experiments.planning import check_tools, lacking, plan_of
+from harness.experiments.reading import find, report_of
+from harness.load import hosts
+from harness.load.locust import missing_hosts
+from harness.load.registry import tool_named
 from harness.model import App, EnvironmentProblem, Fault, Record, Trial, UsageError
+from harness.options import program
 from harness.plan import Plan, from_json, load_for, predicted_s, records_for, to_json, trials
-from harness.planning import check_tools, lacking, plan_of
-from harness.progress import Progress
-from harness.reading import find, report_of
-from harness.tools import tool_named
-from harness.tools.locust import missing_hosts
+from harness.server import preflight
+from harness.server.running import Launch
+from harness.terminal.interrupt import Stopped
+from harness.terminal.progress import Progress
 
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
 

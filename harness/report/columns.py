@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.model import CellResult, Report
+from harness.numbers.units import MISSING, three_digits
 from harness.report.sentences import SETTINGS, varying
 from harness.report.values import finite
-from harness.units import MISSING, three_digits
 
 GENERATOR_BOUND = (
     "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."

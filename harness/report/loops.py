@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.model import CellResult, Report
+from harness.numbers.units import MISSING, format_duration
 from harness.report.columns import Column, leading, three, time_unit
 from harness.report.sentences import amount, label, varying
 from harness.report.values import finite
-from harness.units import MISSING, format_duration
 
 TITLE = "Closed and open: the same server under N clients, and under arrivals at a rate:"
 BELOW = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model import ClassResult, Report
+from harness.numbers.units import MISSING
 from harness.report.columns import legend
 from harness.report.loops import loop_lines
 from harness.report.phases import phase_lines
@@ -19,7 +20,6 @@ from harness.report.sentences import (
     label,
     varying,
 )
-from harness.units import MISSING
 
 
 def render(report: Report) -> str:

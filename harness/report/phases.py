@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.model import CellResult, Phase, Report, View
+from harness.numbers.units import format_duration
 from harness.report.loops import load, named
-from harness.units import format_duration
 
 
 def phased(report: Report) -> list[tuple[CellResult, View]]:

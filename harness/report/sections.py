@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.model import CellResult, Report
+from harness.numbers.units import MISSING
 from harness.report import loops
 from harness.report.columns import Column, columns, leading, three, time_unit
 from harness.report.loops import closed, side_by_side
 from harness.report.values import PARTS
-from harness.units import MISSING
 
 EXACT = "Exact: every request was followed from the client into the app."
 MEANINGS = {

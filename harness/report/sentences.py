@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.model import CellResult, ClassResult, Report, Server
+from harness.numbers.units import format_duration, three_digits
 from harness.report.values import finite
-from harness.units import format_duration, three_digits
-from harness.worker_classes import WORKER_CLASSES, titled
+from harness.server.worker_classes import WORKER_CLASSES, titled
 
 Name = Callable[[Server], int]
 

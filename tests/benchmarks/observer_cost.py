@@ -29,13 +29,13 @@ from contextlib import ExitStack, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from harness.measure.observe import Observer, Sampler, cpu_s
-from harness.measure.preflight import raise_file_limit
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.store import copy_code
-from harness.worker_classes import ASGI_CLASSES
+from harness.observe.observer import Observer, Sampler, cpu_s
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.preflight import raise_file_limit
+from harness.server.running import Launch, Running
+from harness.server.worker_classes import ASGI_CLASSES
 
 
 def accept(listener: socket.socket, count: int, told: Connection) -> None:

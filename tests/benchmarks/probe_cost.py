@@ -23,11 +23,11 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.store import copy_code
-from harness.worker_classes import ASGI_CLASSES, CLASSES
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.running import Launch, Running
+from harness.server.worker_classes import ASGI_CLASSES, CLASSES
 
 HELLO = """\
 def wsgi(environ, start_response):

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from harness.experiments.reading import report_of
 from harness.model import Report
-from harness.reading import report_of
-from harness.report.page import render
+from harness.report.html import render
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

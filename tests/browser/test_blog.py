@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from apps.blog.markdown import rendered
-from harness.measure.running import Launch
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.store import copy_code
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.running import Launch
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 LONG_MS = 120_000.0  # a bound for hanging, not an expectation of speed

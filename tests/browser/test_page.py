@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from harness.analyse.facts import Facts, look
-from harness.analyse.views import MOST, views
+from harness.analysis.facts import Facts, look
+from harness.analysis.views import MOST, views
 from harness.model import Report
-from harness.report.page.members import groups, seen
+from harness.report.html.members import groups, seen
 from tests.browser.conftest import Open, Opened
-from tests.unit.analyse_builders import SYNC, evidence
-from tests.unit.page_builders import cell, report, trial, view
+from tests.builders.analysis import SYNC, evidence
+from tests.builders.html import cell, report, trial, view
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 DARK, LIGHT = {"color_scheme": "dark"}, {"color_scheme": "light"}

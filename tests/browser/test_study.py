@@ -12,8 +12,8 @@ from harness.report.study.figures import figures
 from harness.report.study.page import render
 from tests.browser.conftest import Open, Opened
 from tests.browser.test_page import CONTRASTS, DARK, LIGHT, PHONE, assert_sound, assert_whole
-from tests.unit.ladder_builders import whole as whole_ladder
-from tests.unit.study_builders import whole_study
+from tests.builders.document import whole_study
+from tests.builders.ladder import whole as whole_ladder
 
 
 @pytest.fixture

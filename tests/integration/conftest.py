@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
 from harness.model import App, Server, Span
-from harness.spanmap import read_spans
-from harness.store import copy_code
+from harness.observe.spans import read_spans
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.running import Launch, Running
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed

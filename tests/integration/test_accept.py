@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.measure.running import Running
+from harness.load.outputs import output_of
+from harness.load.registry import TOOLS
 from harness.model import Measurement, Span
-from harness.outputs import output_of
-from harness.spanmap import read_spans
-from harness.tools import TOOLS
-from harness.worker_classes import ASGI_CLASSES
+from harness.observe.spans import read_spans
+from harness.server.running import Running
+from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import LONG_S, Lab, Serve, settled
 
 CONNECTIONS, ROUNDS = 6, 6

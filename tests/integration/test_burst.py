@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.store import copy_code
-from harness.worker_classes import ASGI_CLASSES, configured_slots
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.running import Launch, Running
+from harness.server.worker_classes import ASGI_CLASSES, configured_slots
 from tests.integration.conftest import LONG_S
 
 WORKERS, THREADS, CONNECTIONS = 2, 2, 4

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.process import GUARD_SLACK_S
+from harness.server.process import GUARD_SLACK_S
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
 
 # Long enough to be met in the middle of the load, short enough to finish on resume
@@ -134,7 +134,7 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
 def _generators(lab: Lab) -> list[int]:
     """The generator itself, not the guard that has its words among its own."""
     found = []
-    for pid in processes("harness/generators"):
+    for pid in processes("harness/load/generators"):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         here = os.readlink(f"/proc/{pid}/cwd").startswith(str(lab.place))
         if here and not any(word.endswith(b"guard.py") for word in words):
@@ -169,12 +169,12 @@ def test_a_load_tool_that_hangs(
     tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
+    from harness.experiments import trial
     from harness.experiments.sweep import task_for
-    from harness.measure import trial
     from harness.model import Command, Load
     from harness.plan import from_json
     from harness.plan import trials as trials_of
-    from harness.store import load as load_run
+    from harness.run_store import load as load_run
 
     done = lab("sweep", worker_class, "1", *SLOW[:4], "--rounds", "2", "--tool", "fast")
     assert done.code == 0, done.err

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.measure.http import ask
-from harness.measure.running import Launch
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.spanmap import read_spans
-from harness.store import copy_code
+from harness.observe.spans import read_spans
+from harness.run_store import copy_code
+from harness.server.gunicorn import running
+from harness.server.http import ask
+from harness.server.running import Launch
 from tests.integration.conftest import until
 
 APP = """

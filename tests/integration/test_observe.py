@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.experiments import trial
 from harness.experiments.sweep import task_for
-from harness.measure import trial
-from harness.measure.observe import Observer
-from harness.measure.running import Running
 from harness.model import Observations, Record, Span
-from harness.observations import FILE, read_observations
+from harness.observe.observations import FILE, read_observations
+from harness.observe.observer import Observer
+from harness.observe.spans import read_spans
 from harness.plan import from_json
 from harness.plan import trials as trials_of
-from harness.spanmap import read_spans
-from harness.store import load as load_run
+from harness.run_store import load as load_run
+from harness.server.running import Running
 from tests.integration.conftest import Lab, until
 
 WORKERS, CONNECTIONS = 2, 6

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from harness.measure.running import Running
-from harness.worker_classes import ASGI_CLASSES
+from harness.server.running import Running
+from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import LONG_S, ROOT, Lab, Serve, fetch, settled, spans
 
 FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")

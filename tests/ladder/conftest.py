@@ -29,14 +29,14 @@ from apps.blog import ledger, seeds
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
-from harness.measure import components
-from harness.measure.answers import Silent, ask
-from harness.measure.process import Guarded
-from harness.measure.running import Launch, Running
-from harness.measure.server import running
 from harness.model import App, Server
-from harness.store import copy_code
-from harness.worker_classes import ASGI_CLASSES
+from harness.run_store import copy_code
+from harness.server import services as components
+from harness.server.gunicorn import running
+from harness.server.process import Guarded
+from harness.server.running import Launch, Running
+from harness.server.service_check import Silent, ask
+from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import until
 
 T = TypeVar("T")

@@ -19,10 +19,10 @@ import psycopg
 import pytest
 import redis
 
-from harness.measure import components
-from harness.measure.answers import place, without_secrets
-from harness.measure.components import Component
 from harness.model import EnvironmentProblem
+from harness.server import services as components
+from harness.server.service_check import place, without_secrets
+from harness.server.services import Component
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 60.0  # a bound for hanging, not an expectation of speed
@@ -129,7 +129,7 @@ def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
 
 HARNESS = """
 import sys, time
-from harness.measure import components
+from harness.server import services as components
 with components.postgresql() as a, components.redis() as b, components.folder() as c:
     print(a.pid, b.pid, c, flush=True)
     time.sleep(600)
@@ -191,7 +191,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
 
         monkeypatch.setattr(components, "_free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
-        monkeypatch.setattr("harness.measure.answers.ANSWER_S", 1)
+        monkeypatch.setattr("harness.server.service_check.ANSWER_S", 1)
         with STARTED[kind]() as one:
             assert urlsplit(one.url).port == asked[1]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from PIL import Image
 
-from harness.worker_classes import CLASSES
+from harness.server.worker_classes import CLASSES
 from tests.integration.conftest import until
 from tests.ladder.conftest import Blog, Blogs
 

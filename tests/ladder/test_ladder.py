@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.measure import components
+from harness.server import services as components
 from tests.integration.conftest import Lab, processes, until
 from tests.integration.conftest import lab as lab
 

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.arguments import parser
 from harness.experiments import sweep
-from harness.measure.preflight import Interpreter
+from harness.load import ab
+from harness.load.registry import TOOLS
 from harness.model import App, Cell, Server, UsageError
+from harness.options import parser
 from harness.plan import (
     Plan,
     from_json,
@@ -28,8 +29,8 @@ from harness.plan import (
     to_json,
     trials,
 )
-from harness.tools import TOOLS, ab
-from harness.worker_classes import CLASSES, configured_slots
+from harness.server.preflight import Interpreter
+from harness.server.worker_classes import CLASSES, configured_slots
 
 TEXT = st.text(max_size=10)
 PAIRS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)

@@ -14,9 +14,9 @@ from typing import Any
 import altair as alt
 
 from harness.model import Chart, Series
-from harness.report.page.colours import CLASSES, var
-from harness.report.page.figures import data
-from harness.units import three_digits
+from harness.numbers.units import three_digits
+from harness.report.html.colours import CLASSES, var
+from harness.report.html.figures import data
 
 NAME_LETTERS = 18  # in a line of a name
 BAND = {"bars": 22, "stacked": 30}  # pixels of a bar

@@ -15,8 +15,8 @@ from typing import Any
 import altair as alt
 
 from harness.model import Chart, Series, Study
-from harness.report.page.colours import CLASSES, var
-from harness.report.page.figures import DASHES, Figure, Key, Shape, data, y_axis
+from harness.report.html.colours import CLASSES, var
+from harness.report.html.figures import DASHES, Figure, Key, Shape, data, y_axis
 from harness.report.sentences import amount
 from harness.report.study.bars import colours
 from harness.report.study.bars import pane as bars_pane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.model import Study
-from harness.report.page.images import drawn
+from harness.report.html.images import drawn
 from harness.report.study.figures import figures
 
 

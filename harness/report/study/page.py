@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 
 from harness.model import Finding, Study, Table
-from harness.report.page import parts
-from harness.report.page.figures import Figure, spec
-from harness.report.page.frame import frame
+from harness.report.html import parts
+from harness.report.html.figures import Figure, spec
+from harness.report.html.frame import frame
 from harness.report.study.figures import figures
 from harness.report.study.values import blank_columns, said, titles, to_right
 

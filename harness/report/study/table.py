@@ -14,9 +14,9 @@ from rich.table import Table as Drawing
 from rich.text import Text
 
 from harness.model import Column, Finding, Study, Table
+from harness.numbers.units import MISSING
 from harness.report.study.values import blank_columns, said, titles, to_right
 from harness.report.terminal import bare_table, clean, drawn, natural, section, to_ascii, wrapped
-from harness.units import MISSING
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 QUESTION, INVALID = "bold", "red"

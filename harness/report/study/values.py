@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from harness.model import Column, Table, Value
+from harness.numbers.units import MISSING, format_bytes, format_duration, three_digits
 from harness.report.terminal import clean
-from harness.units import MISSING, format_bytes, format_duration, three_digits
 
 DIGITS = 6  # significant ones in a file: no clock of this lab tells more
 

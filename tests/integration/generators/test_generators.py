@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.target import target
+from harness.experiments.points import REPORT
+from harness.load.registry import TOOLS
 from harness.model import Load, Measurement, Output, Target
-from harness.points import REPORT
-from harness.tools import TOOLS
+from harness.server.null_server import target
 from tests.integration.conftest import LONG_S, processes, until
 
 PACKAGES = {

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from harness import store
+from harness import run_store as store
 from harness.experiments import limits
 from harness.experiments.limits_steps import Machine, Step, steps
-from harness.measure import preflight
-from harness.measure.shot import shot
-from harness.measure.target import target
+from harness.experiments.points import Shot, point_from_json, point_to_json, read_point
+from harness.experiments.shot import shot
 from harness.model import Target
-from harness.points import Shot, point_from_json, point_to_json, read_point
+from harness.server import preflight
+from harness.server.null_server import target
 from tests.integration.conftest import LONG_S, ROOT, Lab, until
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.target import PROGRAM
+from harness.load.locust import FAST, RESULT, worker_command
 from harness.model import Load, Output
-from harness.tools.locust import FAST, RESULT, worker_command
+from harness.server.null_server import PROGRAM
 from tests.integration.conftest import LONG_S, ROOT, until
 
 NAMES = ("master", "server", "one", "two")

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from harness.histogram import Histogram
-from harness.measure.running import Serving
-from harness.measure.shot import Shooting, shot
-from harness.measure.target import PROGRAM, RunningTarget, target
-from harness.measure.trial import run
+from harness.experiments.points import REPORT, read_point, target_report
+from harness.experiments.shot import Shooting, shot
+from harness.experiments.trial import run
 from harness.model import Load, Point, Record, Target
-from harness.points import REPORT, read_point, target_report
+from harness.numbers.histogram import Histogram
+from harness.server.null_server import PROGRAM, RunningTarget, target
+from harness.server.running import Serving
 from tests.integration.conftest import until
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -216,7 +216,7 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
     """A harness that is killed leaves no server behind."""
     program = (
         "import sys, time; from pathlib import Path; from harness.model import Target\n"
-        "from harness.measure.target import target\n"
+        "from harness.server.null_server import target\n"
         "with target(Path(sys.argv[1]), Target()): time.sleep(1000)"
     )
     root = str(Path(__file__).resolve().parents[3])

@@ -1,0 +1,46 @@
+"""Kept-alive connections stay with the worker that accepted them, so the split between the workers
+bounds the throughput: worker i serves at most min(connections, slots of one worker) at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from harness.analysis.facts import Facts
+from harness.analysis.observed import connections_per_worker
+from harness.analysis.window import Window, window
+from harness.server.worker_classes import slots_per_worker
+
+
+def kept_connections(facts: Facts) -> Mapping[int, int] | None:
+    """Connections by worker pid, from the kernel's table, else from the accepts of the requests
+    served meanwhile; None where none are kept, or nobody looked."""
+    steady = window(facts.steady)
+    if not facts.evidence.trial.cell.keepalive or steady is None:
+        return None
+    pids = facts.record.worker_pids
+    held = connections_per_worker(facts.evidence.observations, pids, steady)
+    return _accepted(facts, steady) if held is None else held
+
+
+def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
+    closes = steady.closes_ns
+    served = [s for s in facts.spans if steady.inside_s(s.start_ns, s.end_ns or closes) > 0]
+    if not served or any(span.accept_ns is None for span in served):
+        return None
+    accepts = {(span.pid, span.accept_ns) for span in served}
+    counts = Counter(pid for pid, _ in accepts)
+    return {pid: counts[pid] for pid in sorted({*facts.record.worker_pids, *counts})}
+
+
+def split_prediction(
+    facts: Facts, kept: Mapping[int, int] | None, lone_s: float, bound_rps: float | None
+) -> float | None:
+    """Requests/s: the slots that the split lets work, over R0. Each worker's count is a median of
+    its own, so their sum may be more than there are connections: never above the bound."""
+    if kept is None or not sum(kept.values()):
+        return None
+    each = slots_per_worker(facts.evidence.trial.cell.server)
+    working = sum(held if each is None else min(held, each) for held in kept.values())
+    predicted = working / lone_s
+    return predicted if bound_rps is None else min(predicted, bound_rps)

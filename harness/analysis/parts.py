@@ -1,0 +1,79 @@
+"""What a request costs inside an app that keeps a ledger, and what the components beside it use.
+
+Ledger and CPU are sums that only grow, so that the difference between the first and the last sample
+of the steady window is what was spent in it. Requests are the ledger's own: numerator and
+denominator come from the same two moments. A ledger that shrank was begun anew under the load, and
+nothing is known from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.analysis.facts import Facts
+from harness.analysis.spans import NS
+from harness.analysis.window import Window, window
+from harness.model import LedgerSample, Observations, Parts, PartSample
+
+REQUESTS = "requests"
+SPENT = "_ns"  # ends the names of what is nanoseconds
+CACHES = {"local": ("local_hits", "local_asked"), "redis": ("redis_hits", "redis_asked")}
+
+
+def parts(facts: Facts) -> Parts | None:
+    """Over the steady window; None where neither ledger nor components were seen in it."""
+    steady, seen = window(facts.steady), facts.evidence.observations
+    if steady is None:
+        return None
+    grown = _grown(seen, steady)
+    cores = _cores(seen, steady)
+    requests = grown.get(REQUESTS, 0)
+    if not requests:
+        return Parts(0, {}, {}, {}, cores) if cores else None
+    counts = {name: n for name, n in grown.items() if name != REQUESTS}
+    return Parts(
+        requests=requests,
+        per_request={n: v / requests for n, v in counts.items() if not n.endswith(SPENT)},
+        spent_s={
+            name.removesuffix(SPENT): value / NS / requests
+            for name, value in counts.items()
+            if name.endswith(SPENT)
+        },
+        hit_ratio={
+            cache: grown[hits] / grown[asked]
+            for cache, (hits, asked) in CACHES.items()
+            if grown.get(asked) and hits in grown
+        },
+        cores=cores,
+    )
+
+
+def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
+    """By name, of all workers together; empty where it was not seen twice."""
+    if "ledger" in seen.missing:
+        return {}
+    inside: Sequence[LedgerSample] = [one for one in seen.ledger if _within(one.at_ns, steady)]
+    if len(inside) < 2:
+        return {}
+    first, last = inside[0].totals, inside[-1].totals
+    grown = {name: last[name] - first[name] for name in first if name in last}
+    return {} if any(value < 0 for value in grown.values()) else grown
+
+
+def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
+    """CPU seconds per second of each component that was seen twice."""
+    if "parts" in seen.missing:
+        return {}
+    inside: Sequence[PartSample] = [one for one in seen.parts if _within(one.at_ns, steady)]
+    found = {}
+    for name in dict.fromkeys(name for one in inside for name in one.cpu_s):
+        known = [(one.at_ns, one.cpu_s[name]) for one in inside if name in one.cpu_s]
+        (began_ns, before), (ended_ns, after) = known[0], known[-1]
+        if ended_ns > began_ns:
+            # A process that ended takes its CPU time out of the sum of those that are left
+            found[name] = max(0.0, (after - before) * NS / (ended_ns - began_ns))
+    return found
+
+
+def _within(at_ns: int, steady: Window) -> bool:
+    return steady.opens_ns <= at_ns <= steady.closes_ns

@@ -1,0 +1,274 @@
+"""The phases of a load on kept connections: ramp-up, drain, steady, churn. Any may be absent.
+
+They are found in what was seen, the client's sockets by TCP state and the response times, and not
+in what was planned. Every threshold is relative to what this very load showed:
+
+    ramp-up   ESTABLISHED rises until it first reaches 95 % of its most, and never falls by more
+              than 5 % of that meanwhile; at least three samples saw it rising. It lasts until the
+              response times, which rise after it, are within a tenth of the steady level
+    churn     connections close: sockets that are closing (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) are
+              more by 5 % of the most ESTABLISHED than at their fewest before, or ESTABLISHED falls
+              below 95 %. It begins with the last sample that saw nothing of it
+    drain     from the end of the ramp-up on, response times still fall: the median of each of 20
+              even parts is above the steady level by a tenth and three times its scatter
+    steady    what is left between: nobody comes, nobody goes, and times stay. Absent where the
+              median of its last quarter is above that of the one before by 15 %: a load that
+              ended too early was never steady
+
+The steady level is the median of the later half of those parts, its scatter their median absolute
+deviation. What warmed the server up has left its own TIME_WAIT behind, which only becomes fewer:
+hence "than at their fewest".
+
+Fitting change points to the series was rejected: it finds as many as it is told to look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.analysis.facts import Facts
+from harness.analysis.spans import NS
+from harness.model import ConnectionSample, Phase
+from harness.numbers.quantiles import quantile
+from harness.numbers.words import seconds
+
+DONE = "ESTABLISHED"
+CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
+FULL = 0.95  # of the most ESTABLISHED
+CHANGE = 0.05  # of the same
+RISING = 3  # samples
+PARTS = 20
+ABOVE, SCATTER = 1.10, 3.0
+GROWS = 1.15
+POINTS = 100  # of the response times over time
+
+Response = tuple[float, float]  # when it ended and how long it took, seconds
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """The load's connections at one moment: at both ends established, at both ends closing."""
+
+    at_s: float
+    client: int
+    server: int
+    closing: int
+
+
+def phases(
+    sockets: Sequence[Sockets], responses: Sequence[Response], *, in_app: bool = False
+) -> tuple[Phase, ...]:
+    """In order of time, seconds since the load began. Empty where too little was seen.
+
+    sockets: by time, the first before the load; responses: in any order; `in_app`: how long the
+    app took for each, which is all that is known of them.
+    """
+    most = max((one.client for one in sockets), default=0)
+    if most < 1 or len(sockets) < RISING:
+        return ()
+    full = next(i for i, one in enumerate(sockets) if one.client >= FULL * most)
+    rises = _rises(sockets[: full + 1], most)
+    closes = _closes(sockets, full, most)
+    begin_s = sockets[full].at_s
+    end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
+    inside = [one for one in responses if begin_s < one[0] <= end_s]
+    drained_s = _drained_s(inside, begin_s, end_s) if rises else None
+    risen_s = _risen_s(inside, begin_s, end_s) if rises else begin_s
+    found = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
+    if drained_s is not None:
+        found.append(_drain(inside, begin_s, drained_s))
+        begin_s = drained_s
+    elif risen_s is None:  # never steady
+        begin_s = end_s
+    else:
+        begin_s = risen_s
+    if end_s > begin_s:
+        still = [one for one in sockets if begin_s <= one.at_s <= end_s]
+        takes = "requests spend" if in_app else "responses take"
+        found.append(_steady(still, inside, begin_s, end_s, takes))
+    if closes is not None:
+        found.append(_churn(sockets[closes:], most))
+    return tuple(found)
+
+
+def _rises(until: Sequence[Sockets], most: int) -> bool:
+    """Whether these samples saw the connections come, and none go."""
+    highest = 0
+    for one in until:
+        if one.client < highest - CHANGE * most:
+            return False
+        highest = max(highest, one.client)
+    return len([one for one in until if one.client]) >= RISING
+
+
+def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
+    """The last sample before connections are seen to close, from number `first` on."""
+    least = sockets[0].closing
+    for i, one in enumerate(sockets):
+        least = min(least, one.closing)
+        grown = one.closing - least >= max(1.0, CHANGE * most)
+        if i > first and (grown or one.client < FULL * most):
+            return i - 1
+    return None
+
+
+def _parts(responses: Sequence[Response], begin_s: float, end_s: float) -> list[Response]:
+    """(where a part begins, the median of its response times), those with any."""
+    wide = (end_s - begin_s) / PARTS
+    found: dict[int, list[float]] = {}
+    for at_s, took_s in responses:
+        found.setdefault(min(PARTS - 1, int((at_s - begin_s) / wide)), []).append(took_s)
+    return [(begin_s + wide * i, median(found[i])) for i in sorted(found)]
+
+
+def _level(parts: Sequence[Response]) -> tuple[float, float]:
+    """The steady level and its scatter."""
+    later = [took_s for _, took_s in parts[len(parts) // 2 :]]
+    level = median(later)
+    return level, median(abs(took_s - level) for took_s in later)
+
+
+def _drained_s(responses: Sequence[Response], begin_s: float, end_s: float) -> float | None:
+    """When the response times have come down to their steady level; None: they were there."""
+    if end_s <= begin_s:
+        return None
+    parts = _parts(responses, begin_s, end_s)
+    if len(parts) < RISING:
+        return None
+    level, scatter = _level(parts)
+    limit_s = ABOVE * level + SCATTER * scatter
+    down_s = next(at_s for at_s, took_s in parts if took_s <= limit_s)
+    return down_s if down_s > parts[0][0] else None
+
+
+def _risen_s(responses: Sequence[Response], begin_s: float, end_s: float) -> float | None:
+    """When the response times have come up to their steady level, `begin_s` where they were there;
+    None: they rose until the end."""
+    parts = _parts(responses, begin_s, end_s) if end_s > begin_s else []
+    if len(parts) < RISING:
+        return begin_s
+    quarter = max(1, len(parts) // 4)
+    last = median(took_s for _, took_s in parts[-quarter:])
+    before = median(took_s for _, took_s in parts[-2 * quarter : -quarter])
+    if last > GROWS * before:
+        return None
+    level, scatter = _level(parts)
+    limit_s = level / ABOVE - SCATTER * scatter
+    up_s = next(at_s for at_s, took_s in parts if took_s >= limit_s)
+    return up_s if up_s > parts[0][0] else begin_s
+
+
+# --- in words -----------------------------------------------------------------------------
+
+
+def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
+    """`end_s`: of the load, where the response times never stopped rising (`risen_s` None)."""
+    first, last = until[0], until[-1]
+    why = f"ESTABLISHED only rises, from {first.client} to {last.client} of the load's connections"
+    if risen_s is None:
+        why += "; response times rose until the load ended, so no part of it is steady: raise"
+        return Phase("ramp-up", first.at_s, end_s, f"{why} --duration")
+    if risen_s > last.at_s:
+        why += f" until {seconds(last.at_s)}; then response times rise to their level"
+    return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)
+
+
+def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase:
+    before = [took_s for at_s, took_s in responses if at_s <= end_s]
+    after = [took_s for at_s, took_s in responses if at_s > end_s]
+    why = (
+        f"no new connections, and response times fall from {seconds(median(before))} to"
+        f" {seconds(median(after))}"
+    )
+    return Phase("drain", begin_s, end_s, why)
+
+
+def _steady(
+    still: Sequence[Sockets],
+    responses: Sequence[Response],
+    begin_s: float,
+    end_s: float,
+    takes: str,
+) -> Phase:
+    both = round(median(one.client + one.server for one in still)) if still else 0
+    users = round(median(one.client for one in still)) if still else 0
+    why = f"1 LISTEN and {both} ESTABLISHED, both ends of {users} connections"
+    inside = sorted(took_s for at_s, took_s in responses if at_s > begin_s)
+    if inside:
+        low, high = quantile(inside, 0.05), quantile(inside, 0.95)
+        why += f"; {takes} {seconds(median(inside))}, 90 % of them {seconds(low)} to"
+        why += f" {seconds(high)}" + (" inside the app" if takes.startswith("requests") else "")
+    return Phase("steady", begin_s, end_s, why)
+
+
+def _churn(after: Sequence[Sockets], most: int) -> Phase:
+    before, closing = after[0], max(one.closing for one in after)
+    left = min(one.client for one in after)
+    why = (
+        f"connections close: {closing - before.closing} more sockets in TIME_WAIT, FIN_WAIT or"
+        f" CLOSE_WAIT, {left} of {most} still ESTABLISHED"
+    )
+    return Phase("churn", before.at_s, after[-1].at_s, why)
+
+
+# --- of a trial ---------------------------------------------------------------------------
+
+
+def phases_of(facts: Facts) -> tuple[Phase, ...]:
+    """Of a closed loop on kept connections; elsewhere they come and go all the time."""
+    seen, start_ns = facts.evidence.observations, facts.record.load_start_ns
+    cell = facts.evidence.trial.cell
+    if not cell.keepalive or cell.rate is not None or start_ns is None:
+        return ()
+    sockets = [_sockets(one, start_ns) for one in seen.connections]
+    return phases(sockets, responses_of(facts), in_app=not timed(facts))
+
+
+def _sockets(one: ConnectionSample, start_ns: int) -> Sockets:
+    closing = sum(side.get(name, 0) for side in (one.client, one.server) for name in CLOSING)
+    return Sockets(
+        max(0.0, (one.at_ns - start_ns) / NS),
+        one.client.get(DONE, 0),
+        one.server.get(DONE, 0),
+        closing,
+    )
+
+
+def timed(facts: Facts) -> bool:
+    """Whether the client timed each request."""
+    return bool(facts.said.timings) and facts.said.origin_ns is not None
+
+
+def responses_of(facts: Facts) -> list[Response]:
+    """Each as the client timed it; where it did not, as long as the app held it."""
+    start_ns, said = facts.record.load_start_ns or 0, facts.said
+    if said.origin_ns is not None and timed(facts):
+        origin_s = (said.origin_ns - start_ns) / NS
+        return [
+            (origin_s + one.start_s + one.end_s, one.end_s)
+            for one in said.timings
+            if one.end_s is not None
+        ]
+    return [
+        ((span.end_ns - start_ns) / NS, (span.end_ns - span.start_ns) / NS)
+        for span in facts.finished
+        if span.end_ns is not None
+    ]
+
+
+def over_time(
+    responses: Sequence[Response], end_s: float
+) -> tuple[tuple[float, float, float], ...]:
+    """(moment, median, 95 %) of even stretches of the load, those in which any ended."""
+    wide = end_s / POINTS
+    if wide <= 0:
+        return ()
+    found: dict[int, list[float]] = {}
+    for at_s, took_s in responses:
+        found.setdefault(min(POINTS - 1, max(0, int(at_s / wide))), []).append(took_s)
+    return tuple(
+        ((i + 0.5) * wide, quantile(sorted(found[i]), 0.5), quantile(sorted(found[i]), 0.95))
+        for i in sorted(found)
+    )

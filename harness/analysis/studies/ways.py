@@ -1,0 +1,191 @@
+"""What one load generator did at one load: throughput, what it cost, what it believes.
+
+**CPU per request** is a slope, not a sum: the CPU seconds between two samples in the middle of the
+load, over the answers of that time (throughput x time). So neither a generator's start, which takes
+Locust a second or two, nor its end is put on its requests. The kernel tells CPU in ticks of 10 ms,
+so that a slope has a least step, `cpu_step_s`: two ticks, of each process at its worst, over the
+requests between. Where there are too few samples for a slope, it is missing.
+
+**Its own error** is what it believes of a response time less what the server's spans say of the
+same: p50 less p50, p99 less p99. Connections, requests and answers also cross the kernel in it,
+some 10 microseconds. It is the generator's own queueing as long as the server's core is not busy; a
+busy server lets requests wait in front of it where its spans do not look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.experiments.points import Shot
+from harness.model import Measurement, ProcessSample, Record, Summary
+
+NS = 1e9
+EDGE = 0.1  # of the load at either end, where it begins and ends
+TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
+TOLD = 0.01  # of a response time: less is within the buckets of the histograms
+BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
+DISTURBED = 0.25  # cores that other programs used: as much was missing here
+BELIEVED_SENT = 1.01  # answers a generator may count for each that the server sent
+
+
+@dataclass(frozen=True)
+class Way:
+    """One generator at one load. Rates per second, times in seconds; None: not known.
+
+    `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
+    its end. `memory_bytes`: the most; pages that processes share count in each of them.
+    `others_cores`: what neither generator nor server used of the cores that were busy.
+    """
+
+    tool: str
+    processes: int
+    connections: int
+    low: bool
+    rps: float
+    failed: int
+    errors: Mapping[str, int]
+    cpu_s: float | None
+    cores: float | None
+    cpu_per_request_s: float | None
+    cpu_step_s: float | None
+    memory_bytes: int | None
+    host_busy: float | None
+    host_memory_bytes: int | None
+    server_cores: float | None
+    others_cores: float | None
+    believed: Summary
+    served: Summary
+    in_flight: float | None
+    widest_gap_s: float | None
+    doubt: str = ""  # why its count is not believed
+
+    @property
+    def name(self) -> str:
+        many = f" \N{MULTIPLICATION SIGN}{self.processes}" if self.processes > 1 else ""
+        return f"{self.tool}{many}"
+
+    @property
+    def server_busy(self) -> bool:
+        """Whether the server is what limits it."""
+        return self.server_cores is not None and self.server_cores >= BUSY
+
+    def own_error_s(self, statistic: str) -> float | None:
+        """What it believes less what the server says; `statistic` as in Summary. None where the
+        buckets of their histograms cannot tell the two apart."""
+        believed: float | None = getattr(self.believed, statistic)
+        served: float | None = getattr(self.served, statistic)
+        if believed is None or served is None:
+            return None
+        return believed - served if abs(believed - served) >= TOLD * believed else None
+
+
+def way_of(shot: Shot) -> Way | None:
+    """None where nothing was measured."""
+    said, record, load = shot.measurement, shot.record, shot.point.load
+    if said is None or record is None or said.duration_s <= 0:
+        return None
+    steady = _steady(shot, said, record)
+    seen, answered_rps = shot.observations, said.requests / said.duration_s
+    cores = _slope(steady, lambda sample: sample.tool_cpu_s)
+    host = _slope(steady, lambda sample: sample.host_busy_s)
+    server = _slope(steady, lambda sample: sample.server_cpu_s)
+    irq = _slope(steady, lambda sample: sample.host_irq_s) or 0.0
+    per_request = cores / answered_rps if cores is not None and answered_rps else None
+    processes = load.concurrency if shot.point.tool == "processes" else load.processes
+    everything = () if "processes" in seen.missing else seen.processes
+    return Way(
+        tool=shot.point.tool,
+        processes=load.processes,
+        connections=load.concurrency,
+        low=shot.point.target.delay_s[1] > 0,
+        rps=said.rps if said.rps is not None else answered_rps,
+        failed=said.failed,
+        errors=said.errors,
+        cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else said.cpu_s,
+        cores=cores,
+        cpu_per_request_s=per_request,
+        cpu_step_s=_step_s(steady, answered_rps, processes),
+        memory_bytes=_most([sample.tool_rss_bytes for sample in everything]),
+        host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
+        host_memory_bytes=_most([sample.host_memory_bytes for sample in everything]),
+        server_cores=server,
+        others_cores=_others(host, cores, server, irq),
+        believed=said.response,
+        served=shot.server.service if shot.server else Summary(),
+        in_flight=said.achieved_concurrency,
+        widest_gap_s=_widest_gap_s(everything),
+        doubt=_doubt(shot, said),
+    )
+
+
+def _steady(shot: Shot, said: Measurement, record: Record) -> tuple[ProcessSample, ...]:
+    """The samples of the middle of the load. A tool that does not say when it began is supposed
+    to have ended with its load."""
+    if "processes" in shot.observations.missing:
+        return ()
+    length_ns = said.duration_s * NS
+    begin_ns: float
+    if said.origin_ns is not None:
+        begin_ns = said.origin_ns
+    elif record.load_end_ns is not None:
+        begin_ns = record.load_end_ns - length_ns
+    else:
+        return ()
+    opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
+    return tuple(one for one in shot.observations.processes if opens <= one.at_ns <= closes)
+
+
+def _slope(
+    samples: Sequence[ProcessSample], used: Callable[[ProcessSample], float | None]
+) -> float | None:
+    """Per second, of a sum that grows."""
+    known = [(sample.at_ns, value) for sample in samples if (value := used(sample)) is not None]
+    if len(known) < 2:
+        return None
+    return max(0.0, (known[-1][1] - known[0][1]) * NS / (known[-1][0] - known[0][0]))
+
+
+def _step_s(samples: Sequence[ProcessSample], answered_rps: float, processes: int) -> float | None:
+    """What CPU per request can be wrong by, because of the kernel's ticks."""
+    if len(samples) < 2 or not answered_rps:
+        return None
+    requests = answered_rps * (samples[-1].at_ns - samples[0].at_ns) / NS
+    return 2 * TICK_S * math.sqrt(processes) / requests
+
+
+def _others(
+    host: float | None, cores: float | None, server: float | None, irq: float
+) -> float | None:
+    """Interrupts aside: most of them are the network's own, and whether a kernel adds them to the
+    process they came upon is a matter of how it was built."""
+    if host is None or cores is None or server is None:
+        return None
+    return max(0.0, host - irq - cores - server)
+
+
+def _most(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _widest_gap_s(samples: Sequence[ProcessSample]) -> float | None:
+    return max(((later.at_ns - one.at_ns) / NS for one, later in pairwise(samples)), default=None)
+
+
+def _doubt(shot: Shot, said: Measurement) -> str:
+    """Where generator and server do not agree on what came out."""
+    if shot.server is None:
+        return "the server's own count is missing"
+    if said.requests > BELIEVED_SENT * shot.server.service_count + shot.point.load.concurrency:
+        return (
+            f"it counts {said.requests} answers, the server sent {shot.server.service_count}:"
+            " one of them is wrong"
+        )
+    return ""
+
+
+def others_most(ways: Sequence[Way]) -> float:
+    """Cores that other programs used, at most."""
+    return max((way.others_cores for way in ways if way.others_cores is not None), default=0.0)

@@ -1,0 +1,237 @@
+"""One trial over time, thinned to what a page can show, and saying what was left out.
+
+Requests: one contiguous stretch from the load's beginning, so that the lone first request, the
+filling and the steady part are seen as they were. A sample drawn at random was rejected: its bars
+would not touch, and idle slots could not be told from requests left out. Series: even buckets of
+time over the whole load. Of a bucket the queue keeps its longest, states keep their last; usage is
+cumulative, so the last sample of each bucket gives the exact mean rate between them.
+
+A request's worker is known from its span, its lane is reckoned: the lowest of that worker's that
+was free. When its client began it is known only where the tool names its requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import TypeVar
+
+from harness.analysis.facts import Facts
+from harness.analysis.observed import NAMES
+from harness.analysis.phases import over_time, phases_of, responses_of, timed
+from harness.analysis.spans import NS
+from harness.model import (
+    Bar,
+    Cell,
+    ConnectionSample,
+    Moment,
+    ProcessSample,
+    QueueSample,
+    Span,
+    View,
+)
+from harness.numbers.lanes import lanes
+from harness.numbers.words import plural, seconds
+
+BARS = 14_000  # on one page, shared by its views
+MOST, LEAST = 800, 150  # in one view
+POINTS = 300  # of a series of one number
+WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of times to connect
+CONNECTS = 100  # of these bars, where the widest is not too narrow
+
+T = TypeVar("T")
+
+
+def views(believed: Iterable[Facts]) -> tuple[View, ...]:
+    """One view of each cell, of its first trial that is believed."""
+    first: dict[Cell, Facts] = {}
+    for facts in believed:
+        cell = facts.evidence.trial.cell
+        before = first.get(cell)
+        if before is None or facts.evidence.trial.number < before.evidence.trial.number:
+            first[cell] = facts
+    budget = max(LEAST, min(MOST, BARS // max(1, len(first))))
+    return tuple(view(facts, budget) for facts in first.values())
+
+
+def view(facts: Facts, budget: int = MOST) -> View:
+    """A believed trial over time, with at most `budget` of its requests."""
+    begun, ended = facts.record.load_start_ns, facts.record.load_end_ns
+    assert begun is not None
+    assert ended is not None  # a load that never began gives no facts
+    spans = facts.spans[:budget]
+    cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
+    clock = _Clock(begun, ended)
+    seen = facts.evidence.observations
+    processes = clock.buckets(seen.processes, lambda one: one.at_ns)
+    limits = [sample.limit for sample in seen.queue]
+    steady = facts.steady
+    return View(
+        key=facts.evidence.trial.key,
+        bars=_bars(spans, _arrivals(facts, spans), clock, cut),
+        shown=(0.0, clock.at_s(cut)),
+        spans=len(facts.spans),
+        workers=tuple(facts.per_worker),
+        queue=_queue(seen.queue, clock),
+        queue_limit=limits[-1] if limits else None,
+        states=_states(seen.connections, clock),
+        usage=_usage([bucket[-1] for bucket in processes], seen.cores, clock),
+        steady=None
+        if steady.opens_ns is None or steady.closes_ns is None
+        else (clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)),
+        connects=_connects(facts.said.connects_s),
+        syn_steps_s=seen.syn_steps_s,
+        note=" ".join(_notes(spans, facts, clock, cut)),
+        phases=(found := phases_of(facts)),
+        responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
+        in_app=not timed(facts),
+    )
+
+
+class _Clock:
+    """Seconds since the load began, and its even buckets."""
+
+    def __init__(self, begun_ns: int, ended_ns: int) -> None:
+        self.begun_ns, self.ended_ns = begun_ns, ended_ns
+        self.bucket_ns = (ended_ns - begun_ns) // POINTS + 1
+
+    def at_s(self, at_ns: int) -> float:
+        return (at_ns - self.begun_ns) / NS
+
+    def buckets(self, samples: Sequence[T], when: Callable[[T], int]) -> list[list[T]]:
+        """The samples of the load, alone or by bucket where there are too many."""
+        inside = [one for one in samples if self.begun_ns <= when(one) <= self.ended_ns]
+        if len(inside) <= POINTS:
+            return [[one] for one in inside]
+        found: dict[int, list[T]] = {}
+        for one in inside:
+            found.setdefault((when(one) - self.begun_ns) // self.bucket_ns, []).append(one)
+        return list(found.values())
+
+
+def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str, int]:
+    """When the clients began the requests of these spans, by id, in nanoseconds."""
+    origin = facts.said.origin_ns
+    wanted = {span.request_id for span in spans if span.request_id is not None}
+    if origin is None or not wanted:
+        return {}
+    return {
+        one.request_id: origin + round(one.start_s * NS)
+        for one in facts.said.timings
+        if one.request_id is not None and one.request_id in wanted
+    }
+
+
+def _bars(
+    spans: Sequence[Span], arrivals: Mapping[str, int], clock: _Clock, cut: int
+) -> tuple[Bar, ...]:
+    """Spans come by start. One that never ended is drawn to the end of what is shown."""
+    ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
+    mine: dict[int, list[int]] = {}
+    for place, span in enumerate(spans):
+        mine.setdefault(span.pid, []).append(place)
+    lane: dict[int, int] = {}
+    for places in mine.values():
+        lane.update(zip(places, lanes((spans[i].start_ns, ends[i]) for i in places), strict=True))
+    found = []
+    for place, span in enumerate(spans):
+        arrived = arrivals.get(span.request_id) if span.request_id is not None else None
+        found.append(
+            Bar(
+                worker=span.pid,
+                lane=lane[place],
+                start_s=clock.at_s(span.start_ns),
+                end_s=clock.at_s(ends[place]),
+                arrived_s=None if arrived is None else clock.at_s(arrived),
+            )
+        )
+    return tuple(found)
+
+
+def _queue(samples: Sequence[QueueSample], clock: _Clock) -> tuple[tuple[float, int], ...]:
+    buckets = clock.buckets(samples, lambda one: one.at_ns)
+    most = [max(bucket, key=lambda one: one.length) for bucket in buckets]
+    return tuple((clock.at_s(one.at_ns), one.length) for one in most)
+
+
+def _states(
+    samples: Sequence[ConnectionSample], clock: _Clock
+) -> tuple[tuple[float, str, int], ...]:
+    """A state that a whole sample does not list has no socket. The last sample is taken when the
+    load has ended, and shows what that left."""
+    last = [bucket[-1] for bucket in clock.buckets(samples, lambda one: one.at_ns)]
+    last += [one for one in samples[-1:] if one not in last and one.at_ns > clock.ended_ns]
+    found = []
+    for side, of in (("client", attrgetter("client")), ("server", attrgetter("server"))):
+        names = sorted({name for one in last for name in of(one)})
+        found += [
+            (clock.at_s(one.at_ns), f"{side} {name}", of(one).get(name, 0))
+            for one in last
+            for name in names
+        ]
+    return tuple(found)
+
+
+def _usage(
+    samples: Sequence[ProcessSample], cores: int | None, clock: _Clock
+) -> tuple[Moment, ...]:
+    found = []
+    for before, now in pairwise(samples):
+        passed_s = (now.at_ns - before.at_ns) / NS
+        if passed_s <= 0:
+            continue
+        busy = _rate(before.host_busy_s, now.host_busy_s, passed_s)
+        found.append(
+            Moment(
+                at_s=clock.at_s(now.at_ns),
+                server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),
+                generator_cores=_rate(before.tool_cpu_s, now.tool_cpu_s, passed_s),
+                host_busy=min(1.0, busy / cores) if busy is not None and cores else None,
+                server_rss_bytes=now.server_rss_bytes,
+                generator_rss_bytes=now.tool_rss_bytes,
+            )
+        )
+    return tuple(found)
+
+
+def _rate(before: float | None, now: float | None, passed_s: float) -> float | None:
+    """A process that ended took its seconds with it: less than before is not a rate."""
+    if before is None or now is None or now < before:
+        return None
+    return (now - before) / passed_s
+
+
+def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
+    """Times to connect by even bars, those with any."""
+    longest_s = max(connects_s, default=0.0)
+    wide = next((one for one in WIDTHS_S if longest_s <= one * CONNECTS), WIDTHS_S[-1])
+    found = Counter(int(one / wide) for one in connects_s)
+    return tuple((wide * i, wide * (i + 1), count) for i, count in sorted(found.items()))
+
+
+def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> list[str]:
+    """What was left out and how, in sentences; none where all is there."""
+    said = []
+    if len(spans) < len(facts.spans):
+        said.append(
+            f"Drawn are the first {seconds(clock.at_s(cut))} of {seconds(facts.load_s)},"
+            f" {len(spans):,} of {len(facts.spans):,} requests."
+        )
+    never = sum(span.end_ns is None for span in spans)
+    if never:
+        are = "is" if never == 1 else "are"
+        said.append(f"{plural(never, 'request')} never ended and {are} drawn to the end.")
+    seen = facts.evidence.observations
+    if len(seen.queue) > POINTS:
+        said.append(
+            f"The accept queue is drawn at its longest of every {seconds(clock.bucket_ns / NS)}."
+        )
+    series = {"queue": seen.queue, "processes": seen.processes, "connections": seen.connections}
+    said += [
+        f"Shown only in part: {NAMES[name]} ({seen.missing[name]})."
+        for name, samples in series.items()
+        if samples and name in seen.missing
+    ]
+    return said

@@ -1,0 +1,270 @@
+"""From the words of the command line to a Plan. Looks at the machine, starts nothing.
+
+What a setting is comes from the first that names it: an explicit flag, the user's own Gunicorn
+file, the lab's default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from harness.load import hosts
+from harness.load.locust import JOIN_S, PORT, host_command, worker_command
+from harness.load.registry import TOOLS, tool_named
+from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
+from harness.options import seconds
+from harness.plan import Plan, load_for, trials
+from harness.server import preflight
+from harness.server.gunicorn import FORCED
+from harness.server.worker_classes import configured_slots
+
+DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
+OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
+SLEEP_ENV = "WORKERLAB_SLEEP"
+
+
+def _is_own(options: argparse.Namespace) -> bool:
+    """Whether the app is one of the lab's: then the run's copy is served, from any directory."""
+    if options.app is None:
+        return True  # unless the user's Gunicorn file names one
+    return bool(options.app.startswith(OWN_APPS)) and options.chdir is None
+
+
+def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[App, App]:
+    """The application for the WSGI classes and the one for the ASGI classes."""
+    own = _is_own(options)
+    chdir = options.chdir or _chdir_of(found) or str(Path.cwd())
+    common = App(
+        target=options.app or "",
+        chdir="" if own else chdir,
+        path=options.path or "/",
+        method=options.method or "GET",
+        headers=tuple(options.header or ()),
+        body_file=options.body_file,
+        expect_status=options.expect_status or 200,
+        env=tuple(options.env or ()),
+    )
+    own_file = found.settings.get("wsgi_app")
+    if options.app is None and isinstance(own_file, str):
+        common = replace(common, target=own_file, chdir=chdir)
+    if common.chdir:
+        if options.sleep is not None:
+            raise UsageError("--sleep speaks to the lab's own apps only")
+        return common, common
+    common = _sleeping(common, options.sleep)
+    return (
+        replace(common, target=options.app or "apps.sleep_wsgi:app"),
+        replace(common, target=options.app or "apps.sleep_asgi:app"),
+    )
+
+
+def _sleeping(app: App, flag_s: float | None) -> App:
+    """One of the lab's apps, told how long to sleep: by flag, else by --env, else a second; a
+    request's own query wins. Raises UsageError for a value the app will refuse."""
+    env = dict(app.env)
+    asked = parse_qs(urlsplit(app.path).query).get("sleep")
+    try:
+        nominal = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
+        sleep_s = seconds(asked[0]) if asked else nominal
+    except ValueError as error:
+        raise UsageError(f"the app would refuse to sleep so long: {error}") from error
+    env[SLEEP_ENV] = f"{nominal:g}"
+    return replace(app, sleep_s=sleep_s, env=tuple(env.items()))
+
+
+def _chdir_of(found: preflight.Interpreter) -> str | None:
+    value = found.settings.get("chdir")
+    return str(Path(value).expanduser().absolute()) if isinstance(value, str) else None
+
+
+def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) -> tuple[int, ...]:
+    """An explicit flag wins over the user's file, the file over our default."""
+    flag = getattr(options, name)
+    if flag is not None:
+        return flag if isinstance(flag, tuple) else (flag,)
+    value = found.settings.get(name, DEFAULTS[name])
+    return value if isinstance(value, tuple) else (int(value),)  # type: ignore[call-overload]
+
+
+def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Server, ...]:
+    axis = {name: _axis(options, found, name) for name in DEFAULTS}
+    return tuple(
+        Server(name, workers, threads, backlog, axis["worker_connections"][0])
+        for name in options.classes
+        for workers in axis["workers"]
+        for threads in (axis["threads"] if name == "gthread" else (1,))
+        for backlog in axis["backlog"]
+    )
+
+
+def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
+    """The load tools, and a line where the default one is missing and another takes its place."""
+    if options.tool is None and (options.rate or options.ramp or options.duration):
+        return ("fast",), ["the load tool is fast: it sends at a rate, over a ramp, for a time"]
+    if options.tool is None:
+        if preflight.find_tool(TOOLS["ab"].PROGRAM):
+            return ("ab",), []
+        return ("fast",), [f"ab is not installed, using the embedded load tool `fast`"
+                             f" ({TOOLS['ab'].INSTALL_HINT})"]  # fmt: skip
+    check_tools(options.tool)
+    return options.tool, []
+
+
+def check_tools(names: tuple[str, ...]) -> None:
+    """Raises EnvironmentProblem for a load tool that is not installed."""
+    for name in names:
+        tool = tool_named(name)
+        missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
+        if missing or not preflight.find_tool(tool.PROGRAM):
+            raise EnvironmentProblem(f"{name} is not installed: {tool.INSTALL_HINT}")
+
+
+def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
+    """A line for each setting of the user's file that does not take effect."""
+    own, lines = found.settings, []
+    told = {name: why for name, (_, why) in FORCED.items()}
+    for name, why in {**told, "worker_class": "the sweep names the classes"}.items():
+        if own.get(name) not in (None, False, 0, ""):
+            lines.append(f"{options.config}: {name} = {own[name]!r} is overridden: {why}")
+    log = str(own.get("accesslog"))
+    if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
+        lines.append(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
+    if options.threads and "gthread" not in options.classes:
+        lines.append("--threads speaks to gthread only, which is not among the classes")
+    threads = own.get("threads")
+    if threads not in (None, 1) and set(options.classes) != {"gthread"}:
+        lines.append(f"{options.config}: threads = {threads} speaks to gthread only")
+    return lines
+
+
+def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[str]:
+    """A warning where a cell may take minutes: more connections than slots and queue hold."""
+    most = max(levels)
+    for server in servers:
+        slots = configured_slots(server)
+        if slots is not None and most > slots + server.backlog + 1:
+            return [
+                f"{most} connections are more than {slots} slots and a backlog of"
+                f" {server.backlog} hold: what the kernel drops is repeated ever more slowly, so"
+                " that such a cell may take minutes"
+            ]
+    return []
+
+
+def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
+    """Worker classes that cannot run in that interpreter, and why."""
+    names = dict.fromkeys(server.worker_class for server in servers)
+    return {name: why for name in names if (why := found.lacks(name))}
+
+
+def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
+    """Raises UsageError or EnvironmentProblem; starts nothing but looks."""
+    if options.classes is None or options.levels is None:
+        raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
+    preflight.check_levels(options.levels)
+    tools, notes = _tools(options)
+    python = options.python or sys.executable
+    chdir = Path(options.chdir or ".")
+    found = preflight.interpreter(python, chdir, options.config)
+    wsgi_app, asgi_app = _apps(options, found)
+    servers = _servers(options, found)
+    plan = Plan(
+        servers=servers,
+        tools=tools,
+        levels=options.levels,
+        trials=options.trials or 1,
+        rounds=options.rounds or 5,
+        seed=random.SystemRandom().randrange(2**32),
+        wsgi_app=wsgi_app,
+        asgi_app=asgi_app,
+        python=python,
+        config=options.config,
+        unavailable=lacking(servers, found),
+        notes=(*notes, *_overrides(options, found), *_drops(servers, options.levels)),
+        keepalive=options.keepalive or (False,),
+        processes=options.tool_processes or (1,),
+        rates=options.rate or (),
+        duration_s=options.duration,
+        ramp_s=options.ramp or 0.0,
+        load_hosts=options.load_hosts or (),
+    )
+    _check_times(plan)
+    plan = _with_hosts(plan)
+    for one in trials(plan):
+        check(plan, one.cell)
+    return plan, found
+
+
+def _with_hosts(plan: Plan) -> Plan:
+    """The plan, and what to do on each of the hosts that send the load. Raises UsageError for hosts
+    that nobody can reach, or a tool that cannot send from others."""
+    if not plan.load_hosts:
+        return plan
+    for name in plan.tools:
+        if not tool_named(name).DISTRIBUTES:
+            able = [f"--tool {other}" for other in TOOLS if TOOLS[other].DISTRIBUTES]
+            raise UsageError(f"{name} cannot send from other hosts; say {' or '.join(able)}")
+    if len(plan.processes) > 1:
+        raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
+    hosts.check(plan.load_hosts, PORT)
+    here, cell = hosts.reached_at(plan.load_hosts), trials(plan)[0].cell
+    command = host_command(worker_command(load_for(plan, cell, 1.0), here))
+    note = (
+        f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
+        f" {' and on '.join(plan.load_hosts)} (it serves all trials; Ctrl-C ends it):\n\n"
+        f"    {command}\n"
+    )
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _check_times(plan: Plan) -> None:
+    """Raises UsageError, in one sentence, for a rate, ramp or duration that nobody can keep."""
+    for asked, can, words in (
+        (plan.rates, "OPEN_MODEL", "send at a rate (--rate)"),
+        (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
+        (plan.duration_s, "TIMED", "load for a time (--duration)"),
+    ):
+        able = [name for name, tool in TOOLS.items() if getattr(tool, can, False)]
+        for name in plan.tools if asked else ():
+            if name not in able:
+                raise UsageError(f"{name} cannot {words}; say --tool {' or '.join(able)}")
+    if plan.ramp_s and not all(plan.keepalive):
+        raise UsageError(
+            "--ramp needs --keepalive on: where each request connects anew, connections come and"
+            " go all the time"
+        )
+    if plan.duration_s is not None and plan.ramp_s >= plan.duration_s:
+        raise UsageError(
+            f"a ramp of {plan.ramp_s:g} s leaves nothing of --duration {plan.duration_s:g}:"
+            " make the duration longer"
+        )
+    known_s = plan.wsgi_app.sleep_s
+    if known_s is not None:
+        opened = [one.cell for one in trials(plan) if one.cell.rate is not None]
+        preflight.check_levels(
+            [*plan.levels, *(load_for(plan, cell, known_s).concurrency for cell in opened)]
+        )
+
+
+def check(plan: Plan, cell: Cell) -> None:
+    """Raises UsageError, in one sentence, for a cell that cannot be measured."""
+    tool, name = tool_named(cell.tool), cell.server.worker_class
+    if cell.processes > 1 and not tool.PROCESSES:
+        several = [f"--tool {other}" for other in TOOLS if TOOLS[other].PROCESSES]
+        raise UsageError(
+            f"{cell.tool} sends from one process only (--tool-processes): say"
+            f" {' or '.join(several)}"
+        )
+    tool.check(load_for(plan, cell, 1.0))
+    if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
+        others = [f"--tool {other}" for other in TOOLS if name not in TOOLS[other].NO_KEEPALIVE]
+        raise UsageError(
+            f"{cell.tool} cannot keep connections to {name} alive: {why}; say {' or '.join(others)}"
+        )

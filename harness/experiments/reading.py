@@ -1,0 +1,87 @@
+"""From a run directory to a Report: read the files, parse what the tools said, analyse.
+
+Needs nothing but the directory, so any saved run can be understood again, on any machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import run_store as store
+from harness.analysis import Evidence, analyse
+from harness.load.outputs import output_of
+from harness.load.parallel import cores_used_at_most
+from harness.load.registry import tool_named
+from harness.model import Measurement, ParseError, Record, Report, Spans, Trial, UsageError
+from harness.observe.observations import read_observations
+from harness.observe.spans import read_spans
+from harness.plan import Plan, counts, from_json, grid
+from harness.server.worker_classes import configured_slots
+
+
+def find(name: str) -> Path:
+    """The run a user means: a directory, a name below results/, or the newest run in a directory.
+
+    Raises UsageError when there is none.
+    """
+    places = [Path(name).expanduser(), Path("results") / name, store.ROOT / "results" / name]
+    for place in places:
+        if (place / "run.json").is_file():
+            return place.absolute()
+        if runs := sorted(place.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
+            return runs[-1].parent.absolute()
+    raise UsageError(f"{name} is no run: name its directory, or its name below results/")
+
+
+def _measured(trial: Trial, record: Record, raw: Path) -> tuple[Measurement | None, str | None]:
+    if record.load_start_ns is None:
+        return None, None
+    try:
+        output = output_of(trial.cell.tool, raw / "tool", record.exit_code)
+        return tool_named(trial.cell.tool).parse(output), None
+    except ParseError as error:
+        return None, str(error)
+
+
+def _spans(raw: Path) -> tuple[Spans, str | None]:
+    try:
+        return read_spans(raw), None
+    except (ValueError, OSError) as error:
+        return Spans(()), f"the spans cannot be read: {error}"
+
+
+def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evidence:
+    """All witnesses of one trial."""
+    raw = run / "raw" / trial.key
+    measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
+    spans, span_error = _spans(raw) if record else (Spans(()), None)
+    tool, app = tool_named(trial.cell.tool), plan.app(trial.cell)
+    counted = counts(plan, trial.cell, counted=tool.COUNTED)
+    return Evidence(
+        trial=trial,
+        record=record,
+        measurement=measurement,
+        parse_error=parse_error or span_error,
+        spans=spans,
+        app=app.target,
+        sleep_s=app.sleep_s,
+        lone_first=tool.LONE_FIRST and counted,
+        counted=counted,
+        expect_status=app.expect_status,
+        slots_configured=configured_slots(trial.cell.server),
+        observations=read_observations(raw),
+        ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
+        elsewhere=bool(plan.load_hosts),
+        body_sha256=app.body_sha256,
+        units=cores_used_at_most(trial.cell.tool, trial.cell.concurrency, trial.cell.processes),
+    )
+
+
+def report_of(directory: Path) -> Report:
+    """Raises UsageError when `directory` is not a run."""
+    run = store.load(directory)
+    plan = from_json(run.plan)
+    all_evidence = [
+        evidence(trial, run.records.get(trial.key), plan, directory) for trial in grid(plan)
+    ]
+    return analyse(run.name, run.environment, all_evidence)

@@ -1,0 +1,60 @@
+"""From the directory of a run that is not a sweep to its Study, as `reading` does for a sweep.
+
+A run says in its plan what kind it is. A new kind: its pure analysis in `analyse/studies/`, and a
+line in KINDS that says how its raw files become what that analysis takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness import run_store as store
+from harness.analysis.studies import bottleneck, generators, ladder, limits
+from harness.experiments.demonstrations import read_demonstrations
+from harness.experiments.points import read_shots
+from harness.experiments.reading import report_of
+from harness.model import Study, UsageError
+from harness.plan import from_json
+
+SWEEP = "sweep"
+
+
+def kind_of(directory: Path) -> str:
+    """The command that made a run. Raises UsageError when `directory` is not one."""
+    return str(store.load(directory).plan.get("kind", SWEEP))
+
+
+def study_of(directory: Path) -> Study:
+    """Raises UsageError when `directory` is not a run, or a sweep, or of a kind not known here."""
+    run = store.load(directory)
+    kind = str(run.plan.get("kind", SWEEP))
+    if kind not in KINDS:
+        raise UsageError(f"{run.name} is a run of `{kind}`; a study is one of {', '.join(KINDS)}")
+    return KINDS[kind](run)
+
+
+def _generators(run: store.Run) -> Study:
+    return generators.study(run.name, run.environment, run.plan, read_shots(run))
+
+
+def _limits(run: store.Run) -> Study:
+    shots, shown = read_shots(run), read_demonstrations(run)
+    return limits.study(run.name, run.environment, run.plan, shots, shown)
+
+
+def _bottleneck(run: store.Run) -> Study:
+    return bottleneck.study(report_of(run.directory))
+
+
+def _ladder(run: store.Run) -> Study:
+    plan = from_json(run.plan)
+    return ladder.study(report_of(run.directory), plan.rungs, plan.notes)
+
+
+KINDS: Mapping[str, Callable[[store.Run], Study]] = {
+    "generators": _generators,
+    "limits": _limits,
+    "bottleneck": _bottleneck,
+    "ladder": _ladder,
+}

@@ -1,0 +1,161 @@
+"""`fast`: the lab's own generator, with every request timed.
+
+It is a program like the other tools (harness/load/generators/), run by this interpreter in isolated
+mode: there is nothing to install. A load that counts its requests leaves a row for each of them
+beside its document, and so does one with a ramp or at a moderate rate; each is checked against the
+other, so that a document without its rows, or rows cut short, are never believed. Other loads that
+run for a time have the document only.
+
+What the Measurement holds:
+
+- `timings`: every request that was sent, in order of start; the first was sent alone (but with a
+  ramp), and is among them and in every figure. Each is named by its number, and says so to the
+  server.
+- `response`, `connect`, `first_byte`: seconds since the request's start, before its connect(); with
+  a rate since its intended start. Response and first byte over complete responses, whatever their
+  status; connect over every connection that came up, as `connects_s`. With rows exact, percentiles
+  as in `harness.numbers.quantiles`; without them from histograms, at most 0.4 % beside that.
+- `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
+- `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
+  successes in it, so the lone first request is part of it.
+- `lone_s`: the response time of the first request, if it succeeded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.load.programs import Document, Program, document_of, measurement
+from harness.model import Measurement, Output, ParseError, Timing
+from harness.numbers.quantiles import summarise
+
+ROWS = "requests.csv"
+COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
+REUSED = NEW, KEPT, AGAIN = ("0", "1", "2")  # AGAIN: a new one, after a kept one was closed
+NAME_LENGTH = 16  # bytes of a name that the probe keeps
+
+
+@dataclass(frozen=True)
+class Fast(Program):
+    """The tool; its document with the rows, where it was asked for them."""
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError where the document or a row is missing, cut short, or disagrees."""
+        said = document_of(self.NAME, output)
+        found = measurement(said)
+        if not said.asked.get("rows"):
+            return found
+        rows = _rows(output.files.get(ROWS))
+        _agree(said, rows)
+        return _exact(found, rows)
+
+
+FAST = Fast(
+    NAME="fast",
+    ISOLATED=True,
+    LONE_FIRST=True,
+    NAMES_REQUESTS=True,
+    OPEN_MODEL=True,
+    PROCESSES=True,
+    RAMPS=True,
+    OUTPUT_FILES=(ROWS,),
+)
+
+
+def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
+    """With what the rows know of each request."""
+    timings = tuple(row.timing for row in rows)
+    whole = [timing for timing in timings if timing.end_s is not None]
+    response = summarise(timing.end_s for timing in timings if timing.end_s is not None)
+    if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
+        return replace(found, response=response, timings=timings)
+    connects = tuple(row.connected_s for row in rows if row.connected_s is not None)
+    return replace(
+        found,
+        response=response,
+        connect=summarise(connects),
+        first_byte=summarise(t.first_byte_s for t in whole if t.first_byte_s is not None),
+        timings=timings,
+        connects_s=connects,
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A request, and whether it was sent again."""
+
+    timing: Timing
+    again: bool
+
+    @property
+    def connected_s(self) -> float | None:
+        """How long its connection took to come up, if it is known."""
+        return None if self.timing.reused or self.again else self.timing.connect_s
+
+
+def _rows(text: str | None) -> tuple[_Row, ...]:
+    """Every request, by start. ParseError at the first line that is not a whole row."""
+    if not text:
+        raise ParseError(f"fast left no {ROWS}")
+    head, *lines = text.split("\n")
+    if head != COLUMNS:
+        raise ParseError(f"{ROWS} has other columns", head)
+    if lines[-1:] != [""]:
+        raise ParseError(f"{ROWS} is cut short", lines[-1] if lines else head)
+    return tuple(sorted(map(_row, lines[:-1]), key=lambda row: row.timing.start_s))
+
+
+def _row(line: str) -> _Row:
+    cells = line.split(",")
+    if len(cells) != 8:
+        raise ParseError("not a row of eight cells", line)
+    cause, number, reused = cells[5:]
+    numbers = [*cells[:5], number]
+    if not all(c.isascii() and (c.isdigit() or not c) and len(c) < 19 for c in numbers):
+        raise ParseError("a row with something else than numbers", line)
+    if not 0 < len(number) <= NAME_LENGTH or reused not in REUSED:
+        raise ParseError("a row without its number, or how it was connected", line)
+    start, *moments, status = (int(cell) if cell else None for cell in cells[:5])
+    reached = [moment for moment in moments if moment is not None]
+    in_order = reached == sorted(reached) and moments[: len(reached)] == reached
+    if start is None or not in_order or (status is None) != (moments[2] is None):
+        raise ParseError("a row whose moments are out of order", line)
+    connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
+    kept = reused == KEPT
+    if kept and connect_s != 0:
+        raise ParseError("a row that connected, and did not", line)
+    timing = Timing(
+        start / 1e9, connect_s, first_byte_s, end_s, status, cause or None, number, kept
+    )
+    return _Row(timing, again=reused == AGAIN)
+
+
+def _agree(said: Document, rows: Sequence[_Row]) -> None:
+    """ParseError unless document and rows say the same."""
+    timings = [row.timing for row in rows]
+    causes = Counter(timing.cause for timing in timings if timing.cause is not None)
+    silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
+    pairs = (
+        ("sent", said.counts["sent"], len(timings)),
+        ("complete", said.counts["complete"], sum(t.end_s is not None for t in timings)),
+        ("errors", said.errors, dict(causes)),
+        ("reconnects", said.counts["reconnects"], sum(row.again for row in rows)),
+        ("rows without an end or a cause", 0, silent),
+        ("different numbers", len(timings), len({timing.request_id for timing in timings})),
+        ("lone_ns", said.lone_ns, _lone_ns(timings) if said.lone_ns is not None else None),
+    )
+    for what, one, other in pairs:
+        if one != other:
+            raise ParseError(
+                f"the document of fast and its rows disagree on {what}: {one}, {other}"
+            )
+
+
+def _lone_ns(timings: Sequence[Timing]) -> int | None:
+    """The response time of the first request, if it was a success."""
+    first = timings[0] if timings else None
+    if first is None or first.end_s is None or first.cause is not None:
+        return None
+    return round(first.end_s * 1e9)

@@ -1,0 +1,239 @@
+"""Load by `requests`: a unit is a thread with a session and a connection of its own.
+
+The request is prepared once and sent again and again; the session neither looks for proxies nor
+follows redirects. Connections are timed by a subclass of the library's own. `first_byte` is the
+moment when the library hands out the answer: its head has been read.
+
+A thread that blocks cannot be ended. At the deadline its account is closed instead: what it has
+under way is a timeout, and what it sees after that counts no more.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+
+from harness.load.generators import causes
+from harness.load.generators.document import Tally
+from harness.load.generators.headers import headers_of
+from harness.load.generators.share import Share
+from harness.load.generators.words import Words
+
+SUPPORTS = ("ramp", "timeout", "urls", "same_body")
+BODILESS = (204, 304)
+
+
+def load(share: Share, units: Sequence[int]) -> Tally:
+    """These units until nothing is left to send, or the deadline."""
+    ready = threading.Event()  # a thread that works already would hold up the start of the others
+    mine = [Unit(share, number, ready) for number in units]
+    threads = [threading.Thread(target=unit.run, daemon=True) for unit in mine]
+    for thread in threads:
+        thread.start()
+    share.begin()
+    ready.set()
+    for thread in threads:
+        thread.join(share.left_s())
+    tally = Tally(deadline_struck=any(thread.is_alive() for thread in threads))
+    for unit in mine:
+        tally.add(unit.close())
+    return tally
+
+
+@dataclass
+class Answer:
+    """How a request ended: absolute nanoseconds, `end_ns` None without a whole answer."""
+
+    cause: str | None
+    first_byte_ns: int | None = None
+    end_ns: int | None = None
+    size: int = 0
+
+
+class Unit:
+    """Sends the next request when the last one has ended."""
+
+    def __init__(self, share: Share, number: int, ready: threading.Event) -> None:
+        self._share, self._number, self._ready = share, number, ready
+        self._tally = Tally()
+        self._lock = threading.Lock()  # of the tally, and of the two below
+        self._start_ns: int | None = None  # of the request under way
+        self._closed = False
+        self._connection: HTTPConnection | None = None
+        self._connected = False  # for the request under way, as none was kept
+        self._session = _session(self, share.words)
+        self._requests = [_prepared(share.words, url) for url in share.words.urls]
+
+    def run(self) -> None:
+        self._ready.wait()
+        if wait_s := self._share.wait_s(self._number):
+            time.sleep(wait_s)
+        while self._share.take() and self._begin():
+            answer = self._ask()
+            if not self._connected and answer.cause in ("closed", "reset"):
+                self._crossed()  # the server closed the kept connection meanwhile: not its fault
+                answer = self._ask()
+            self._note(answer)
+        self._session.close()
+
+    def close(self) -> Tally:
+        """What the unit has seen until now; nothing is added any more."""
+        with self._lock:
+            self._closed = True
+            if self._start_ns is not None:
+                self._tally.failed("timeout", self._start_ns, time.monotonic_ns())
+            return self._tally
+
+    def connected(self, connection: HTTPConnection, took_ns: int) -> None:
+        self._connection, self._connected = connection, True
+        with self._lock:
+            if not self._closed:
+                self._tally.connected(took_ns)
+
+    def _begin(self) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._connected = False
+            self._start_ns = time.monotonic_ns()
+            self._tally.begin(self._start_ns)
+        return True
+
+    def _crossed(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._tally.reconnects += 1
+
+    def _note(self, answer: Answer) -> None:
+        with self._lock:
+            if self._closed or self._start_ns is None:
+                return
+            if answer.end_ns is None:
+                self._tally.failed(answer.cause or "", self._start_ns, time.monotonic_ns())
+            else:
+                self._tally.done(
+                    self._start_ns,
+                    answer.end_ns,
+                    cause=answer.cause,
+                    first_byte_ns=answer.first_byte_ns,
+                    body_bytes=answer.size,
+                )
+            self._start_ns = None
+
+    def _ask(self) -> Answer:
+        timeout_s = self._share.words.timeout_s
+        try:
+            response = self._session.send(
+                random.choice(self._requests),
+                stream=True,
+                timeout=timeout_s,
+                allow_redirects=False,
+            )
+            first_byte_ns = time.monotonic_ns()
+            body = response.content
+            end_ns = time.monotonic_ns()
+        except Exception as error:  # the libraries let through what their parsers raise
+            self._drop()
+            return Answer(self._cause(error))
+        if not self._share.words.keepalive:
+            self._drop()
+        if _cut(response, body):
+            return Answer("truncated")
+        cause = self._share.judge(response.status_code, body)
+        return Answer(cause, first_byte_ns, end_ns, len(body))
+
+    def _drop(self) -> None:
+        """Close the connection, whatever the server thinks of it."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _cause(self, error: Exception) -> str:
+        cause = cause_of(error)
+        if cause == "exception" and not self._tally.notes:
+            self._tally.notes.append(f"an exception: {error!r}"[:300])
+        return cause
+
+
+def _session(unit: Unit, words: Words) -> requests.Session:
+    """A connection is kept per server."""
+
+    class Timed(HTTPConnection):
+        def connect(self) -> None:
+            start_ns = time.monotonic_ns()
+            super().connect()
+            unit.connected(self, time.monotonic_ns() - start_ns)
+
+    class Pool(urllib3.HTTPConnectionPool):
+        ConnectionCls = Timed
+
+    class Adapter(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, **kwargs)
+            self.poolmanager.pool_classes_by_scheme = {"http": Pool}
+
+    session = requests.Session()
+    session.trust_env = False
+    session.mount("http://", Adapter(pool_connections=len(words.urls), pool_maxsize=1))
+    return session
+
+
+def _prepared(words: Words, url: str) -> requests.PreparedRequest:
+    """Header lines of the same name become one, by commas (RFC 9110, 5.3)."""
+    headers: dict[str, str] = {}
+    for name, value in headers_of(words):
+        same = next((known for known in headers if known.lower() == name.lower()), name)
+        headers[same] = f"{headers[same]}, {value}" if same in headers else value
+    return requests.Request(words.method, url, headers=headers, data=words.body).prepare()
+
+
+def _cut(response: requests.Response, body: bytes) -> bool:
+    """Whether the connection ended within the head, which the library takes for the end of an
+    answer without a length. One that really is empty and says so by nothing else is rare."""
+    raw, head = response.raw, response.headers
+    if body or response.request.method == "HEAD" or response.status_code in BODILESS:
+        return False
+    return raw.length_remaining is None and "Transfer-Encoding" not in head
+
+
+def cause_of(error: BaseException) -> str:
+    """The name of what is behind an error of requests, or of the libraries below it."""
+    if isinstance(error, requests.ConnectTimeout):
+        return "connect_timeout"
+    if isinstance(error, requests.Timeout):
+        return "timeout"
+    below = list(_below(error))
+    if any(isinstance(one, http.client.RemoteDisconnected) for one in below):
+        return "closed"
+    for one in below:
+        if isinstance(one, urllib3.exceptions.InvalidChunkLength) and one.length:
+            return "protocol"
+        if isinstance(one, http.client.IncompleteRead):
+            return "truncated"
+    if any(isinstance(one, urllib3.exceptions.ReadTimeoutError | TimeoutError) for one in below):
+        return "timeout"
+    numbers = [one.errno for one in below if isinstance(one, OSError) and one.errno]
+    if numbers:
+        return causes.of_errno(numbers[-1], "connect")
+    garbage = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
+    return "protocol" if any(isinstance(one, garbage) for one in below) else "exception"
+
+
+def _below(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
+    """The error and all that it wraps, in whatever way its library does so."""
+    yield error
+    if depth:
+        reason = getattr(error, "reason", None)
+        wrapped: Iterable[object] = (*error.args, reason, error.__cause__, error.__context__)
+        for one in wrapped:
+            if isinstance(one, BaseException):
+                yield from _below(one, depth - 1)

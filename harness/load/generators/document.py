@@ -1,0 +1,168 @@
+"""What every generator prints: one JSON document, the same for all.
+
+    {"generator": NAME, "format": 3,
+     "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive",
+               "rows"},
+     "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
+     "body_bytes", "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns",
+     "deadline_struck",
+     "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
+
+`complete`: answers read to the end, whatever their status; `failed`: requests without a success,
+which `errors` splits by cause. `unsent`: planned, or due by the rate, and never sent.
+`duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
+the time that all requests spent under way, so that in_flight_ns / duration_ns is the concurrency
+achieved.
+`response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
+intended start, `lag` before it was sent); `connect` of every connection that came up, so that a
+reused one does not count. `lone_ns`: the first request, sent alone, where it succeeded.
+`body_sha256`: of the first body, where all others were compared with it (--same-body) and none was
+another; what differed is failed ("body"). null: nobody compared them, or some differed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from harness.load.generators.words import Words
+from harness.numbers.histogram import Histogram
+
+FORMAT = 3
+WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
+HISTOGRAMS = ("response", "connect", "first_byte", "lag")
+COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
+
+
+@dataclass
+class Tally:
+    """What a generator has seen so far; of several processes the sum."""
+
+    sent: int = 0
+    unsent: int = 0
+    complete: int = 0
+    connections: int = 0
+    reconnects: int = 0
+    body_bytes: int = 0
+    body_sha256: str | None = None  # of the first body, with which the others are compared
+    in_flight_ns: int = 0
+    origin_ns: int | None = None  # CLOCK_MONOTONIC
+    last_ns: int | None = None
+    lone_ns: int | None = None
+    deadline_struck: bool = False
+    errors: Counter[str] = field(default_factory=Counter)
+    response: Histogram = field(default_factory=Histogram)
+    connect: Histogram = field(default_factory=Histogram)
+    first_byte: Histogram = field(default_factory=Histogram)
+    lag: Histogram = field(default_factory=Histogram)
+    notes: list[str] = field(default_factory=list)
+
+    def begin(self, now_ns: int) -> None:
+        """A request is sent now."""
+        self.sent += 1
+        if self.origin_ns is None:
+            self.origin_ns = now_ns
+
+    def connected(self, took_ns: int | None) -> None:
+        """A connection came up; `took_ns` None: its generator cannot tell how long it took."""
+        self.connections += 1
+        if took_ns is not None:
+            self.connect.record(took_ns)
+
+    def done(
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        cause: str | None = None,
+        first_byte_ns: int | None = None,
+        body_bytes: int = 0,
+    ) -> None:
+        """An answer was read to the end; absolute times. `cause`: why it is a failure all the
+        same (non_2xx, status, body)."""
+        self.complete += 1
+        self.body_bytes += body_bytes
+        self.response.record(end_ns - start_ns)
+        if first_byte_ns is not None:
+            self.first_byte.record(first_byte_ns - start_ns)
+        self._over(start_ns, end_ns, cause)
+
+    def failed(self, cause: str, start_ns: int, end_ns: int) -> None:
+        """A request ended without a whole answer."""
+        self._over(start_ns, end_ns, cause)
+
+    def _over(self, start_ns: int, end_ns: int, cause: str | None) -> None:
+        self.in_flight_ns += end_ns - start_ns
+        self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
+        if cause is not None:
+            self.errors[cause] += 1
+
+    def add(self, other: Tally) -> None:
+        """Take over all that `other` has seen, at the same time as this one. Where its first body
+        was another, all that equal it differ from the first one here."""
+        if self.body_sha256 is None:
+            self.body_sha256 = other.body_sha256
+        elif other.body_sha256 not in (None, self.body_sha256):
+            wrong = sum(other.errors[cause] for cause in WRONG)
+            self.errors["body"] += other.complete - wrong
+        for name in (*COUNTS, "unsent"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in HISTOGRAMS:
+            getattr(self, name).add(getattr(other, name))
+        self.errors.update(other.errors)
+        self.notes += [note for note in other.notes if note not in self.notes]
+        self.deadline_struck = self.deadline_struck or other.deadline_struck
+        self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
+        if other.origin_ns is not None:
+            self.origin_ns = min(self.origin_ns or other.origin_ns, other.origin_ns)
+        if other.last_ns is not None:
+            self.last_ns = max(self.last_ns or other.last_ns, other.last_ns)
+
+
+def document(name: str, words: Words, tally: Tally, cpu_ns: int | None = None) -> dict[str, object]:
+    """`cpu_ns`: of all its processes; None: of this one and the children it awaited."""
+    origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
+    last_ns = origin_ns if tally.last_ns is None else tally.last_ns
+    planned = {"unsent": words.requests - tally.sent} if words.requests is not None else {}
+    return {
+        "generator": name,
+        "format": FORMAT,
+        "asked": {
+            "concurrency": words.concurrency,
+            "processes": words.processes,
+            "requests": words.requests,
+            "duration_s": words.duration_s,
+            "rate_rps": words.rate_rps,
+            "keepalive": words.keepalive,
+            "rows": words.rows is not None,
+        },
+        **{count: getattr(tally, count) for count in COUNTS},
+        "unsent": tally.unsent,
+        **planned,
+        "failed": tally.errors.total(),
+        "errors": dict(sorted(tally.errors.items())),
+        "body_sha256": None if tally.errors["body"] else tally.body_sha256,
+        "origin_ns": origin_ns,
+        "duration_ns": last_ns - origin_ns,
+        "cpu_ns": _cpu_ns() if cpu_ns is None else cpu_ns,
+        "deadline_struck": tally.deadline_struck,
+        **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
+        "lone_ns": tally.lone_ns,
+        "notes": tally.notes,
+    }
+
+
+def _cpu_ns() -> int:
+    import resource
+
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    awaited = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((own.ru_utime + own.ru_stime + awaited.ru_utime + awaited.ru_stime) * 1e9)
+
+
+def show(said: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,549 @@
+"""The engine of `fast`: one thread, one poll loop, no objects made for a request.
+
+What a request costs here is what the kernel asks for it (poll, recv, send) and as little Python as
+can be. A response whose bytes equal those of one that was read and verified in full is verified by
+that comparison; any other is read in full (http1), and becomes the one to compare with. A server
+that sends the date is so read in full once a second.
+
+A slot is a client: it holds one connection at a time and one request at a time. In the closed loop
+it sends its next request as soon as one is answered; in the open model requests are due at
+their intended moments, whoever is free takes them, and what nobody is free for waits its turn and
+is timed from when it was due. Not sent when the time is over: `unsent`.
+
+Tried and left: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
+writing before the first byte of a request is sent (on loopback a connection is up when connect()
+returns: sending at once saves a turn of the loop, and fails harmlessly where it is not).
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import random
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.load.generators.causes import of_errno
+from harness.load.generators.document import Tally
+from harness.load.generators.http1 import Garbage, Response
+from harness.load.generators.polling import READ, WRITE, poller
+from harness.load.generators.request import Destination
+from harness.load.generators.rows import AGAIN, KEPT, NEW, Rows
+from harness.load.generators.words import Words
+from harness.numbers.histogram import Histogram
+
+AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
+BATCH = 20_000  # response times that are counted together
+NOTHING = b"\0"  # which no answer is
+SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
+LOOK_S = 0.25  # how often timeouts and the deadline are looked at, at most
+PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
+FOREVER = 1 << 62
+NS = 1_000_000_000
+IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect(), by all four numbers
+IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process of a generator sends.
+
+    Requests are numbered `first`, `first + step`, ... With a rate, its k-th arrival is due
+    (k * step + offset) / rate after the origin. `origin_ns`: CLOCK_MONOTONIC, of the whole run.
+    """
+
+    words: Words
+    destinations: tuple[Destination, ...]
+    concurrency: int
+    requests: int | None
+    origin_ns: int
+    first: int = 1
+    step: int = 1
+    offset: int = 0
+    reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
+
+
+class Slot:
+    """A client. Times are absolute nanoseconds."""
+
+    __slots__ = (
+        *("to", "source", "sock", "fd", "recv", "send", "start_ns", "tried_ns", "connect_ns"),
+        *("first_ns", "number", "reused", "response", "busy", "plain", "waiting", "unsent"),
+    )
+
+    def __init__(self, to: Destination, source: str | None) -> None:
+        self.to, self.source = to, source
+        self.sock: socket.socket | None = None
+        self.fd = -1
+        self.recv: Callable[[int], bytes]
+        self.send: Callable[[bytes | memoryview], int]
+        self.start_ns = 0  # of its request; with a rate the intended one
+        self.tried_ns = 0  # when it was sent, or its connection asked for
+        self.connect_ns: int | None = None  # when its connection was up
+        self.first_ns: int | None = None
+        self.number = 0
+        self.reused = NEW
+        self.response: Response | None = None  # being read
+        self.busy = False  # a request is under way
+        self.plain = False  # one that may be answered by the bytes that are known
+        self.waiting = False  # to be connected, or to send more
+        self.unsent: bytes | memoryview = b""  # of the request
+
+
+class Engine:
+    """Sends a share. `tally` has what was seen; `reference` the first body, for the others."""
+
+    def __init__(self, share: Share, rows: Rows | None = None) -> None:
+        self.tally = Tally(origin_ns=share.origin_ns)
+        self.reference = share.reference
+        self._share, self._words, self._rows = share, share.words, rows
+        self._rate = share.words.rate_rps
+        self._poll = poller()
+        self._open: dict[int, Slot] = {}
+        self._quota = self._left = FOREVER if share.requests is None else share.requests
+        self._number = share.first
+        self._known, self._known_keeps = NOTHING, False  # a whole response, verified
+        self._known_status, self._known_body = 0, 0
+        # Closed loop on kept connections, requests that all are the same and go out in one piece
+        short = all(len(place.request) <= SHORT for place in share.destinations)
+        self._plain = share.words.keepalive and not self._rate and rows is None and short
+        self._took: list[int] = []  # response times of such, to be counted
+        self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
+        self._ties = itertools.count()
+        self._idle: list[Slot] = []
+        self._due: deque[int] = deque()  # intended starts nobody was free for
+        self._arrived = 0
+        self._under_way = 0
+        self._alone = False
+        duration_s = share.words.duration_s
+        self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
+        self._struck_ns = share.origin_ns + int(share.words.deadline_s * NS)
+
+    def run(self, *, lone: bool = False) -> None:
+        """All of it, until the last request has ended or the deadline has struck. `lone`: the
+        first one alone."""
+        share = self._share
+        slots = [self._slot(i) for i in range(share.concurrency)]
+        try:
+            if lone and not self._alone_first(slots[0]):
+                return
+            if self._rate:
+                self._idle = slots[::-1]
+            ramp_ns = int(self._words.ramp_s * NS)
+            for i, slot in enumerate(slots if not self._rate else ()):
+                turn = i * share.step + share.offset
+                self._begin_at(share.origin_ns + ramp_ns * turn // self._words.concurrency, slot)
+            self._loop()
+        finally:
+            self._count()
+            self.tally.sent = self._quota - self._left
+            self.tally.in_flight_ns -= self.tally.lag.sum  # due is not yet under way
+            for slot in list(self._open.values()):
+                self._close(slot)
+            self._poll.close()
+
+    def _alone_first(self, slot: Slot) -> bool:
+        """One request, on a connection that may be used again; False: the deadline has struck."""
+        rest, self._left, self._alone = self._left - 1, 1, True
+        self._begin_at(0, slot)
+        whole = self._loop()
+        self._left, self._alone = rest, False
+        self._count()
+        if self.tally.complete and not self.tally.errors:
+            self.tally.lone_ns = self.tally.response.most
+        self._later.clear()
+        return whole
+
+    def _slot(self, i: int) -> Slot:
+        words, places = self._words, self._share.destinations
+        source = words.sources[i % len(words.sources)] if words.sources else None
+        return Slot(places[i % len(places)], source)
+
+    def _loop(self) -> bool:
+        """Until nothing is left to do; False: until the deadline."""
+        look_ns = 0
+        while True:
+            now = time.monotonic_ns()
+            if now >= look_ns:
+                if now >= self._struck_ns:
+                    self._strike(now)
+                    return False
+                self._expire(now)
+                look_ns = now + self._look_ns()
+            if now >= self._ends_ns:
+                self._stop_sending(now)
+            wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
+            if not self._left and not self._under_way:
+                return True
+            for_s = max(0, wake_ns - time.monotonic_ns()) / NS
+            self._serve(self._poll.wait(for_s, fine=self._rate is not None))
+
+    def _look_ns(self) -> int:
+        limit_s = self._words.timeout_s
+        return int(min(LOOK_S, limit_s / 10 if limit_s else LOOK_S) * NS)
+
+    # --- who sends when -------------------------------------------------------------------
+
+    def _begin_at(self, when_ns: int, slot: Slot) -> None:
+        heapq.heappush(self._later, (when_ns, next(self._ties), slot))
+
+    def _begin_due(self, now: int) -> int:
+        """Begin what is due; when the next one will be, as far as it is known."""
+        if not self._left:
+            return FOREVER
+        if self._rate:
+            return self._arrive(self._rate, now)
+        later = self._later
+        while later and later[0][0] <= now and self._left:
+            self._begin(heapq.heappop(later)[2], time.monotonic_ns())
+        return later[0][0] if later else FOREVER
+
+    def _arrive(self, rate: float, now: int) -> int:
+        share = self._share
+        while self._due and self._idle:
+            self._begin(self._idle.pop(), self._due.popleft())
+        while True:
+            after_s = (self._arrived * share.step + share.offset) / rate
+            due_ns = share.origin_ns + int(after_s * NS)
+            if due_ns > now or due_ns >= self._ends_ns:
+                return due_ns
+            self._arrived += 1
+            if self._idle:
+                self._begin(self._idle.pop(), due_ns)
+            else:
+                self._due.append(due_ns)
+
+    def _next(self, slot: Slot, now: int) -> None:
+        """What a slot does whose request has ended."""
+        if self._alone:
+            return
+        if not self._left:
+            self._close(slot)
+        elif not self._rate:
+            self._begin(slot, now)
+        elif self._due:
+            self._begin(slot, self._due.popleft())
+        else:
+            self._idle.append(slot)
+
+    def _stop_sending(self, now: int) -> None:
+        """The time is over: what is due by now and was not sent, is not."""
+        if self._rate:
+            self._arrive(self._rate, now)
+        self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
+        self.tally.unsent += len(self._due)
+        self._due.clear()
+        for slot in self._idle:
+            self._close(slot)
+
+    def _begin(self, slot: Slot, start_ns: int) -> None:
+        """Send a request that is, or was, due at `start_ns`."""
+        self._left -= 1
+        slot.number, self._number = self._number, self._number + self._share.step
+        slot.start_ns = slot.tried_ns = start_ns
+        slot.busy, slot.first_ns = True, None
+        self._under_way += 1
+        if self._rate:
+            slot.tried_ns = time.monotonic_ns()
+            self.tally.lag.record(slot.tried_ns - start_ns)
+        if slot.sock is not None:
+            slot.reused, slot.connect_ns = KEPT, start_ns
+            self._send(slot)
+        else:
+            slot.reused = NEW
+            self._connect(slot)
+
+    # --- connecting and sending -----------------------------------------------------------
+
+    def _connect(self, slot: Slot) -> None:
+        if len(self._share.destinations) > 1:
+            slot.to = random.choice(self._share.destinations)
+        slot.connect_ns = None
+        try:
+            sock = slot.sock = socket.socket(slot.to.family, socket.SOCK_STREAM)
+            slot.fd, slot.recv, slot.send = sock.fileno(), sock.recv, sock.send
+            self._open[slot.fd] = slot
+            self._prepare(sock, slot.source)
+            code = sock.connect_ex(slot.to.address)
+        except OSError as error:
+            code = error.errno or -1
+        if code not in (0, errno.EINPROGRESS):
+            self._failed(slot, of_errno(code, "connect"), time.monotonic_ns())
+            return
+        slot.unsent, slot.waiting = self._request(slot), True
+        self._poll.register(slot.fd, WRITE)
+        self._push(slot)
+
+    def _prepare(self, sock: socket.socket, source: str | None) -> None:
+        sock.setblocking(False)
+        if self._words.keepalive:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._words.ports:
+            low, high = self._words.ports
+            both = struct.pack("=I", high << 16 | low)  # more than an int holds
+            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, both)
+        if source is not None:
+            if sys.platform == "linux":
+                sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            sock.bind((source, 0))
+
+    def _push(self, slot: Slot) -> None:
+        """Send what is not sent yet, on a connection that may be up by now or not."""
+        now = time.monotonic_ns()
+        try:
+            sent = slot.send(slot.unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if slot.connect_ns is None:
+                self._failed(slot, of_errno(error.errno, "connect"), now)
+            else:
+                self._lost(slot, "reset", now)
+            return
+        if slot.connect_ns is None:
+            slot.connect_ns = now
+            self.tally.connected(now - slot.tried_ns)
+        if sent == len(slot.unsent):
+            slot.unsent, slot.waiting = b"", False
+            self._poll.modify(slot.fd, READ)
+        else:
+            slot.unsent = memoryview(slot.unsent)[sent:]
+            self._poll.modify(slot.fd, READ | WRITE)
+
+    def _pushed(self, slot: Slot) -> bool:
+        """Send more; whether an answer may be there."""
+        self._push(slot)
+        return slot.busy and slot.connect_ns is not None
+
+    def _request(self, slot: Slot) -> bytes:
+        return slot.to.request if self._rows is None else slot.to.named(slot.number)
+
+    def _send(self, slot: Slot) -> None:
+        """On a connection that is up and has been used."""
+        request = self._request(slot)
+        try:
+            sent = slot.send(request)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._lost(slot, "reset", time.monotonic_ns())
+            return
+        if sent < len(request):
+            slot.unsent, slot.waiting = memoryview(request)[sent:], True
+            self._poll.modify(slot.fd, READ | WRITE)
+        slot.plain = self._plain and not slot.waiting
+
+    # --- answers --------------------------------------------------------------------------
+
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        """The hot loop: everything that most answers need, and nothing else. A slot that is
+        `plain` waits for an answer on a connection that has been used, with nothing to send."""
+        slots, took, clock = self._open, self._took, time.monotonic_ns
+        before, now = len(took), 0
+        known, size = self._known, len(self._known) + 1
+        for fd, _ in events:
+            slot = slots.get(fd)
+            if slot is None:  # closed by what happened before
+                continue
+            if not slot.plain:
+                self._look(slot)
+                continue
+            try:
+                data = slot.recv(size)  # no more than what is known, to see whether it is that
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._lost(slot, "reset", clock())
+                continue
+            now = clock()
+            if data != known or not self._left:
+                self._read(slot, data, now)
+                if slot.response is not None:  # there may be more of it
+                    self._look(slot)
+                continue
+            took.append(now - slot.start_ns)
+            self._left -= 1
+            slot.start_ns = now
+            try:
+                slot.send(slot.to.request)
+            except OSError:
+                self._lost(slot, "reset", clock())
+        if now:
+            self._served(before, now)
+
+    def _served(self, before: int, now: int) -> None:
+        """Known answers may have come, until `now`; there were `before` of them to be counted."""
+        if len(self._took) != before:
+            self.tally.last_ns = max(now, self.tally.last_ns or 0)
+        if len(self._took) >= BATCH:
+            self._count()
+
+    def _look(self, slot: Slot) -> None:
+        """What a slot that is not plain has to say, or can do."""
+        if slot.waiting and not self._pushed(slot):
+            return
+        try:
+            data = slot.recv(AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(slot, "reset", time.monotonic_ns())
+            return
+        self._read(slot, data, time.monotonic_ns())
+
+    def _read(self, slot: Slot, data: bytes, now: int) -> None:
+        """Any other bytes, or the end of the stream."""
+        if not slot.busy:  # the server closed an idle connection, or sent what nobody asked for
+            self._close(slot)
+            return
+        response, begins = slot.response, slot.response is None
+        slot.plain = False
+        if begins and data == self._known:
+            slot.first_ns = now
+            self._took.append(now - slot.start_ns)
+            self._served(len(self._took) - 1, now)
+            self._over(slot, now, self._known_status, keeps=self._known_keeps)
+            return
+        if not data:
+            cause = "closed" if response is None else response.end()
+            if cause is None:
+                self._answered(slot, now)
+            else:
+                self._lost(slot, cause, now)
+            return
+        if response is None:
+            compared = self._words.same_body
+            first = compared and self.reference is None
+            response = slot.response = Response(self._words.method, summed=compared, hashed=first)
+            slot.first_ns = now
+        try:
+            complete = response.feed(data)
+        except Garbage:
+            self._failed(slot, "protocol", now)
+            return
+        if complete and self._answered(slot, now) and begins:
+            self._remember(data, response)
+
+    def _remember(self, data: bytes, response: Response) -> None:
+        """A response that was right, whole and by itself: others will be compared with it."""
+        self._count()
+        self._known, self._known_keeps = data, response.keeps
+        self._plain = self._plain and response.keeps
+        self._known_status, self._known_body = response.status or 0, response.body_bytes
+
+    def _answered(self, slot: Slot, now: int) -> bool:
+        """A response is complete; whether it is a success."""
+        response = slot.response
+        assert response is not None
+        cause = self._words.judge(response.status)
+        if cause is None and self._words.same_body:
+            body = (response.body_bytes, response.checksum)
+            if self.reference is None:
+                self.reference = body
+                digest = response.digest
+                self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
+            cause = None if body == self.reference else "body"
+        self.tally.done(
+            slot.start_ns,
+            now,
+            cause=cause,
+            first_byte_ns=slot.first_ns,
+            body_bytes=response.body_bytes,
+        )
+        keeps = response.keeps and not slot.waiting
+        self._over(slot, now, response.status, cause, keeps=keeps)
+        return cause is None
+
+    def _over(
+        self, slot: Slot, now: int, status: int | None, cause: str | None = None, *, keeps: bool
+    ) -> None:
+        """A request was answered, and counted."""
+        self._note(slot, now, status, cause)
+        slot.busy, slot.response = False, None
+        self._under_way -= 1
+        if not (keeps and self._words.keepalive):
+            self._close(slot)
+        self._next(slot, now)
+
+    def _lost(self, slot: Slot, cause: str, now: int) -> None:
+        """The connection is gone. One that was kept may have been closed as the request was on
+        its way: nobody's failure, it is sent once more."""
+        if not slot.busy:
+            self._close(slot)
+        elif slot.reused == KEPT and slot.response is None:
+            self._close(slot)
+            self.tally.reconnects += 1
+            slot.reused, slot.tried_ns = AGAIN, now
+            self._connect(slot)
+        else:
+            self._failed(slot, cause, now)
+
+    def _failed(self, slot: Slot, cause: str, now: int) -> None:
+        """A request will not be answered. What follows waits for a turn of the loop, or nobody
+        would be served where every connect() fails; in a timed run even longer."""
+        self.tally.failed(cause, slot.start_ns, now)
+        self._note(slot, None, None, cause)
+        slot.busy, slot.response = False, None
+        self._under_way -= 1
+        self._close(slot)
+        if self._rate:
+            self._idle.append(slot)
+        else:
+            self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
+
+    def _note(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+        if self._rows is not None:
+            reached = (slot.connect_ns, slot.first_ns, end_ns)
+            self._rows.add(slot.start_ns, reached, status, cause, slot.number, slot.reused)
+
+    def _close(self, slot: Slot) -> None:
+        if slot.sock is None:
+            return
+        self._open.pop(slot.fd, None)
+        self._poll.forget(slot.fd)
+        slot.sock.close()
+        slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
+
+    # --- counting and the clock -----------------------------------------------------------
+
+    def _count(self) -> None:
+        """Count the answers that equal the known one."""
+        took = self._took
+        if took:
+            part = Histogram()
+            part.record_all(took)
+            tally = self.tally
+            tally.response.add(part)
+            tally.first_byte.add(part)
+            tally.complete += part.count
+            tally.body_bytes += part.count * self._known_body
+            tally.in_flight_ns += part.sum
+            took.clear()
+
+    def _expire(self, now: int) -> None:
+        """End what takes longer than the user allows."""
+        limit_s = self._words.timeout_s
+        if limit_s is None:
+            return
+        since = now - int(limit_s * NS)
+        for slot in list(self._open.values()):
+            if slot.busy and max(slot.start_ns, slot.tried_ns) < since:
+                self._failed(slot, _late(slot), now)
+
+    def _strike(self, now: int) -> None:
+        """The deadline: what is under way has failed, what was not sent never will be."""
+        self.tally.deadline_struck = True
+        self.tally.unsent += len(self._due)
+        for slot in list(self._open.values()):
+            if slot.busy:
+                self._failed(slot, _late(slot), now)
+
+
+def _late(slot: Slot) -> str:
+    return "connect_timeout" if slot.connect_ns is None else "timeout"

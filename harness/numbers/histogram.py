@@ -1,0 +1,136 @@
+"""Counts durations in bounded memory, so that a million of them need no list.
+
+Log-linear buckets (as HdrHistogram has them): a value of b bits falls into one of SUB buckets of
+its power of two, so that a bucket is never wider than 1/SUB of what it counts. A quantile is
+answered with a bucket's middle, at most 1/(2*SUB) = 0.4 % beside the exact one; values below 2*SUB
+are exact. Count, sum, least and most are exact.
+
+Standard library only: the load generators import it in an interpreter without site packages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+BITS = 7
+SUB = 1 << BITS
+
+
+def bucket(value: int) -> int:
+    """The number of the bucket that counts `value` (>= 0)."""
+    shift = value.bit_length() - BITS - 1
+    return value if shift <= 0 else (shift << BITS) + (value >> shift)
+
+
+def middle(number: int) -> float:
+    """The middle of what a bucket counts: the inverse of `bucket`."""
+    shift = max(0, (number >> BITS) - 1)
+    return float(((number - (shift << BITS)) << shift) + ((1 << shift) - 1) / 2)
+
+
+class Histogram:
+    """Whole numbers of 0 and above; in this lab nanoseconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0
+        self.least: int | None = None
+        self.most: int | None = None
+        self._buckets: Counter[int] = Counter()
+
+    def record(self, value: int) -> None:
+        self.record_all((value,))
+
+    def record_all(self, values: Iterable[int]) -> None:
+        """Many at once cost a third of the same one by one. ValueError for a negative value."""
+        known = values if isinstance(values, (list, tuple)) else list(values)
+        if not known:
+            return
+        least, most = min(known), max(known)
+        if least < 0:
+            raise ValueError(f"a duration of {least}")
+        self._buckets.update(map(bucket, known))
+        self.count += len(known)
+        self.sum += sum(known)
+        self.least = least if self.least is None else min(self.least, least)
+        self.most = most if self.most is None else max(self.most, most)
+
+    def add(self, other: Histogram) -> None:
+        """Take over all that `other` counted."""
+        if other.least is None or other.most is None:
+            return
+        self._buckets.update(other._buckets)
+        self.count += other.count
+        self.sum += other.sum
+        self.least = other.least if self.least is None else min(self.least, other.least)
+        self.most = other.most if self.most is None else max(self.most, other.most)
+
+    def quantile(self, share: float) -> float | None:
+        """As `harness.numbers.quantiles.quantile` (type 7) of the same values; None of nothing."""
+        if not self.count:
+            return None
+        rank = share * (self.count - 1)
+        low = math.floor(rank)
+        below, above = self._at((low, min(low + 1, self.count - 1)))
+        return below + (rank - low) * (above - below)
+
+    def _at(self, ranks: tuple[int, int]) -> tuple[float, float]:
+        """The values at two ascending ranks, counted from 0."""
+        found: list[float] = []
+        seen = 0
+        for number in sorted(self._buckets):
+            seen += self._buckets[number]
+            while len(found) < 2 and ranks[len(found)] < seen:
+                found.append(self._value(number, ranks[len(found)]))
+        return found[0], found[1]
+
+    def _value(self, number: int, rank: int) -> float:
+        assert self.least is not None
+        assert self.most is not None
+        if rank == 0 or rank == self.count - 1:
+            return float(self.least if rank == 0 else self.most)
+        return min(max(middle(number), float(self.least)), float(self.most))
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.count if self.count else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Buckets by number; `least` and `most` are null of nothing."""
+        return {
+            "count": self.count,
+            "sum": self.sum,
+            "least": self.least,
+            "most": self.most,
+            "buckets": {str(number): self._buckets[number] for number in sorted(self._buckets)},
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Histogram:
+        """The inverse of `to_json`. ValueError for anything else, and where its parts disagree."""
+        found = cls()
+        try:
+            found.count, found.sum = _whole(values["count"]), _whole(values["sum"])
+            least, most = values["least"], values["most"]
+            buckets = {int(number): _whole(n) for number, n in values["buckets"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a histogram: {error!r}") from None
+        if least is not None or most is not None:
+            found.least, found.most = _whole(least), _whole(most)
+        found._buckets.update(buckets)
+        if found.count != sum(buckets.values()) or (found.least is None) != (found.count == 0):
+            raise ValueError("a histogram whose parts disagree")
+        if found.least is not None and found.most is not None:
+            ends = {bucket(found.least), bucket(found.most)}
+            if not ends <= buckets.keys() or {min(buckets), max(buckets)} != ends:
+                raise ValueError("a histogram whose ends disagree with its buckets")
+        return found
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"not a count: {value!r}")
+    return value

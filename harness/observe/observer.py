@@ -1,0 +1,210 @@
+"""What the kernel and /proc say while the load runs, written down as it is seen.
+
+One thread of the harness asks its samplers in turn and appends what they say to `observed.jsonl`
+in the trial's directory. How often is decided by what asking costs: a sampler that used t seconds
+of CPU is left alone for t / SHARE, between a least and a most, so that looking never becomes a
+load of its own. The distance is drawn a little longer at random: an app that sleeps 50 ms, looked
+at every 50 ms, would always be seen in the same phase.
+
+    {"header": {"cores", "syn_steps_s"}}            first
+    {"queue" | "processes" | "connections" | "counters": a sample}
+    {"parts": a sample}                             where the app stands on what the lab started
+    {"ledger": a sample}                            where the app keeps one
+    {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
+    {"end": at_ns}                                  last; where it lacks, more may lack
+
+Lines go to the kernel at once and are not synced: a killed harness leaves what was seen, and
+waiting for a disk would delay the next sample. Rejected: a process of its own (survives what it
+should not, and costs a start per trial), asyncio (reading /proc blocks anyway).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import resource
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from harness.model import ConnectionSample, LedgerSample, PartSample, ProcessSample, QueueSample
+from harness.observe.app_metrics import Ledgers
+from harness.observe.cpu import Parts, Processes
+from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
+from harness.observe.observations import FILE
+from harness.observe.several import Everyone, Queues
+
+SHARE = 0.015  # of a core, per sampler
+JITTER = 0.25
+SETUP_S = 5.0  # the load waits no longer than this for the first samples
+GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
+
+Sample = QueueSample | ProcessSample | ConnectionSample | CountersSample | PartSample | LedgerSample
+
+
+@dataclass
+class Cadence:
+    """When to ask again: what asking costs decides, between `least_s` and `most_s`."""
+
+    least_s: float
+    most_s: float
+
+    def next_s(self, cost_s: float) -> float:
+        pause_s = min(max(cost_s / SHARE, self.least_s), self.most_s)
+        return pause_s * random.uniform(1.0, 1.0 + JITTER)
+
+
+@dataclass
+class Sampler:
+    """`due_s`: the moment (CLOCK_MONOTONIC) to ask it again; None once it has failed. `last`: it
+    is asked once more when the load ends, so that what it sums up covers the whole load. `ask`
+    gives None where there is nothing to see: then it is not asked again."""
+
+    name: str
+    ask: Callable[[], Sample | None]
+    cadence: Cadence
+    last: bool = False
+    due_s: float | None = 0.0
+
+
+def cpu_s() -> float:
+    """CPU of this thread, and of the programs that were run and awaited."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.thread_time() + children.ru_utime + children.ru_stime
+
+
+class Observer:
+    """Looks on as long as its `with` lasts, or until `stop`. Raises nothing, whatever it meets."""
+
+    def __init__(
+        self,
+        directory: Path,
+        host: str,
+        port: int,
+        server_pid: int | None,
+        workers: Collection[int],
+        others: Collection[tuple[str, int, int | None]] = (),
+        states_s: float = 60.0,
+        parts: Mapping[str, int] | None = None,
+    ) -> None:
+        """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
+        servers beside it; what is seen of them is added up. `states_s`: the connections are looked
+        at as often as this at least, whatever that costs. `parts`: what the app stands on, pids by
+        name."""
+        places = ((host, port), *((name, number) for name, number, _ in others))
+        self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
+        self._path = directory / FILE
+        self._queues = Queues(places)
+        self._processes = Processes(server_pid, *(pid for _, _, pid in others))
+        often = min(0.1, states_s), states_s
+        self.samplers = [
+            # Jitter included, the queue is seen at least every 100 ms
+            Sampler("queue", self._queues.sample, Cadence(0.05, 0.1 / (1 + JITTER))),
+            Sampler("connections", Everyone(places, workers).sample, Cadence(*often), last=True),
+            # Every half second at least, jitter included, though a hundred processes cost more than
+            # the share: a load of a few seconds has no other word on its CPU
+            Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
+            Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
+            Sampler("ledger", Ledgers(directory).sample, Cadence(0.1, 0.4), last=True),
+        ]
+        if parts:
+            looks = Sampler("parts", Parts(parts).sample, Cadence(0.25, 0.4), last=True)
+            self.samplers.append(looks)
+        self._started, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def __enter__(self) -> Observer:
+        """Returns when the first samples are taken: what follows is the load's."""
+        try:
+            self._thread.start()
+            self._started.wait(SETUP_S)
+        except RuntimeError:
+            pass  # no thread to be had: nothing is written, which the reader calls missing
+        except BaseException:
+            self._stop.set()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def latest_queue(self) -> int | None:
+        """The newest length of the accept queue that was seen."""
+        found = self.latest.get("queue")
+        return found.length if isinstance(found, QueueSample) else None
+
+    def follow(self, tool_pid: int | None) -> None:
+        """The load tool has started."""
+        self._processes.follow(tool_pid)
+
+    def stop(self) -> None:
+        """Take the last samples now, and end."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(GIVE_UP_S)
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as stack:
+                handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                stack.callback(os.close, handle)
+                stack.callback(self._queues.close)
+                self._observe(handle)
+        except OSError:
+            pass  # nothing more can be written; the missing end says so
+        finally:
+            self._started.set()
+
+    def _observe(self, handle: int) -> None:
+        _write(handle, "header", {"cores": os.cpu_count(), "syn_steps_s": syn_steps_s()})
+        for sampler in self.samplers:
+            self._take(handle, sampler)
+        self._started.set()
+        while not self._stop.wait(self._pause_s()):
+            now_s = time.monotonic()
+            for sampler in self.samplers:
+                if sampler.due_s is not None and sampler.due_s <= now_s:
+                    self._take(handle, sampler)
+        for sampler in self.samplers:
+            if sampler.last and sampler.due_s is not None:
+                self._take(handle, sampler)
+        _write(handle, "end", time.monotonic_ns())
+
+    def _pause_s(self) -> float:
+        due_s = [sampler.due_s for sampler in self.samplers if sampler.due_s is not None]
+        return max(0.0, min(due_s) - time.monotonic()) if due_s else threading.TIMEOUT_MAX
+
+    def _take(self, handle: int, sampler: Sampler) -> None:
+        before_s = cpu_s()
+        try:
+            sample = sampler.ask()
+        except Exception as error:  # of any kind: it is lost, the others and the trial go on
+            sampler.due_s = None
+            reason = str(error) or type(error).__name__
+            _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
+            return
+        if sample is None:
+            sampler.due_s = None
+            return
+        self.latest[sampler.name] = sample
+        _write(handle, sampler.name, dataclasses.asdict(sample))
+        sampler.due_s = time.monotonic() + sampler.cadence.next_s(cpu_s() - before_s)
+
+
+def _write(handle: int, kind: str, said: object) -> None:
+    """Raises OSError when the line does not fit on the disk as a whole."""
+    line = (json.dumps({kind: said}) + "\n").encode()
+    if os.write(handle, line) < len(line):
+        raise OSError("the disk is full")

@@ -1,0 +1,74 @@
+"""Writes a report or a study as a page and as pictures. What draws them is loaded only then."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.model import EnvironmentProblem, Report, Study, UsageError
+
+MISSING = (
+    "the report page needs Altair and vl-convert ({}): install them with"
+    " `pip install 'workerlab[page]'`"
+)
+
+
+def page(shown: Report | Study, path: Path) -> None:
+    """One HTML file that needs nothing else.
+
+    Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
+    """
+    check(path.parent)
+    try:
+        from harness.report.html import render as page_of_report
+        from harness.report.study.page import render as page_of_study
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
+    text = page_of_study(shown) if isinstance(shown, Study) else page_of_report(shown)
+    _write(((path, text.encode(errors="replace")),))
+
+
+def pictures(shown: Report | Study, directory: Path) -> list[Path]:
+    """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
+    `page` does."""
+    check(directory.parent)
+    try:
+        from harness.report.html.images import images as images_of_report
+        from harness.report.study.images import images as images_of_study
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
+    found = images_of_study(shown) if isinstance(shown, Study) else images_of_report(shown)
+    return _write((directory / name, data) for name, data in found)
+
+
+def check(directory: Path) -> None:
+    """Raises UsageError unless files can be put there, before anything is drawn."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory")
+    if not os.access(directory, os.W_OK):
+        raise UsageError(f"{directory} cannot be written to")
+
+
+def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
+    """Each whole or not at all, also where a signal ends it."""
+    written = []
+    for path, data in files:
+        try:
+            handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                os.chmod(part, 0o644)
+                os.replace(part, path)
+            finally:
+                Path(part).unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        written.append(path)
+    return written

@@ -1,0 +1,156 @@
+"""The server under test: Gunicorn on a loopback port of the kernel's choice, as a context manager.
+
+Ready means: N workers have loaded the app (each has written its proof from inside) and a real
+request got the expected answer. A listening socket proves neither, it exists before any worker.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.server.process import Guarded
+from harness.server.running import Faulty, Launch, Running, last_error, log_of, read_proofs
+from harness.server.warmup import warm_up
+from harness.server.worker_classes import ASGI_CLASSES
+
+BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
+POLL_S = 0.01
+GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
+TIMEOUT_S = 30  # as in configs/
+# What would steer Gunicorn from outside the plan
+SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
+
+
+def environment(launch: Launch, number: int = 1) -> dict[str, str]:
+    """Of the server of that number, from 1: all of a trial write into its directory."""
+    kept = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
+    lab = {"WORKERLAB_TRIAL": str(launch.trial), "WORKERLAB_LISTENING": _listening(number)}
+    return {**kept, **dict(launch.app.env), **dict(launch.env), **lab}
+
+
+def _listening(number: int) -> str:
+    return "listening.json" if number == 1 else f"listening-{number}.json"
+
+
+def _write_launch(launch: Launch) -> None:
+    server = launch.server
+    settings: dict[str, object] = {
+        **{name: value for name, (value, _) in FORCED.items()},
+        "bind": f"{launch.host}:0",
+        "control_socket_disable": True,  # or Gunicorn writes under the user's home
+        "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
+        "workers": server.workers,
+        "threads": server.threads,
+        "backlog": server.backlog,
+        "worker_connections": server.worker_connections,
+    }
+    if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
+        settings["timeout"] = max(TIMEOUT_S, math.ceil(3 * launch.app.sleep_s))
+    configs = [str(launch.code / "configs" / f"{server.worker_class}.py")]
+    plan = {
+        "configs": configs + ([launch.config] if launch.config else []),
+        "settings": settings,
+        "env": [f"{name}={value}" for name, value in launch.app.env],
+        "records": launch.records,
+        "named": launch.named,
+        "kept": launch.kept,
+    }
+    (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
+
+
+# What would make a benchmark wrong, or leave something behind: the value that is put in its place,
+# and what the user is told whose own file sets another.
+FORCED: Mapping[str, tuple[object, str]] = {
+    "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
+    "daemon": (False, "the lab must be able to end the server"),
+    "reload": (False, "watching files is not what is measured"),
+    "reuse_port": (False, "each worker would get a port of its own"),
+    "max_requests": (0, "a worker that restarts under load is no steady state"),
+    "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
+    "graceful_timeout": (GRACE_S, "nothing of value is under way when the lab stops a server"),
+    "pidfile": (None, "nothing is left behind"),
+    "certfile": (None, "the lab measures plain HTTP"),
+    "keyfile": (None, "the lab measures plain HTTP"),
+}
+
+
+@contextmanager
+def running(launch: Launch) -> Iterator[Running]:
+    """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
+    all their processes, afterwards.
+
+    Raises Faulty: "unavailable" when it does not boot or the app is of the wrong kind,
+    "answer" when it boots and does not answer what is expected.
+    """
+    _write_launch(launch)
+    with ExitStack() as stack:
+        server = stack.enter_context(_one(launch, 1, frozenset()))
+        for number in range(2, launch.server.instances + 1):
+            other = stack.enter_context(_one(launch, number, frozenset(server.proofs)))
+            server.others.append(other)
+            server.proofs |= other.proofs
+        yield server
+
+
+@contextmanager
+def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Running]:
+    """One of them, by its number; `strangers`: the workers of those before it."""
+    log = log_of(launch.trial, number)
+    argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
+    began = time.monotonic()
+    with Guarded(
+        [*argv, launch.app.target],
+        cwd=Path(launch.app.chdir or launch.code),
+        env=environment(launch, number),
+        stdout=log,
+        stderr=log,
+        grace_s=GRACE_S + 1.0,
+    ) as process:
+        server = _booted(launch, process, number, strangers)
+        server.start_s = time.monotonic() - began
+        warm_up(server)
+        yield server
+
+
+def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[int]) -> Running:
+    """Wait until every worker has loaded the app."""
+    until = time.monotonic() + BOOT_S
+    listening, log = launch.trial / _listening(number), log_of(launch.trial, number)
+    while True:
+        proofs = read_proofs(launch.trial, but=strangers)
+        if len(proofs) >= launch.server.workers and listening.exists():
+            break
+        if process.wait(POLL_S):
+            raise Faulty("unavailable", f"the server did not boot: {last_error(log)}")
+        if time.monotonic() > until:
+            raise Faulty(
+                "unavailable",
+                f"only {len(proofs)} of {launch.server.workers} workers were ready "
+                f"after {BOOT_S:.0f} s: {last_error(log)}",
+            )
+    _check_kind(launch, proofs)
+    host, port = json.loads(listening.read_text())["address"]
+    return Running(launch, process, host, port, proofs, number=number, strangers=strangers)
+
+
+def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
+    """Gunicorn boots an app of the wrong kind and answers fast 500s; say it before that."""
+    kind = str(next(iter(proofs.values()))["app_kind"])
+    name = launch.server.worker_class
+    wants_asgi = name in ASGI_CLASSES
+    wrong = {"wsgi", "tornado"} if wants_asgi else {"asgi", "asgi2"}
+    if name not in ASGI_CLASSES | {"tornado"}:
+        wrong |= {"tornado"}
+    if kind in wrong:
+        wanted = "ASGI" if wants_asgi else "WSGI"
+        raise Faulty(
+            "unavailable",
+            f"{launch.app.target} is an application of kind {kind}, worker class {name} serves"
+            f" {wanted}: choose another class or another callable",
+        )

@@ -1,0 +1,238 @@
+"""The target's loop: one thread, one epoll, no copies.
+
+What makes it fast: the bytes of a request are looked up among those of requests that were read
+before, so that only the first of each kind is parsed; the answer is one ready-made piece of bytes;
+what is the exception (half a request, half an answer, several requests at once) lives in tables
+beside the connections and costs the others a look into an empty dict. A delayed answer waits in a
+heap of due times. Rejected: asyncio, with uvloop or without (more Python per request, and it does
+not run in isolation), a process per core (the generator needs one too), an object per connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import random
+import select
+import signal
+import socket
+import struct
+import time
+from os import pipe, set_blocking
+
+from harness.server.null.replies import BAD_REQUEST, Replies, Reply
+from harness.server.null.requests import Garbage, read_request
+from harness.server.null.tally import AT_ONCE, Tally
+
+READ_BYTES = 65_536
+REPORT_NS = 1_000_000_000
+KNOWN_MOST = 64  # kinds of request; one that bears a number is new each time
+KNOWN_BYTES = 4_096
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+
+clock = time.monotonic_ns
+
+
+class Server:
+    """Serves what comes to `listener` until SIGTERM or SIGINT."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        replies: Replies,
+        delay_s: tuple[float, float],
+        seed: int,
+        tally: Tally,
+    ) -> None:
+        self._listener, self._replies, self._tally = listener, replies, tally
+        self._least_ns, self._most_ns = (round(limit * 1e9) for limit in delay_s)
+        self._random = random.Random(seed)
+        self._epoll = select.epoll()
+        self._sockets: dict[int, socket.socket] = {}
+        self._known: dict[bytes, Reply] = {}
+        self._held: dict[int, bytearray] = {}  # what was read and is not answered yet
+        self._busy: set[int] = set()  # connections whose answer is not sent in full
+        self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
+        self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
+        self._full = False  # no file is left for another connection
+
+    def run(self) -> None:
+        woken, wakes = pipe()
+        set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        self._epoll.register(woken, select.EPOLLIN)
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._loop(woken)
+        self._tally.write()
+
+    def _loop(self, woken: int) -> None:
+        listening, poll, read = self._listener.fileno(), self._epoll.poll, self._read
+        report_ns = clock()
+        while True:
+            now_ns = clock()
+            if now_ns >= report_ns:
+                self._tally.write()
+                report_ns = now_ns + REPORT_NS
+            until_ns = min(report_ns, self._due[0][0]) if self._due else report_ns
+            for fd, events in poll(max(0, until_ns - now_ns) / 1e9):
+                if fd == listening:
+                    self._accept()
+                elif fd == woken:
+                    return
+                elif events & select.EPOLLOUT and fd in self._unsent:
+                    self._send_rest(fd)
+                else:
+                    read(fd)
+            if self._due:
+                self._answer_due()
+            if len(self._tally.spans) >= AT_ONCE:
+                self._tally.count_spans()
+
+    def _accept(self) -> None:
+        """All who wait."""
+        tally, sockets, register = self._tally, self._sockets, self._epoll.register
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in NO_FILES:
+                    self._full = True
+                    self._epoll.modify(self._listener, 0)
+                    return
+                continue  # that one has gone again
+            connection.setblocking(False)
+            fd = connection.fileno()
+            sockets[fd] = connection
+            register(fd, select.EPOLLIN)
+            tally.connections += 1
+            if len(sockets) > tally.most_connections_at_once:
+                tally.most_connections_at_once = len(sockets)
+
+    def _read(self, fd: int) -> None:
+        if (connection := self._sockets.get(fd)) is None:
+            return  # closed in this very round
+        try:
+            data = connection.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(fd)
+            return
+        read_ns = clock()
+        reply = self._known.get(data)
+        if reply is None or fd in self._busy or fd in self._held:
+            self._held.setdefault(fd, bytearray()).extend(data)
+            self._read_held(fd)
+        else:
+            self._begin(fd, connection, reply, read_ns)
+
+    def _read_held(self, fd: int) -> None:
+        """Answer what has come in full, one request after the other."""
+        held = self._held.pop(fd)
+        while held and fd in self._sockets and fd not in self._busy:
+            try:
+                request = read_request(held)
+            except Garbage:
+                self._send(fd, self._sockets[fd], BAD_REQUEST, clock())
+                return
+            if request is None:
+                break
+            reply = self._replies.to(request)
+            if len(self._known) < KNOWN_MOST and request.length <= KNOWN_BYTES:
+                self._known[bytes(held[: request.length])] = reply
+            del held[: request.length]
+            self._begin(fd, self._sockets[fd], reply, clock())
+        if held and fd in self._sockets:
+            self._held[fd] = held
+
+    def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
+        """A request is there in full. The k-th one waits as long in every run."""
+        self._tally.requests += 1
+        if not self._most_ns:
+            self._send(fd, connection, reply, read_ns)
+            return
+        wait_ns = round(self._random.uniform(self._least_ns, self._most_ns))
+        self._tally.delays_ns += wait_ns
+        self._busy.add(fd)
+        heapq.heappush(
+            self._due, (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
+        )
+
+    def _answer_due(self) -> None:
+        now_ns, due, sockets = clock(), self._due, self._sockets
+        while due and due[0][0] <= now_ns:
+            _, _, fd, connection, reply, read_ns = heapq.heappop(due)
+            if sockets.get(fd) is not connection:
+                continue  # its client has gone
+            self._busy.discard(fd)
+            self._send(fd, connection, reply, read_ns)
+            if self._held and fd in self._held:
+                self._read_held(fd)
+
+    def _send(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
+        data = reply.data
+        try:
+            sent = connection.send(data) if data else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(fd)
+            return
+        if sent < len(data):
+            self._busy.add(fd)
+            self._unsent[fd] = memoryview(data)[sent:], reply, read_ns
+            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+            return
+        if reply.then == "keep":
+            self._tally.spans.append(clock() - read_ns)
+        else:
+            self._end(fd, reply, read_ns)
+
+    def _send_rest(self, fd: int) -> None:
+        rest, reply, read_ns = self._unsent[fd]
+        try:
+            rest = rest[self._sockets[fd].send(rest) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(fd)
+            return
+        if rest:
+            self._unsent[fd] = rest, reply, read_ns
+            return
+        del self._unsent[fd]
+        self._busy.discard(fd)
+        self._epoll.modify(fd, select.EPOLLIN)
+        self._end(fd, reply, read_ns)
+        if fd in self._held:
+            self._read_held(fd)
+
+    def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
+        """An answer is out: count it, and do with its connection what it says."""
+        if reply.then == "never":
+            self._busy.add(fd)
+            return
+        self._tally.spans.append(clock() - read_ns)
+        if reply.then == "keep":
+            return
+        if reply.then == "reset":
+            with contextlib.suppress(OSError):
+                self._sockets[fd].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        self._sockets.pop(fd).close()  # which takes it out of the epoll
+        self._held.pop(fd, None)
+        self._unsent.pop(fd, None)
+        self._busy.discard(fd)
+        if self._full:
+            self._full = False
+            self._epoll.modify(self._listener, select.EPOLLIN)

@@ -1,0 +1,204 @@
+"""What this machine and the server's interpreter can do, looked at before anything is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import select
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.model import EnvironmentProblem, UsageError
+
+INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
+ASK_S = 60.0
+VERSION_S = 10.0
+SPARE_FILES = 64  # what a process has open beside its connections
+IP_LOCAL_PORT_RANGE = 51  # linux/in.h
+SYSCTLS = (
+    "net.core.somaxconn",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_syn_linear_timeouts",
+    "net.ipv4.tcp_syn_retries",
+    "net.ipv4.tcp_synack_retries",
+    "net.ipv4.tcp_abort_on_overflow",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.ip_local_port_range",
+)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What `introspect` found in the interpreter that serves the app."""
+
+    python: str
+    gunicorn: str
+    classes: tuple[str, ...]
+    missing: Mapping[str, list[str]]
+    settings: Mapping[str, object]  # of the user's own Gunicorn file
+
+    def lacks(self, worker_class: str) -> str | None:
+        """Why this class cannot run there, with the next step; None when it can."""
+        if worker_class not in self.classes:
+            return f"Gunicorn {self.gunicorn} has no worker class {worker_class}"
+        if packages := self.missing[worker_class]:
+            names = " and ".join(name.replace("_", "-") for name in packages)
+            return f"needs {names}: {self.python} -m pip install {names.replace(' and ', ' ')}"
+        return None
+
+
+def interpreter(python: str, chdir: Path, config: str | None) -> Interpreter:
+    """Raises EnvironmentProblem when it does not run or has no Gunicorn, UsageError when the
+    user's Gunicorn file cannot be read."""
+    try:
+        done = subprocess.run(
+            [python, str(INTROSPECT), *([config] if config else [])],
+            cwd=chdir,
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            stdin=subprocess.DEVNULL,
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
+    if found["gunicorn"] is None:
+        raise EnvironmentProblem(
+            f"{python} has no Gunicorn: {python} -m pip install gunicorn==25.3.0"
+        )
+    if found["error"]:
+        raise UsageError(f"{config} cannot be read as a Gunicorn file: {found['error']}")
+    return Interpreter(
+        python, found["gunicorn"], tuple(found["classes"]), found["missing"], found["settings"]
+    )
+
+
+def raise_file_limit() -> int | None:
+    """Lift the soft limit of open files to the hard one, for us and all we start. Returns it;
+    None: unlimited."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # macOS reports "unlimited" and refuses it
+            hard = soft
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def port_range() -> tuple[int, int] | None:
+    try:
+        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except OSError:
+        return None
+    return int(low), int(high)
+
+
+def narrows_ports() -> bool:
+    """Whether a socket can be told which local ports to use (Linux 6.3)."""
+    with socket.socket() as asked:
+        try:
+            asked.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)
+        except OSError:
+            return False
+    return True
+
+
+def check_levels(levels: Iterable[int], sources: int = 1) -> None:
+    """Raises UsageError for a concurrency this machine's limits do not allow. `sources`: local
+    addresses to connect from, each of which has all ports anew."""
+    files, ports, highest = raise_file_limit(), port_range(), max(levels)
+    if files is not None and highest + SPARE_FILES > files:
+        raise UsageError(
+            f"concurrency {highest} needs {highest + SPARE_FILES} open files, the limit is {files}:"
+            f" raise it (ulimit -n {highest + SPARE_FILES}, as root where that is refused) or"
+            f" choose a level up to {files - SPARE_FILES}"
+        )
+    if ports is None:
+        return
+    room = (ports[1] - ports[0] + 1) * sources
+    if highest > room:
+        raise UsageError(
+            f"concurrency {highest} needs as many local ports, {ports[0]}-{ports[1]} are {room}:"
+            f" widen net.ipv4.ip_local_port_range or choose a level up to {room}"
+        )
+
+
+def find_tool(program: str | None) -> bool:
+    return program is None or shutil.which(program) is not None
+
+
+def tool_version(argv: tuple[str, ...]) -> str | None:
+    """The first line a load tool says of itself; wrk says it on a non-zero exit.
+
+    Not a byte more is read: what is called ab may be anything, and never stop.
+    """
+    try:
+        tool = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    except OSError:
+        return None
+    with tool:
+        assert tool.stdout is not None
+        said, _, _ = select.select([tool.stdout], [], [], VERSION_S)
+        text = os.read(tool.stdout.fileno(), 1000).decode(errors="replace") if said else ""
+        tool.kill()
+    lines = text.strip().splitlines()
+    return lines[0].strip() if lines else None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if "model name" in line), None)
+
+
+def sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", *name.split(".")).read_text().strip()
+    except OSError:
+        return None
+
+
+def fingerprint(found: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
+    """What somebody else must know to believe or repeat the numbers of a run of Gunicorn."""
+    return {**machine(tools), "server_python": found.python, "gunicorn": found.gunicorn}
+
+
+def cores() -> int | None:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def own_core() -> int | None:
+    """The core a server that is not under test gets to itself: the last one; None where there is
+    but one, or where processes cannot be bound."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[-1] if len(usable) > 1 else None
+
+
+def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
+    """The same where no Gunicorn is under test. None: not known here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        "cpu": _cpu_model(),
+        "cores": cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "tools": dict(tools),
+        "sysctl": {name: sysctl(name) for name in SYSCTLS},
+        "open_files": {"soft": soft, "hard": hard},
+        "load_average_at_start": os.getloadavg()[0],
+    }

@@ -1,0 +1,254 @@
+"""Evidence made by an ideal server, for the tests of analysis and report.
+
+A small discrete-event simulation: a closed loop of N connections, the first request alone if
+wanted, `slots` requests served at once, each for exactly `delay_s`. What waits does so in one
+queue for all (sync, eventlet), or in the queue of the worker it was dealt to (gthread, tornado):
+the former is the kernel's accept queue, the latter accepted and inside the worker. All that a real
+trial could have observed of it is there: `bare` takes it away.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis import Evidence, configured_slots
+from harness.model import (
+    Cell,
+    ConnectionSample,
+    Counters,
+    Measurement,
+    Observations,
+    ProcessSample,
+    QueueSample,
+    Record,
+    Server,
+    Span,
+    Spans,
+    Timing,
+    Trial,
+)
+from harness.numbers.quantiles import summarise
+
+ORIGIN_NS = 1_000_000_000
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """One request of the simulation, seconds since the load began."""
+
+    worker: int
+    sent_s: float
+    start_s: float
+    end_s: float
+    accepted_s: float = 0.0
+
+
+def serve(
+    requests: int,
+    connections: int,
+    slots: Sequence[int],
+    delay_s: Callable[[int], float],
+    *,
+    lone_first: bool = True,
+    deal: Callable[[int], int] = lambda number: 0,
+) -> list[Served]:
+    """All requests, in order of completion. slots: per worker; `deal(number)`: to whose queue."""
+    queues: list[deque[float]] = [deque() for _ in slots]
+    free, events, done = list(slots), list[tuple[float, int, int, float, float]](), list[Served]()
+    numbers, served = itertools.count(), itertools.count()
+    left = requests
+
+    def start(worker: int, now: float) -> None:
+        while free[worker] and queues[worker]:
+            free[worker] -= 1
+            number = next(served)
+            sent = queues[worker].popleft()
+            heapq.heappush(events, (now + delay_s(number), number, worker, sent, now))
+
+    def send(count: int, now: float) -> None:
+        nonlocal left
+        for _ in range(min(count, left)):
+            left -= 1
+            worker = deal(next(numbers))
+            queues[worker].append(now)
+            start(worker, now)
+
+    send(1 if lone_first else connections, 0.0)
+    while events:
+        now, _, worker, sent, began = heapq.heappop(events)
+        done.append(Served(worker, sent, began, now))
+        free[worker] += 1
+        start(worker, now)
+        send(connections if lone_first and len(done) == 1 else 1, now)
+    return done
+
+
+def ns(seconds: float) -> int:
+    return ORIGIN_NS + round(seconds * NS)
+
+
+def spans_of(done: Sequence[Served], *, named: bool = False) -> tuple[Span, ...]:
+    return tuple(
+        Span(
+            100 + one.worker,
+            ns(one.start_s),
+            ns(one.end_s),
+            ns(one.accepted_s),
+            str(number) if named else None,
+        )
+        for number, one in enumerate(done)
+    )
+
+
+def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
+    return tuple(
+        Timing(d.sent_s, 0.0, None, d.end_s - d.sent_s, 200, None, request_id=str(number))
+        for number, d in enumerate(done)
+    )
+
+
+def observations_of(done: Sequence[Served], every_s: float) -> Observations:
+    """Samplers that see all and cost nothing: an accept queue and nothing else waits in the
+    kernel, each open request is a connection of its worker."""
+    most = max(one.end_s for one in done)
+    moments = [every_s * number for number in range(math.floor(most / every_s) + 1)]
+
+    def held(at_s: float) -> Counter[int]:
+        return Counter(100 + one.worker for one in done if one.accepted_s <= at_s < one.end_s)
+
+    return Observations(
+        queue=tuple(
+            QueueSample(ns(at), sum(one.sent_s <= at < one.accepted_s for one in done), 2048)
+            for at in moments
+        ),
+        processes=tuple(
+            ProcessSample(ns(at), at / 10, at / 20, at / 4, 50 << 20, 10 << 20) for at in moments
+        ),
+        connections=tuple(
+            ConnectionSample(
+                ns(at),
+                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
+                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
+                held(at),
+                sum(one.accepted_s <= at < one.start_s for one in done),
+            )
+            for at in moments
+        ),
+        counters=Counters(0, 0, 0, 0),
+        cores=2,
+        syn_steps_s=(1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0),
+        intervals_s=dict.fromkeys(("queue", "processes", "connections"), every_s),
+    )
+
+
+def bare(trial: Evidence) -> Evidence:
+    """The same trial on a machine where nothing can be observed but spans and the tool."""
+    names = ("queue", "processes", "connections", "counters")
+    unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
+    spans = tuple(replace(span, accept_ns=None) for span in trial.spans.spans)
+    return replace(trial, observations=unseen, spans=replace(trial.spans, spans=spans))
+
+
+SYNC = Server("sync", 4, 1, 2048, 1000)
+
+
+def server(worker_class: str = "sync", workers: int = 4, threads: int = 1) -> Server:
+    return Server(worker_class, workers, threads, 2048, 1000)
+
+
+def measurement(done: Sequence[Served], *, lone_first: bool = True) -> Measurement:
+    """What a tool that errs in nothing says of the load."""
+    total_s = max(one.end_s for one in done)
+    return Measurement(
+        requests=len(done),
+        failed=0,
+        errors={},
+        duration_s=total_s,
+        rps=len(done) / total_s,
+        response=summarise([one.end_s - one.sent_s for one in done]),
+        connect=summarise([0.0] * len(done)),
+        first_byte=summarise([one.end_s - one.sent_s for one in done]),
+        connects_s=(0.0,) * len(done),
+        lone_s=done[0].end_s - done[0].sent_s if lone_first else None,
+    )
+
+
+def evidence(
+    asked: Server = SYNC,
+    connections: int = 8,
+    *,
+    trial: int = 1,
+    tool: str = "ab",
+    rounds: int = 5,
+    delay_s: float = 1.0,
+    delays: Callable[[int], float] | None = None,
+    slots: Sequence[int] | None = None,
+    deal: Callable[[int], int] | None = None,
+    timed: bool = False,
+) -> Evidence:
+    """A trial on an ideal server. slots: what each worker really serves, one queue for all
+    unless `deal` says otherwise; by default what the class's settings say."""
+    configured = configured_slots(asked)
+    if slots is None:
+        slots = [configured if configured is not None else 10**6]
+    done = serve(
+        1 + rounds * connections,
+        connections,
+        slots,
+        delays or (lambda number: delay_s),
+        deal=deal or (lambda number: 0),
+    )
+    if deal is None:  # one queue: say that the workers took turns
+        done = [
+            replace(one, worker=i % asked.workers, accepted_s=one.start_s)
+            for i, one in enumerate(done)
+        ]
+    else:
+        done = [replace(one, accepted_s=one.sent_s) for one in done]
+    said = measurement(done)
+    if tool == "fast":
+        said = replace(said, timings=timings_of(done), origin_ns=ORIGIN_NS)
+    key = Trial(Cell(asked, tool, connections), trial)
+    record = Record(
+        key=key.key,
+        fault=None,
+        lone_s=(delay_s, delay_s, delay_s),
+        load_start_ns=ORIGIN_NS,
+        load_end_ns=ns(said.duration_s + 0.01),
+        start_s=0.4,
+        warmup_s=1.1,
+        stop_s=0.1,
+        planned_requests=len(done),
+        worker_pids=tuple(range(100, 100 + asked.workers)),
+    )
+    return Evidence(
+        trial=key,
+        record=record,
+        measurement=said,
+        parse_error=None,
+        spans=Spans(spans_of(done, named=tool == "fast")),
+        app="apps.sleep_wsgi:app",
+        sleep_s=delay_s,
+        lone_first=True,
+        counted=not timed,
+        slots_configured=configured,
+        observations=observations_of(done, delay_s / 20),
+    )
+
+
+def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> Evidence:
+    """Connections dealt by a fixed pattern that is not even, queued inside each worker."""
+    pattern = (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)
+    return evidence(
+        server("gthread", workers, threads),
+        connections,
+        trial=trial,
+        slots=[threads] * workers,
+        deal=lambda number: pattern[number % len(pattern)] % workers,
+    )

@@ -1,0 +1,129 @@
+"""A ladder as it was once measured by hand on two cores, made into cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis.studies.ladder import study
+from harness.experiments.ladder_rungs import rungs
+from harness.model import Cell, CellResult, Parts, Report, Rung, Split, Study, Summary, Trial, Usage
+
+NOISE = (0.97, 1.0, 1.03)  # of three launches
+PAGE_S = 120e-6  # template and all other code of a page, CPU
+STORAGES = ("mongodb", "postgresql", "sqlite")
+COMPONENTS = {
+    "mongodb": "a server in Java that speaks MongoDB's protocol, version 5.0.0 (no gitVersion)",
+    "postgresql": "PostgreSQL 15.18, started by the lab",
+    "redis": "Redis 7.0.15, started by the lab",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of a rung under many users: requests/s, p95 over p50, cores of app, storage and cache."""
+
+    rps: float
+    spread: float = 3.0
+    app: float = 1.1
+    storage: float = 0.3
+    cache: float = 0.0
+    tool: float = 0.4
+
+
+MEASURED: Mapping[str, Seen] = {
+    "mongodb-redis-local-uvicorn-w2": Seen(6800, storage=0.01, tool=0.6),
+    "mongodb-redis-uvicorn-w2": Seen(3000, cache=0.2, storage=0.01),
+    "mongodb-uvicorn-w2": Seen(2750),
+    "postgresql-uvicorn-w2": Seen(2700, storage=0.4),
+    "postgresql-uvicorn-w1": Seen(1900, app=0.97, storage=0.3),
+    "postgresql-sync-w1": Seen(1250, spread=1.05, app=0.7, storage=0.2),
+}
+
+
+def all_rungs(lacking: Mapping[str, str] | None = None) -> tuple[Rung, ...]:
+    return rungs(lacking or {}, STORAGES[:2])
+
+
+def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> Parts:
+    """`slower`: how much longer everything takes than for a lone user."""
+    local, redis = dict(rung.app.env)["BLOG_LOCAL"] == "1", bool(rung.cache)
+    to_redis = 0.001 if local else 1.0 if redis else 0.0
+    to_storage = 0.001 if redis or local else 1.0
+    spent = {
+        "pool": 10e-6 * to_storage,
+        "storage": 190e-6 * to_storage,
+        "redis": 110e-6 * to_redis,
+        "serialise": 20e-6 * to_redis,
+        "template": 40e-6,
+    }
+    return Parts(
+        requests=10_000,
+        per_request={"redis_trips": to_redis, "storage_trips": to_storage},
+        spent_s={name: value * slower for name, value in spent.items()},
+        hit_ratio={**({"local": 0.999} if local else {}), **({"redis": 0.999} if redis else {})},
+        cores={"storage": seen.storage, **({"cache": seen.cache} if redis else {})},
+    )
+
+
+def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
+    rps = seen.rps * NOISE[launch - 1]
+    mean_s = users / rps
+    p50_s = mean_s / (1 + (seen.spread - 1) / 4)
+    parts = parts_of(rung, seen)
+    service_s = sum(parts.spent_s.values()) + PAGE_S
+    if users > 1:
+        slower = max(1.0, 0.8 * mean_s / service_s)
+        parts, service_s = parts_of(rung, seen, slower), service_s * slower
+    asked = Cell(rung.server, tool, users, keepalive=True, rung=rung.name)
+    return CellResult(
+        Trial(asked, launch),
+        rung.app.target,
+        None,
+        "saturated",
+        "",
+        failed=0,
+        slots_configured=None if rung.server.worker_class == "uvicorn" else rung.server.workers,
+        throughput_rps=rps,
+        response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * seen.spread),
+        split=Split(mean_s, in_worker_s=max(0.0, mean_s - service_s) * 0.9, service_s=service_s),
+        usage=Usage(seen.app, seen.tool, min(1.0, (seen.app + seen.storage + seen.tool) / 2 + 0.2)),
+        generator_bound=False,
+        parts=parts,
+    )
+
+
+def lone(rung: Rung, launch: int, seen: Seen) -> CellResult:
+    """One user: as fast as one request after the other can be."""
+    alone = parts_of(rung, seen)
+    response_s = sum(alone.spent_s.values()) + PAGE_S + 50e-6
+    one = replace(seen, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
+    return cell(rung, "fast", 1, launch, one)
+
+
+def cells(
+    planned: Sequence[Rung],
+    measured: Mapping[str, Seen] = MEASURED,
+    *,
+    tools: Sequence[str] = ("locust-fast", "fast"),
+    launches: int = 3,
+) -> list[CellResult]:
+    found = []
+    for rung in planned:
+        if rung.why_not:
+            continue
+        for launch in range(1, launches + 1):
+            found.append(lone(rung, launch, measured[rung.name]))
+            for tool in tools:
+                found.append(cell(rung, tool, 100, launch, measured[rung.name]))
+    return found
+
+
+def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Report:
+    environment = {"cores": cores, "components": COMPONENTS, **more}
+    return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
+
+
+def whole(measured: Mapping[str, Seen] = MEASURED, cores: int = 2) -> Study:
+    planned = all_rungs()
+    return study(report(cells(planned, measured), cores), planned)

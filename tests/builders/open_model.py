@@ -1,0 +1,109 @@
+"""Evidence of the open model, made by an ideal server and a load tool whose faults are known."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+
+from harness.analysis import Evidence
+from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Timing, Trial
+from harness.numbers.quantiles import summarise
+from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
+
+
+def arrivals(
+    rate_rps: float,
+    duration_s: float,
+    *,
+    slots: int = 4,
+    delay_s: float = 0.1,
+    connections: int = 1000,
+    tool_s: float = 0.0,
+) -> tuple[list[tuple[float, float, float, float]], int]:
+    """(due, sent, served from, answered) of every request that was sent, and how many that were due
+    were not. One queue, first come, first served; `connections` at most are under way, and the load
+    tool needs `tool_s` to send one."""
+    free, under_way = [0.0] * slots, list[float]()
+    found, tool_free, unsent = [], 0.0, 0
+    for i in range(int(rate_rps * duration_s)):
+        due = i / rate_rps
+        sent = max(due, tool_free)
+        if len(under_way) == connections:
+            sent = max(sent, heapq.heappop(under_way))
+        if sent >= duration_s:
+            unsent += 1
+            continue
+        tool_free = sent + tool_s
+        start = max(sent, heapq.heappop(free))
+        heapq.heappush(free, start + delay_s)
+        heapq.heappush(under_way, start + delay_s)
+        found.append((due, sent, start, start + delay_s))
+    return found, unsent
+
+
+def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float) -> Measurement:
+    """What a load tool that errs in nothing says of them."""
+    total_s = max(end for _, _, _, end in sent)
+    return Measurement(
+        requests=len(sent),
+        failed=0,
+        errors={},
+        duration_s=total_s,
+        rps=len(sent) / total_s,
+        response=summarise([end - due for due, _, _, end in sent]),
+        timings=tuple(
+            Timing(due, at - due, None, end - due, 200, None, request_id=str(number))
+            for number, (due, at, _, end) in enumerate(sent)
+        ),
+        origin_ns=ORIGIN_NS,
+        asked_rps=rate,
+        sent=len(sent),
+        unsent=unsent,
+        lag=summarise([at - due for due, at, _, _ in sent]),
+    )
+
+
+def opened(
+    rate: Rate,
+    rate_rps: float,
+    *,
+    asked: Server = SYNC,
+    level: int = 8,
+    trial: int = 1,
+    slots: int = 4,
+    delay_s: float = 0.1,
+    duration_s: float = 10.0,
+    connections: int = 1000,
+    tool_s: float = 0.0,
+) -> Evidence:
+    """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`."""
+    sent, unsent = arrivals(
+        *(rate_rps, duration_s),
+        slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s,
+    )  # fmt: skip
+    spans = tuple(
+        Span(100 + number % asked.workers, ns(start), ns(end), ns(start), str(number))
+        for number, (_, _, start, end) in enumerate(sent)
+    )
+    closed = evidence(asked, level, trial=trial, tool="fast", delay_s=delay_s)
+    assert closed.record is not None
+    measured = said(sent, unsent, rate_rps)
+    key = Trial(Cell(asked, "fast", level, rate=rate), trial)
+    record = replace(
+        closed.record,
+        key=key.key,
+        load_end_ns=ns(measured.duration_s + 0.01),
+        planned_requests=None,
+        planned_duration_s=duration_s,
+        planned_connections=connections,
+        asked_rps=rate_rps,
+    )
+    return replace(
+        closed,
+        trial=key,
+        record=record,
+        measurement=measured,
+        spans=Spans(spans),
+        lone_first=False,
+        counted=False,
+    )

@@ -1,0 +1,211 @@
+"""What a request costs inside the app, from ledger and CPU samples; rungs that are never one group;
+the page that must be the stored one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.analysis.facts import Facts, look
+from harness.analysis.parts import parts
+from harness.analysis.window import window
+from harness.analysis.witnesses import contradictions
+from harness.model import LedgerSample, Parts, PartSample
+from tests.builders.analysis import NS, evidence, ns
+
+PAGE, OTHER = "a" * 64, "b" * 64
+
+
+def facts_of(one: Evidence) -> Facts:
+    found = look(one)
+    assert isinstance(found, Facts)
+    return found
+
+
+def with_ledger(
+    totals: Mapping[float, Mapping[str, int]],
+    cpu: Mapping[float, Mapping[str, float]] | None = None,
+    **missing: str,
+) -> Facts:
+    """A trial of 8 connections on 4 slots, 1 s each: steady for some seconds. Samples by second."""
+    one = evidence()
+    seen = replace(
+        one.observations,
+        ledger=tuple(LedgerSample(ns(at), said) for at, said in totals.items()),
+        parts=tuple(PartSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
+        missing=missing,
+    )
+    return facts_of(replace(one, observations=seen))
+
+
+def said(facts: Facts) -> Parts:
+    found = parts(facts)
+    assert found is not None
+    return found
+
+
+def steady_s() -> tuple[float, float]:
+    steady = window(facts_of(evidence()).steady)
+    assert steady is not None
+    return steady.opens_ns / NS - 1.0, steady.closes_ns / NS - 1.0
+
+
+FIRST = {
+    "requests": 10, "local_asked": 10, "local_hits": 0, "redis_trips": 10, "redis_asked": 10,
+    "redis_hits": 5, "redis_ns": 1_000, "storage_trips": 5, "storage_ns": 5_000_000, "pool_ns": 0,
+}  # fmt: skip
+LAST = {
+    "requests": 30, "local_asked": 30, "local_hits": 15, "redis_trips": 15, "redis_asked": 15,
+    "redis_hits": 6, "redis_ns": 4_001_000, "storage_trips": 9, "storage_ns": 45_000_000,
+    "pool_ns": 20_000,
+}  # fmt: skip
+
+
+def test_costs_are_what_was_added_per_request() -> None:
+    found = said(with_ledger({2.0: FIRST, 4.0: LAST}))
+    assert found.requests == 20
+    assert found.per_request["redis_trips"] == 5 / 20
+    assert found.per_request["storage_trips"] == 4 / 20
+    assert found.spent_s == {
+        "redis": pytest.approx(4e-3 / 20),
+        "storage": pytest.approx(40e-3 / 20),
+        "pool": pytest.approx(20e-6 / 20),
+    }
+    assert found.hit_ratio == {"local": 15 / 20, "redis": 1 / 5}
+    assert not any(name.endswith("_ns") for name in found.per_request)
+
+
+def test_what_is_outside_the_steady_part_does_not_count() -> None:
+    """Warm-up and the last requests are somewhere else."""
+    opens, closes = steady_s()
+    samples = {opens - 0.5: dict.fromkeys(FIRST, 0), opens + 0.1: FIRST, closes - 0.1: LAST}
+    after = {closes + 0.5: {name: 1000 + n for name, n in LAST.items()}}
+    assert said(with_ledger({**samples, **after})).requests == 20
+
+
+def test_a_cache_nobody_asked_has_no_ratio() -> None:
+    last = {**FIRST, "requests": 20}
+    assert said(with_ledger({2.0: FIRST, 4.0: last})).hit_ratio == {}
+
+
+def test_cores_of_each_component() -> None:
+    cpu = {
+        2.0: {"storage": 1.0},
+        3.0: {"storage": 1.5, "cache": 0.0},
+        4.0: {"storage": 2.0, "cache": 0.1},
+    }
+    found = said(with_ledger({}, cpu))
+    assert found.cores == {"storage": pytest.approx(0.5), "cache": pytest.approx(0.1)}
+    assert (found.requests, found.per_request) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        {},
+        {3.0: FIRST},
+        {2.0: FIRST, 4.0: FIRST},
+        {2.0: LAST, 4.0: FIRST},
+        {0.0: FIRST, 60.0: LAST},
+    ],
+    ids=["none", "one", "no request", "begun anew", "outside"],
+)
+def test_what_was_not_seen_is_not_known(totals: Mapping[float, Mapping[str, int]]) -> None:
+    assert parts(with_ledger(totals)) is None
+
+
+def test_a_sampler_that_died_says_nothing() -> None:
+    cpu = {2.0: {"storage": 1.0}, 4.0: {"storage": 2.0}}
+    assert parts(with_ledger({2.0: FIRST, 4.0: LAST}, ledger="it died")) is None
+    assert said(with_ledger({2.0: FIRST, 4.0: LAST}, cpu, parts="it died")).cores == {}
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))
+def test_no_ratio_leaves_its_range(steps: list[int]) -> None:
+    """Of a ledger that only grows, however its samples fall."""
+    totals, at = {}, {"requests": 0, "redis_asked": 0, "redis_hits": 0}
+    for place, step in enumerate(steps):
+        at = {"requests": at["requests"] + step, "redis_asked": at["redis_asked"] + step,
+              "redis_hits": at["redis_hits"] + step // 2}  # fmt: skip
+        totals[2.0 + place / 10] = at
+    found = said(with_ledger(totals))
+    assert all(0 <= ratio <= 1 for ratio in found.hit_ratio.values())
+    assert found.requests == sum(steps[1:])
+
+
+def test_a_report_holds_them() -> None:
+    one = evidence()
+    ledger = (LedgerSample(ns(2.0), FIRST), LedgerSample(ns(4.0), LAST))
+    report = analyse(
+        "run", {}, [replace(one, observations=replace(one.observations, ledger=ledger))]
+    )
+    assert report.cells[0].parts is not None
+    assert report.cells[0].parts.requests == 20
+
+
+# --- rungs --------------------------------------------------------------------------------------
+
+
+def on_rung(one: Evidence, rung: str) -> Evidence:
+    trial = replace(one.trial, cell=replace(one.trial.cell, rung=rung))
+    assert one.record is not None
+    return replace(one, trial=trial, record=replace(one.record, key=trial.key))
+
+
+def test_rungs_on_the_same_server_are_no_group() -> None:
+    """The same settings, another app: a lone response and a knee of its own."""
+    slow = on_rung(evidence(connections=16, delay_s=2.0), "slow")
+    quick = on_rung(evidence(connections=16, delay_s=0.5), "quick")
+    report = analyse("run", {}, [slow, quick])
+    assert len(report.classes) == 2
+    bounds = {cell.trial.cell.rung: cell.bound_rps for cell in report.cells}
+    assert bounds == {"slow": pytest.approx(2.0), "quick": pytest.approx(8.0)}
+    alone = [analyse("run", {}, [one]).cells[0] for one in (slow, quick)]
+    assert list(report.cells) == alone
+
+
+def test_another_rungs_tool_is_no_second_tool() -> None:
+    """What another tool gets of another app does not convict this one."""
+    cells = [
+        on_rung(evidence(connections=4, delay_s=0.004), "slow"),
+        on_rung(evidence(connections=4, delay_s=0.001, tool="fast"), "quick"),
+    ]
+    report = analyse("run", {}, cells)
+    assert not any("of the same server" in why for c in report.cells for why in c.bound_reasons)
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def page(found: str | None, expected: str | None = PAGE, errors: int = 0) -> list[str]:
+    one = evidence()
+    assert one.measurement is not None
+    wrong = {"body": errors} if errors else {}
+    measured = replace(one.measurement, body_sha256=found, errors=wrong, failed=errors)
+    return contradictions(facts_of(replace(one, measurement=measured, body_sha256=expected)))
+
+
+@pytest.mark.parametrize(("found", "expected"), [(PAGE, PAGE), (None, PAGE), (OTHER, None)])
+def test_the_stored_page_is_believed(found: str | None, expected: str | None) -> None:
+    assert page(found, expected) == []
+
+
+def test_another_page_is_not() -> None:
+    assert page(OTHER) == [
+        "the page was not the one that is stored: its SHA-256 begins with bbbbbbbb, not with"
+        " aaaaaaaa"
+    ]
+
+
+def test_a_page_that_changed_is_not() -> None:
+    (why,) = page(None, errors=3)
+    assert why.startswith("the page was not always the one that is stored: 3 of 41 answers")
+
+
+def test_where_no_page_is_known_a_difference_is_a_failure_only() -> None:
+    assert page(None, None, errors=3) == []

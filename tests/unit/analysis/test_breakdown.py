@@ -1,0 +1,220 @@
+"""The split of a response time: known answers, and what must hold for any load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.analysis.throughput import Rate
+from harness.analysis.window import Window, window
+from harness.model import CellResult, Server, Span, Split, Timing
+from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
+
+PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
+
+
+def judged(trial: Evidence) -> CellResult:
+    return analyse("r", {}, [trial]).cells[0]
+
+
+def parts(split: Split) -> list[float | None]:
+    return [getattr(split, name) for name in PARTS]
+
+
+@pytest.mark.parametrize("tool", ["ab", "fast"])
+def test_a_sync_server_makes_requests_wait_in_the_accept_queue(tool: str) -> None:
+    found = judged(evidence(SYNC, 8, tool=tool)).split
+    assert found.exact == (tool == "fast")
+    assert found.response_s == pytest.approx(2.0)
+    assert parts(found) == pytest.approx([0, 1, 0, 1, 0], abs=1e-6)
+    assert found.unattributed_s == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("tool", ["ab", "fast"])
+def test_what_was_accepted_waits_in_the_worker(tool: str) -> None:
+    asked = server("gthread", 2, 2)
+    trial = evidence(asked, 8, tool=tool, slots=[2, 2], deal=lambda number: number % 2)
+    assert parts(judged(trial).split) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
+
+
+def shifted(trial: Evidence, change: Callable[[Timing], Timing]) -> Evidence:
+    assert trial.measurement is not None
+    timings = tuple(map(change, trial.measurement.timings))
+    return replace(trial, measurement=replace(trial.measurement, timings=timings))
+
+
+def test_connect_and_transfer_are_the_clients() -> None:
+    """Of 1.3 s, the request connects for 0.06, is accepted 0.04 and begun 0.1 later, and takes
+    0.2 to come back."""
+    trial = shifted(
+        evidence(SYNC, 4, tool="fast", delay_s=1.3),
+        lambda timing: replace(timing, connect_s=0.06),
+    )
+    spans = tuple(
+        replace(
+            span,
+            accept_ns=span.start_ns + 10**8,
+            start_ns=span.start_ns + 2 * 10**8,
+            end_ns=span.start_ns + 11 * 10**8,
+        )
+        for span in trial.spans.spans
+    )
+    found = judged(replace(trial, spans=replace(trial.spans, spans=spans))).split
+    assert found.exact
+    assert parts(found) == pytest.approx([0.06, 0.04, 0.1, 0.9, 0.2])
+    assert found.response_s == pytest.approx(1.3)
+
+
+def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -> None:
+    trial = shifted(
+        evidence(SYNC, 8, tool="fast"), lambda timing: replace(timing, reused=True, connect_s=0.0)
+    )
+    old = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    found = judged(replace(trial, spans=replace(trial.spans, spans=old))).split
+    assert found.exact
+    assert parts(found) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
+
+
+def without_accept(trial: Evidence, number: int) -> Evidence:
+    spans = list(trial.spans.spans)
+    spans[number] = replace(spans[number], accept_ns=None)
+    return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
+
+
+def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
+    base = evidence(SYNC, 8, tool="fast")
+    assert judged(without_accept(base, 0)).split.exact  # the lone one is not in the window
+    assert not judged(without_accept(base, 20)).split.exact
+    assert base.measurement is not None
+    unknown = replace(base, measurement=replace(base.measurement, origin_ns=None))
+    assert not judged(unknown).split.exact
+    moved = shifted(base, lambda timing: replace(timing, start_s=timing.start_s + 5))
+    assert not judged(moved).split.exact  # clocks that do not agree
+
+
+def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
+    base = evidence(SYNC, 8, tool="fast")
+    said = base.measurement
+    assert said is not None
+    timings = list(said.timings)
+    timings[20] = replace(timings[20], end_s=None, status=None, cause="reset")
+    broken = replace(said, timings=tuple(timings), requests=40, failed=1, errors={"reset": 1})
+    cell = judged(replace(base, measurement=broken))
+    assert cell.split.exact
+    assert cell.split.service_s == pytest.approx(1.0, rel=0.01)
+    assert any("the split leaves out 1 request" in note for note in cell.notes)
+
+
+def test_what_has_no_witness_is_missing_and_not_spread() -> None:
+    cell = judged(bare(evidence(SYNC, 8)))
+    found = cell.split
+    assert (found.accept_queue_s, found.in_worker_s) == (None, None)
+    assert found.service_s == pytest.approx(1.0)
+    assert found.unattributed_s == pytest.approx(1.0)
+    assert set(found.witnesses) == {"connect", "service", "transfer"}
+    assert (cell.accept_queue_max, cell.counters.listen_overflows) == (None, None)
+    missing = "accept queue, CPU and memory, TCP connections, kernel counters missing: not Linux"
+    assert missing in cell.notes
+
+
+def test_wrk_tells_neither_connect_nor_transfer() -> None:
+    base = evidence(SYNC, 8, tool="wrk", timed=True)
+    assert base.measurement is not None
+    said = replace(base.measurement, exact_mean=False, connects_s=())
+    found = judged(replace(base, measurement=said)).split
+    assert (found.connect_s, found.transfer_s) == (None, None)
+    assert set(found.witnesses) == {"accept_queue", "in_worker", "service"}
+
+
+def kept(trial: Evidence) -> Evidence:
+    cell = replace(trial.trial.cell, keepalive=True)
+    spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    return replace(
+        trial,
+        trial=replace(trial.trial, cell=cell),
+        spans=replace(trial.spans, spans=spans),
+    )
+
+
+def test_kept_connections_wait_as_unread_requests() -> None:
+    """8 connections of 4 a worker, 2 of which wait: half of the time is waiting."""
+    asked = server("gthread", 2, 2)
+    trial = kept(evidence(asked, 8, slots=[2, 2], deal=lambda number: number % 2))
+    found = judged(trial).split
+    assert found.in_worker_s == pytest.approx(1.0, rel=0.06)
+    assert found.witnesses["in_worker"] == "unread requests, by Little's law"
+    few = replace(trial.observations, connections=trial.observations.connections[:9])
+    assert judged(replace(trial, observations=few)).split.in_worker_s is None
+
+
+def test_too_few_samples_are_no_mean() -> None:
+    trial = evidence(SYNC, 8)
+    few = replace(trial.observations, queue=trial.observations.queue[::60])
+    assert judged(replace(trial, observations=few)).split.accept_queue_s is None
+
+
+def test_samples_weigh_as_long_as_they_hold() -> None:
+    steady = Window(0, 100, 1.0)
+    assert steady.level([(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)], 3) == pytest.approx(1.4)
+    assert steady.level([(0, 1), (90, 5)], 3) is None
+    assert steady.level([(5, 1), (5, 5)], 2) is None
+    assert window(Rate(None, "too few")) is None
+    assert window(Rate(0.0, "", 0, 5)) is None
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    workers=st.integers(1, 5),
+    connections=st.integers(1, 20),
+    tool=st.sampled_from(["ab", "fast"]),
+    uneven=st.booleans(),
+    delay_s=st.sampled_from([0.02, 0.5]),
+    spread=st.floats(0, 0.9),
+    early_s=st.floats(0, 0.02),
+    see=st.booleans(),
+)
+def test_no_part_is_negative_and_all_add_up(
+    workers: int,
+    connections: int,
+    tool: str,
+    uneven: bool,
+    delay_s: float,
+    spread: float,
+    early_s: float,
+    see: bool,
+) -> None:
+    """`early_s`: spans that close after the client has the answer."""
+    trial = evidence(
+        Server("gthread", workers, 1, 64, 1000),
+        connections,
+        tool=tool,
+        rounds=4,
+        delay_s=delay_s,
+        delays=lambda number: delay_s * (1 + spread * (number * 7 % 5)),
+        slots=[1] * workers,
+        deal=(lambda number: number * number % workers) if uneven else None,
+    )
+    late = tuple(
+        Span(s.pid, s.start_ns, (s.end_ns or 0) + round(early_s * 1e9), s.accept_ns, s.request_id)
+        for s in trial.spans.spans
+    )
+    trial = replace(trial, spans=replace(trial.spans, spans=late))
+    found = judged(trial if see else bare(trial)).split
+    if found.response_s is None:
+        return
+    known = [part for part in parts(found) if part is not None]
+    assert all(part >= 0 for part in known)
+    assert found.unattributed_s is not None
+    assert sum(known) + found.unattributed_s == pytest.approx(found.response_s)
+    assert found.exact == (tool == "fast" and see)
+
+
+def test_the_simulated_gthread_waits_inside() -> None:
+    found = judged(gthread(16)).split
+    assert found.accept_queue_s == 0
+    assert found.in_worker_s == pytest.approx((found.response_s or 0) - 1, rel=0.01)

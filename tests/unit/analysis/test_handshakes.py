@@ -1,0 +1,207 @@
+"""A full accept queue: steps of a repeated SYN, the kernel's counters, what was never accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.analysis.handshakes import at_steps
+from harness.model import CellResult, Counters, QueueSample, Server
+from tests.builders.analysis import evidence
+
+STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
+DROPS = Counters(40, 41, 15, 2)
+SMALL = Server("sync", 2, 1, 2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("connects", "expected"),
+    [
+        ([], {}),
+        ([0.0, 0.2, 0.9979], {}),
+        ([0.998, 1.0, 1.24], {1.0: 3}),
+        ([1.26, 1.9], {}),
+        ([1.031, 1.027, 2.05, 7.1, 11.2], {1.0: 2, 2.0: 1, 7.0: 1, 11.0: 1}),
+    ],
+)
+def test_steps(connects: list[float], expected: dict[float, int]) -> None:
+    assert at_steps(connects, STEPS) == expected
+
+
+def test_a_step_ends_where_the_next_begins() -> None:
+    assert at_steps([1.05, 1.099], (1.0, 1.1)) == {1.0: 1, 1.1: 1}
+    assert at_steps([1.0], ()) == {}
+
+
+@given(st.lists(st.floats(0, 30)), st.sets(st.floats(0.01, 30)).map(sorted))
+def test_no_connection_stands_at_two_steps(connects: list[float], steps: list[float]) -> None:
+    assert sum(at_steps(connects, steps).values()) <= len(connects)
+
+
+def dropping(
+    tool: str = "ab",
+    *,
+    connects_s: tuple[float, ...] = (1.02,) * 12 + (2.03,) * 3,
+    counters: Counters | None = DROPS,
+    longest: int = 3,
+) -> Evidence:
+    """16 connections on 2 slots with an accept queue of 2."""
+    trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
+    assert trial.measurement is not None
+    connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
+    said = replace(trial.measurement, connects_s=connects_s, connect=connect)
+    queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
+    seen = replace(trial.observations, counters=counters, queue=queue)
+    return replace(trial, measurement=said, observations=seen)
+
+
+def judged(trial: Evidence) -> CellResult:
+    return analyse("r", {}, [trial]).cells[0]
+
+
+def test_the_connect_spike_is_measured() -> None:
+    cell = judged(dropping())
+    assert cell.verdict == "saturated"
+    for text in (cell.reason, cell.diagnosis or ""):
+        assert "ListenOverflows 40, ListenDrops 41, TCPSynRetrans 15" in text
+        assert "counted in the whole network namespace" in text
+        assert (
+            "12 connections connected after 1 s, 3 after 2 s: the steps at which this kernel"
+            " repeats a dropped SYN" in text
+        )
+    assert "(up to 3, its limit is 2)" in (cell.diagnosis or "")
+    assert "A longer --backlog only hides it" in (cell.diagnosis or "")
+    assert (cell.counters.syn_retransmits, cell.accept_queue_max) == (15, 3)
+    assert cell.accept_queue_limit == 2
+
+
+def half_open(trial: Evidence, count: int) -> Evidence:
+    """So many of the waiting connections are known to the client alone."""
+    queue = tuple(replace(s, length=max(0, s.length - count)) for s in trial.observations.queue)
+    connections = tuple(
+        replace(s, server={"ESTABLISHED": max(0, s.client["ESTABLISHED"] - count)})
+        for s in trial.observations.connections
+    )
+    return replace(
+        trial, observations=replace(trial.observations, queue=queue, connections=connections)
+    )
+
+
+def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
+    """What the split would otherwise leave unexplained, and only where a queue overflowed."""
+    trial = evidence(SMALL, 16, delay_s=0.3)
+    whole = judged(trial)
+    drops = half_open(trial, 5)
+    counted = replace(drops, observations=replace(drops.observations, counters=DROPS))
+    dropped = judged(replace(counted, measurement=dropping().measurement))
+    assert dropped.split.accept_queue_s == pytest.approx(whole.split.accept_queue_s, rel=0.01)
+    assert "half-open connections" in dropped.split.witnesses["accept_queue"]
+    assert "up to 5 connections existed for the client alone" in (dropped.diagnosis or "")
+    quiet = judged(drops)
+    assert (quiet.split.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
+
+
+def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
+    cell = judged(dropping(connects_s=(0.001,) * 5, longest=2))
+    assert "ListenOverflows" not in cell.reason + (cell.diagnosis or "")
+    slow = judged(dropping(counters=Counters(0, 0, 0, 0)))
+    assert "SYN" not in slow.reason  # late, but this kernel dropped nothing
+
+
+def test_without_counters_it_is_likely() -> None:
+    cell = judged(dropping(counters=None))
+    assert "likely because the accept queue was full" in cell.reason
+    assert "connecting took up to 2.0 s, likely because" in (cell.diagnosis or "")
+
+
+def lost(trial: Evidence, count: int) -> Evidence:
+    """The workers never saw the last requests."""
+    spans = replace(trial.spans, spans=trial.spans.spans[:-count])
+    return replace(trial, spans=spans)
+
+
+def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
+    trial = lost(dropping(), 3)
+    cell = judged(trial)
+    assert (cell.verdict, cell.requests, cell.failed) == ("saturated", 78, 3)
+    assert cell.errors == {"never_accepted": 3}
+    assert "3 requests never reached a worker" in (cell.diagnosis or "")
+    assert "failed" not in (cell.diagnosis or "")  # said once
+    assert cell.waiting.mean is None
+    assert any("hold 3 requests that never reached a worker" in note for note in cell.notes)
+
+
+def test_what_the_server_answered_itself_is_not_counted_twice() -> None:
+    """A 500 for a connection on which no request came has no span; it is one failure, not two."""
+    trial = lost(dropping(), 4)
+    assert trial.measurement is not None
+    said = replace(trial.measurement, errors={"non_2xx": 4}, failed=4)
+    cell = judged(replace(trial, measurement=said))
+    assert (cell.verdict, cell.errors, cell.failed) == ("saturated", {"non_2xx": 4}, 4)
+    assert cell.throughput_rps == pytest.approx(judged(dropping()).throughput_rps, rel=0.05)
+
+
+@pytest.mark.parametrize("counters", [None, Counters(), Counters(0, 0, 9, 0)])
+def test_without_drops_it_stays_a_contradiction(counters: Counters | None) -> None:
+    seen = replace(dropping().observations, counters=counters)
+    cell = judged(replace(lost(dropping(), 3), observations=seen))
+    assert cell.verdict == "invalid"
+    assert "3 never reached the app" in cell.reason
+
+
+def test_drops_excuse_nothing_else() -> None:
+    trial = dropping()
+    assert trial.measurement is not None
+    fewer = replace(trial, measurement=replace(trial.measurement, requests=80))
+    assert "unknown to the client" in judged(fewer).reason
+    fast = replace(trial, measurement=replace(trial.measurement, rps=60.0))
+    assert judged(lost(fast, 3)).verdict == "invalid"
+
+
+def failing(trial: Evidence, number: int, **errors: Any) -> Evidence:
+    """The python generator's request `number` and those after it failed, as `errors` says."""
+    said = trial.measurement
+    assert said is not None
+    timings = list(said.timings)
+    for place, cause in enumerate(
+        (cause for cause, count in errors.items() for _ in range(count)), number
+    ):
+        timings[place] = replace(timings[place], end_s=None, status=None, cause=cause)
+    failed = sum(errors.values())
+    said = replace(
+        said,
+        timings=tuple(timings),
+        requests=said.requests - failed,
+        failed=failed,
+        errors=errors,
+        rps=None,
+    )
+    return replace(trial, measurement=said)
+
+
+def test_a_named_request_that_no_worker_heard_of_was_never_accepted() -> None:
+    trial = failing(dropping("fast"), 78, reset=3)
+    assert judged(trial).errors == {"reset": 3}  # the workers saw all three
+    assert judged(lost(trial, 2)).errors == {"reset": 1, "never_accepted": 2}
+    cell = judged(lost(trial, 3))
+    assert (cell.verdict, cell.failed) == ("saturated", 3)
+    assert cell.errors == {"never_accepted": 3}
+    quiet = replace(trial.observations, counters=Counters(0, 0, 0, 0))
+    assert judged(lost(replace(trial, observations=quiet), 3)).errors == {"reset": 3}
+
+
+def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
+    trial = lost(dropping(), 3)
+    assert trial.measurement is not None
+    errors = {"read": 3, "exception": 3, "non_2xx": 1}
+    said = replace(trial.measurement, failed=4, errors=errors)
+    cell = judged(replace(trial, measurement=said))
+    assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
+    assert (cell.diagnosis or "").endswith(" 1 request failed (non_2xx: 1).")
+    assert cell.split.transfer_s is None  # ab's means hold what was never accepted
+    assert cell.split.connect_s is not None

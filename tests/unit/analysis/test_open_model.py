@@ -1,0 +1,196 @@
+"""The open model: what arrivals at a rate do to a server whose capacity is known, 40 requests/s."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.analysis.open_model import Offered, capacity_of, verdict
+from harness.model import CellResult, Rate, Report, Summary
+from harness.report import FORMATS
+from harness.report.html.charts import of_run
+from harness.report.html.figures import picture, spec
+from harness.report.loops import closed, counterpart, loop_lines, side_by_side
+from harness.report.values import document
+from tests.builders.analysis import evidence
+from tests.builders.open_model import opened
+
+LEVELS = (1, 2, 4, 8, 16)
+CAPACITY = 40.0
+
+
+def closed_loop() -> list[Evidence]:
+    return [evidence(connections=at, tool="fast", delay_s=0.1) for at in LEVELS]
+
+
+def run(*trials: Evidence) -> Report:
+    return analyse("run", {}, [*closed_loop(), *trials])
+
+
+def cell(report: Report) -> CellResult:
+    (only,) = [one for one in report.cells if one.trial.cell.rate is not None]
+    return only
+
+
+def share(of: float, **more: object) -> Evidence:
+    return opened(Rate(share=of), of * CAPACITY, **more)  # type: ignore[arg-type]
+
+
+def test_below_capacity_all_comes_out() -> None:
+    found = cell(run(share(0.5)))
+    assert found.verdict == "below capacity"
+    assert found.reason.startswith("all 20.0 requests/s that arrived came out; half within 100 ms")
+    assert found.throughput_rps == pytest.approx(20, rel=0.01)
+    assert (found.asked_rps, found.sent_rps, found.unsent) == (20, pytest.approx(20), 0)
+    assert found.response.max == pytest.approx(0.1)
+    assert found.generator_bound is False
+
+
+def test_at_capacity_evenly_spaced_arrivals_meet_no_queue() -> None:
+    found = cell(run(share(1.0)))
+    assert found.verdict == "at capacity"
+    assert found.response.p95 == pytest.approx(0.1)
+
+
+def test_above_capacity_the_backlog_grows() -> None:
+    found = cell(run(opened(Rate(rps=60), 60)))
+    assert found.verdict == "saturated"
+    assert "60.0 requests/s arrived and 40.0 came out: the backlog grew by 20" in found.reason
+    # 60 a second for 10 s are served in 15 s: the last waits 5
+    assert found.response.max == pytest.approx(5, rel=0.05)
+
+
+def test_a_full_load_tool_is_not_to_blame_where_the_server_is() -> None:
+    found = cell(run(opened(Rate(rps=60), 60, connections=20)))
+    assert found.verdict == "saturated"
+    assert found.unsent
+    assert found.sent_rps == pytest.approx(60 * (600 - found.unsent) / 600)
+    assert f"the backlog filled all 20 connections, and {found.unsent} requests" in found.reason
+
+
+def test_a_slow_load_tool_is_told_from_a_slow_server() -> None:
+    found = cell(run(opened(Rate(rps=36), 36, tool_s=0.05)))  # 20 a second at best
+    assert found.verdict == "generator-bound"
+    assert found.generator_bound
+    assert found.bound_reasons == (found.reason,)
+    assert "fast sent 20.0 of the 36.0 requests/s it was asked for" in found.reason
+    assert "the load tool was the limit, not the server" in found.reason
+
+
+@given(st.floats(1, 200), st.floats(0, 0.1), st.integers(1, 50))
+def test_less_than_asked_is_always_said(rate: float, tool_s: float, connections: int) -> None:
+    trial = opened(Rate(rps=rate), rate, tool_s=tool_s, connections=connections)
+    found = cell(analyse("run", {}, [trial]))
+    if found.verdict != "invalid" and (found.sent_rps or 0.0) < 0.99 * rate:
+        assert found.verdict in ("saturated", "generator-bound")
+        assert f"{found.unsent} request" in found.reason
+
+
+@given(
+    st.builds(
+        Offered,
+        tool=st.just("fast"),
+        connections=st.integers(1, 10_000),
+        asked_rps=st.floats(0.01, 1e6),
+        sent_rps=st.none() | st.floats(0, 1e6),
+        unsent=st.integers(0, 10**9),
+        done_rps=st.floats(0, 1e6),
+        busy=st.none() | st.floats(0, 1e4),
+        response=st.builds(Summary, p50=st.none() | st.floats(0, 1e3)),
+        lag=st.builds(Summary),
+        capacity_rps=st.none() | st.floats(0.01, 1e6),
+        generator_cores=st.none() | st.floats(0, 8),
+    )
+)
+def test_what_did_not_come_out_is_never_below_capacity(seen: Offered) -> None:
+    word, reason = verdict(seen)
+    assert reason
+    assert word != "invalid"
+    if word in ("below capacity", "at capacity"):
+        assert seen.done_rps >= 0.97 * seen.asked_rps
+
+
+# --- beside the closed loop -----------------------------------------------------------------
+
+
+def test_open_cells_do_not_change_what_the_closed_ones_say() -> None:
+    alone, beside = run(), run(share(0.5), opened(Rate(rps=60), 60))
+    assert closed(beside).cells == alone.cells
+    assert beside.classes == alone.classes
+    assert beside.overhead == alone.overhead
+
+
+def test_the_capacity_is_that_of_the_closed_loop() -> None:
+    report = run(share(0.5), opened(Rate(rps=60), 60))
+    assert capacity_of(report, cell(run(share(0.5))).trial.cell) == pytest.approx(40, rel=0.01)
+    other = replace(share(0.5).trial.cell, keepalive=True)
+    assert capacity_of(report, other) is None
+
+
+def test_a_capacity_that_was_not_reached_is_called_so() -> None:
+    few = [evidence(connections=at, tool="fast", delay_s=0.1) for at in (1, 2)]
+    found = cell(analyse("run", {}, [*few, share(0.25)]))
+    assert any("highest throughput that the closed loop was seen" in one for one in found.notes)
+    assert not any("highest throughput" in one for one in cell(run(share(0.5))).notes)
+
+
+def test_side_by_side_at_the_same_throughput() -> None:
+    report = run(share(0.5), share(1.0))
+    rows = [(one.trial.cell.concurrency, one.trial.cell.rate) for one in side_by_side(report)]
+    assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
+
+
+def test_why_they_differ_is_computed() -> None:
+    half, full, over = loop_lines(run(share(0.5), share(1.0), opened(Rate(rps=60), 60)))
+    assert half.startswith("sync: at 50% (20 req/s): 95 % of the open requests were answered")
+    assert "They agree: a request finds a free slot in both" in half
+    assert "They agree" in full
+    assert "the backlog grew as long as the load lasted (up to" in over
+    assert "4 clients never wait for more than each other" in over
+
+
+def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
+    report = analyse("run", {}, [share(0.5)])
+    found = cell(report)
+    assert found.verdict == "below capacity"
+    assert counterpart(found, report.cells) is None
+    assert loop_lines(report) == [
+        "sync: at 50% (20 req/s): 95 % of the open requests were answered within 100 ms; no closed"
+        " cell is there to compare with."
+    ]
+    assert "Closed and open" in FORMATS["table"].render(report)
+
+
+@pytest.mark.parametrize("name", ["table", "markdown"])
+def test_every_readable_format_has_them_side_by_side(name: str) -> None:
+    text = FORMATS[name].render(run(share(0.5)))
+    for words in ("Closed and open", "closed, 2 conn.", "open, 50%", "They agree"):
+        assert words in text
+
+
+def test_machines_get_their_keys() -> None:
+    report = run(share(0.5))
+    found = json.loads(FORMATS["json"].render(report))["cells"][-1]
+    assert (found["rate"], found["asked_rps"], found["sent_rps"], found["unsent"]) == (
+        *("50%", 20, 20),
+        0,
+    )
+    assert set(found["lag_ms"]) == {"mean", "p50", "p95", "p99", "max"}
+    assert document(report)["cells"][0]["rate"] is None
+    assert "lag_p95_ms" in FORMATS["csv"].render(report).split("\n")[0]
+
+
+def test_the_chart_has_every_believed_cell() -> None:
+    (figure,) = [one for one in of_run(run(share(0.5))) if one.name == "loops-sync"]
+    assert [row[0] for row in figure.rows] == [
+        *(f"closed, {at} conn." for at in LEVELS),
+        "open, 50%",
+    ]
+    assert spec(figure.panes[0])
+    assert picture(figure)
+    assert not [one for one in of_run(run()) if one.name.startswith("loops-")]

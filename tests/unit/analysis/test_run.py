@@ -1,0 +1,237 @@
+"""Whole runs of ideal servers: what the lab must show of each class."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.model import Fault, Report, Server, Summary
+from tests.builders.analysis import SYNC, evidence, gthread, server
+
+LEVELS = (4, 8, 16)
+
+
+def sweep(*trials: Evidence) -> Report:
+    return analyse("run", {"cpu": "x"}, trials)
+
+
+def test_sync_is_saturated_beyond_its_workers() -> None:
+    report = sweep(*(evidence(SYNC, level) for level in LEVELS))
+    assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4.0] * 3)
+    assert [cell.response.p50 for cell in report.cells] == pytest.approx([1, 2, 4])
+    verdicts = [cell.verdict for cell in report.cells]
+    assert verdicts == ["at capacity", "saturated", "saturated"]
+    assert "8 connections share 4 slots" in report.cells[1].reason
+    assert "each request waits 1.0 s of 2.0 s" in report.cells[1].reason
+    (found,) = report.classes
+    assert found.knee == pytest.approx(4.0)
+    assert (found.slots_configured, found.slots_measured) == (4, 4)
+    assert report.overhead == pytest.approx(1.0, abs=0.01)
+    assert report.setup_s == {"start": 0.4, "warmup": 1.1, "stop": 0.1}
+
+
+@pytest.mark.parametrize("worker_class", ["eventlet", "gevent"])
+def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
+    report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
+    assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4, 8, 16])
+    assert {cell.verdict for cell in report.cells} == {"below capacity"}
+    assert (report.classes[0].knee, report.classes[0].knee_note) == (None, "> 16")
+    assert report.classes[0].slots_measured == 16
+
+
+@pytest.mark.parametrize("worker_class", ["asgi", "uvicorn"])
+def test_asgi_and_uvicorn_have_no_limit(worker_class: str) -> None:
+    report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
+    assert report.classes[0].slots_configured is None
+    assert report.classes[0].knee_note == "> 16: no limit found up to 16"
+    assert report.cells[2].bound_rps == pytest.approx(16.0)
+
+
+def test_gthread_says_that_connections_are_dealt_unevenly() -> None:
+    report = sweep(*(gthread(level) for level in LEVELS))
+    assert report.classes[0].slots_measured == 8
+    last = report.cells[2]
+    assert last.verdict == "saturated"
+    assert last.throughput_rps is not None
+    assert last.throughput_rps < 0.9 * 8
+    assert "dealt unevenly to the workers (requests per worker: 33, 24, 16, 8)" in last.reason
+
+
+def test_tornado_serves_one_per_worker() -> None:
+    pattern = (0, 1, 1, 2, 0, 3)
+    cells = [
+        evidence(server("tornado"), level, slots=[1] * 4, deal=lambda n: pattern[n % 6])
+        for level in LEVELS
+    ]
+    report = sweep(*cells)
+    assert report.classes[0].slots_measured == 4
+    assert "dealt unevenly" in report.cells[2].reason
+
+
+def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
+    report = sweep(*(evidence(server("uvicorn"), level, slots=[4]) for level in LEVELS))
+    (found,) = report.classes
+    assert (found.slots_configured, found.slots_measured) == (None, 4)
+    assert found.knee == pytest.approx(4.0)
+    assert "8 connections share 4 slots (unlimited by the settings)" in report.cells[1].reason
+    report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
+    assert "at most 4 of 4000 slots were in use at once" in report.cells[1].reason
+
+
+def test_waiting_is_response_less_service_over_the_same_requests() -> None:
+    cell = sweep(evidence(SYNC, 8)).cells[0]
+    assert cell.waiting.mean == pytest.approx((cell.response.mean or 0) - 1.0)
+    assert cell.waiting.p50 is None
+
+
+def test_percentiles_of_waiting_where_each_request_is_timed_and_services_are_even() -> None:
+    cell = sweep(evidence(SYNC, 8, tool="fast")).cells[0]
+    assert cell.waiting.p50 == pytest.approx(1.0)
+    uneven = evidence(SYNC, 8, tool="fast", delays=lambda number: 0.5 + number % 2)
+    assert sweep(uneven).cells[0].waiting.p50 is None
+    assert sweep(uneven).cells[0].waiting.mean is not None
+
+
+def test_a_negative_wait_is_missing_or_rounding() -> None:
+    base = evidence(SYNC, 4)
+    assert base.measurement is not None
+    for less, expected in ((0.0004, 0.0), (0.01, None)):
+        mean = Summary(1.0 - less, 1.0, 1.0, 1.0, 1.0)
+        trial = replace(base, measurement=replace(base.measurement, response=mean))
+        cell = sweep(trial).cells[0]
+        assert cell.waiting.mean == expected
+        assert any("shorter than" in note for note in cell.notes) == (expected is None)
+
+
+def test_wrk_has_its_waiting_from_littles_law() -> None:
+    base = evidence(SYNC, 8, tool="wrk", timed=True)
+    assert base.measurement is not None
+    cell = sweep(replace(base, measurement=replace(base.measurement, exact_mean=False))).cells[0]
+    assert cell.waiting.mean == pytest.approx(1.0, rel=0.01)
+    assert cell.ideal_s is None
+    assert sweep(base).overhead is None
+
+
+def test_a_lone_response_that_the_load_contradicts_is_not_believed() -> None:
+    """Cold lone requests must not make a saturated server look idle."""
+    base = evidence(SYNC, 4)
+    assert base.record is not None
+    assert base.measurement is not None
+    slow = replace(
+        base,
+        record=replace(base.record, lone_s=(1.2, 1.2)),
+        measurement=replace(base.measurement, lone_s=None),
+    )
+    (cell,) = sweep(slow).cells
+    assert any("slower than under load" in note for note in cell.notes)
+    assert cell.throughput_rps is not None
+    assert cell.bound_rps == pytest.approx(cell.throughput_rps)
+    report = sweep(slow, *(_cold(evidence(SYNC, n)) for n in (8, 16)))
+    assert [one.verdict for one in report.cells] == ["at capacity", "saturated", "saturated"]
+    assert report.classes[0].knee == pytest.approx(4, rel=0.02)
+
+
+def _cold(base: Evidence, lone_s: float = 4.0) -> Evidence:
+    assert base.record is not None
+    assert base.measurement is not None
+    return replace(
+        base,
+        record=replace(base.record, lone_s=(lone_s,)),
+        measurement=replace(base.measurement, lone_s=None),
+    )
+
+
+def test_one_connection_waits_for_nobody() -> None:
+    assert sweep(_cold(evidence(SYNC, 1), 0.5)).cells[0].verdict == "below capacity"
+
+
+def test_what_still_gains_is_not_saturated() -> None:
+    """Uneven dealing makes requests wait below the knee: more connections still bring more."""
+    dealt = Server("gthread", 4, 2, 2048, 1000)
+    seen = [evidence(dealt, n, slots=[used]) for n, used in ((8, 5), (16, 6), (32, 6))]
+    verdicts = [cell.verdict for cell in sweep(*seen).cells]
+    assert verdicts == ["below capacity", "saturated", "saturated"]
+
+
+def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
+    trials = [evidence(SYNC, level) for level in LEVELS]
+    assert trials[0].record is not None
+    trials[0] = replace(trials[0], record=replace(trials[0].record, lone_s=(9.0,)))
+    broken = replace(trials[0].record, fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
+    report = sweep(*trials, replace(trials[0], record=broken))
+    assert report.cells[-1].bound_rps == pytest.approx(4.0)
+
+
+def test_order_is_by_group_then_level_then_trial() -> None:
+    first, other = evidence(SYNC, 8, trial=2), evidence(server("gevent"), 4)
+    report = sweep(first, other, evidence(SYNC, 4), evidence(SYNC, 8))
+    keys = [(c.trial.cell.server.worker_class, c.trial.cell.concurrency) for c in report.cells]
+    assert keys == [("sync", 4), ("sync", 8), ("sync", 8), ("gevent", 4)]
+    assert [cell.trial.number for cell in report.cells] == [1, 1, 2, 1]
+    assert len(report.classes) == 2
+
+
+def test_unfinished_trials_are_noted_and_left_out() -> None:
+    report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None))
+    assert len(report.cells) == 1
+    assert any("1 trial is not finished" in note for note in report.notes)
+    assert analyse("r", {}, []).cells == ()
+
+
+def test_an_invalid_trial_speaks_for_no_class() -> None:
+    bad = replace(evidence(SYNC, 16), parse_error="x")
+    report = sweep(evidence(SYNC, 4), evidence(SYNC, 8), bad)
+    assert report.classes[0].knee == pytest.approx(4.0)
+    alone = sweep(bad)
+    assert alone.classes[0].slots_measured is None
+    assert alone.classes[0].knee_note == "unknown: no valid cell"
+    assert alone.overhead is None
+
+
+def test_capacity_with_its_interval() -> None:
+    source = random.Random(7)
+    trials = [
+        evidence(SYNC, level, trial=trial, delay_s=source.uniform(1.0, 1.01))
+        for trial in (1, 2, 3)
+        for level in (1, 2, 8, 16)
+    ]
+    (found,) = sweep(*trials).classes
+    assert found.capacity_rps == pytest.approx(4.0, rel=0.02)
+    assert found.capacity_ci95 is not None
+    low, high = found.capacity_ci95
+    assert found.capacity_rps is not None
+    assert low < found.capacity_rps < high
+    assert high - low < 0.2
+
+
+def test_missing_capacity_is_noted() -> None:
+    assert any("--trials 3" in note for note in sweep(evidence(SYNC, 4)).notes)
+    repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
+    assert any("a level of at most 2" in note for note in sweep(*repeated).notes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    workers=st.integers(1, 9),
+    levels=st.sets(st.integers(1, 40), min_size=1, max_size=3),
+    delay_s=st.sampled_from([0.02, 0.2, 1.0]),
+    rounds=st.integers(2, 5),
+)
+def test_ideal_servers_are_believed_and_stay_within_their_bound(
+    workers: int, levels: set[int], delay_s: float, rounds: int
+) -> None:
+    asked = server("sync", workers)
+    report = sweep(*(evidence(asked, n, delay_s=delay_s, rounds=rounds) for n in levels))
+    for cell in report.cells:
+        n = cell.trial.cell.concurrency
+        assert cell.throughput_rps is not None, cell.reason
+        assert cell.bound_rps is not None
+        assert cell.throughput_rps <= cell.bound_rps * 1.01
+        assert cell.slots_measured == min(n, workers)
+        expected = "saturated" if workers / n < 0.95 else "at capacity"
+        assert cell.verdict == ("below capacity" if n < 0.95 * workers else expected)

@@ -1,0 +1,217 @@
+"""What a page shows of one trial over time, against trials whose every moment is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis import Evidence, analyse
+from harness.analysis.facts import Facts, look
+from harness.analysis.views import BARS, CONNECTS, LEAST, MOST, POINTS, view, views
+from harness.model import ConnectionSample, QueueSample, View
+from harness.numbers.lanes import lanes
+from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
+
+intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
+    lambda found: sorted((start, start + length) for start, length in found)
+)
+
+
+@given(intervals)
+def test_lanes_never_overlap_and_are_no_more_than_were_open_at_once(
+    found: list[tuple[int, int]],
+) -> None:
+    placed: dict[int, list[tuple[int, int]]] = {}
+    for lane, interval in zip(lanes(found), found, strict=True):
+        placed.setdefault(lane, []).append(interval)
+    for mine in placed.values():
+        assert all(before[1] <= after[0] for before, after in pairwise(mine))
+    most = max((sum(s <= at < e for s, e in found) for at, _ in found), default=0)
+    assert sorted(placed) == list(range(most))
+
+
+def facts_of(trial: Evidence) -> Facts:
+    found = look(trial)
+    assert isinstance(found, Facts)
+    return found
+
+
+def seen(trial: Evidence, budget: int = MOST) -> View:
+    return view(facts_of(trial), budget)
+
+
+# --- requests -------------------------------------------------------------------------------
+
+
+def test_a_short_trial_is_shown_whole() -> None:
+    found = seen(evidence(SYNC, 8, rounds=3))
+    assert (len(found.bars), found.spans, found.note) == (25, 25, "")
+    assert found.bars[0].start_s == 0.0
+    assert all(bar.end_s - bar.start_s == pytest.approx(1.0) for bar in found.bars)
+    assert {bar.lane for bar in found.bars} == {0}
+    assert len(found.workers) == 4
+    assert found.shown[1] >= max(bar.end_s for bar in found.bars)
+    assert found.steady is not None
+    assert 0 < found.steady[0] < found.steady[1] < found.shown[1]
+
+
+def test_a_worker_has_as_many_lanes_as_it_had_requests_at_once() -> None:
+    found = seen(gthread(16))
+    assert {bar.lane for bar in found.bars} == {0, 1}
+    assert {bar.worker for bar in found.bars} == set(found.workers)
+
+
+def test_arrivals_are_known_where_the_tool_names_its_requests() -> None:
+    found = seen(evidence(SYNC, 8, tool="fast"))
+    waits = [bar.start_s - bar.arrived_s for bar in found.bars if bar.arrived_s is not None]
+    assert len(waits) == len(found.bars)
+    assert max(waits) == pytest.approx(1.0)
+    assert Counter(round(wait) for wait in waits)[1] >= len(waits) - 9
+    assert all(bar.arrived_s is None for bar in seen(evidence(SYNC, 8, tool="ab")).bars)
+
+
+def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
+    whole = facts_of(evidence(SYNC, 8))
+    cut = replace(whole, spans=(*whole.spans[:-1], replace(whole.spans[-1], end_ns=None)))
+    found = view(cut)
+    assert found.bars[-1].end_s == pytest.approx(found.shown[1])
+    assert found.note == "1 request never ended and is drawn to the end."
+
+
+def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
+    whole = facts_of(evidence(SYNC, 8, rounds=20))
+    found = view(whole, budget=41)
+    assert (len(found.bars), found.spans) == (41, 161)
+    # The lone request, and ten rounds of four
+    assert found.shown == (0.0, pytest.approx(11.0))
+    assert [bar.start_s for bar in found.bars] == sorted(bar.start_s for bar in found.bars)
+    assert found.bars == view(whole).bars[:41]
+    assert found.note.startswith(
+        "Drawn are the first 11.0 s of 41.0 s, 41 of 161 requests. The accept queue is drawn"
+    )
+
+
+def test_a_million_requests_are_bounded() -> None:
+    small = facts_of(evidence(SYNC, 8, rounds=150))
+    last = small.spans[-1]
+    (found,) = views([replace(small, spans=small.spans + (last,) * (10**6 - len(small.spans)))])
+    assert (len(found.bars), found.spans) == (MOST, 10**6)
+    assert "800 of 1,000,000 requests" in found.note
+    assert len(found.queue) <= POINTS
+
+
+def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
+    trial = facts_of(evidence(SYNC, 8, rounds=30))
+    cell = trial.evidence.trial.cell
+
+    def at(connections: int) -> Facts:
+        key = replace(trial.evidence.trial, cell=replace(cell, concurrency=connections))
+        return replace(trial, evidence=replace(trial.evidence, trial=key))
+
+    many = views(at(n) for n in range(1, 71))
+    assert sum(len(one.bars) for one in many) == BARS
+    assert {len(one.bars) for one in views(at(n) for n in range(1, 200))} == {LEAST}
+
+
+def test_a_view_is_of_the_first_trial_that_is_believed() -> None:
+    trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
+    assert [one.key[-1] for one in views(map(facts_of, trials))] == ["2"]
+    died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
+    assert [one.key[-1] for one in analyse("run", {}, [died, *trials]).views] == ["2"]
+
+
+# --- series ---------------------------------------------------------------------------------
+
+
+def test_the_queue_is_shown_as_it_was_sampled() -> None:
+    found = seen(evidence(SYNC, 8))
+    assert max(length for _, length in found.queue) == 4
+    assert found.queue_limit == 2048
+    assert [at for at, _ in found.queue[:3]] == pytest.approx([0, 0.05, 0.1])
+
+
+def test_a_long_queue_keeps_its_peaks() -> None:
+    trial = evidence(SYNC, 8)
+    end_ns = 12_000_000_000 // 4000
+    samples = tuple(
+        QueueSample(ns(0) + end_ns * i, 99 if i == 1717 else i % 3, 128) for i in range(3900)
+    )
+    seen_more = replace(trial.observations, queue=samples)
+    found = seen(replace(trial, observations=seen_more))
+    assert len(found.queue) <= POINTS
+    peaks = [at for at, length in found.queue if length == 99]
+    assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
+    assert "The accept queue is drawn at its longest of every" in found.note
+
+
+def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
+    trial = evidence(SYNC, 8)
+    samples = (
+        ConnectionSample(ns(1), {"ESTABLISHED": 8}, {"ESTABLISHED": 8}, {}, 0),
+        ConnectionSample(ns(2), {"TIME_WAIT": 3}, {"ESTABLISHED": 5}, {}, 0),
+    )
+    seen_more = replace(trial.observations, connections=samples)
+    assert set(seen(replace(trial, observations=seen_more)).states) == {
+        (1.0, "client ESTABLISHED", 8),
+        (2.0, "client ESTABLISHED", 5),
+        (1.0, "server ESTABLISHED", 8),
+        (2.0, "server ESTABLISHED", 0),
+        (1.0, "server TIME_WAIT", 0),
+        (2.0, "server TIME_WAIT", 3),
+    }
+
+
+def test_usage_is_a_rate_between_samples() -> None:
+    found = seen(evidence(SYNC, 8))
+    assert 0 < len(found.usage) <= POINTS
+    for moment in found.usage:
+        assert moment.server_cores == pytest.approx(0.1)
+        assert moment.generator_cores == pytest.approx(0.05)
+        assert moment.host_busy == pytest.approx(0.125)
+        assert moment.server_rss_bytes == 50 << 20
+
+
+def test_cpu_that_shrank_is_no_rate() -> None:
+    trial = evidence(SYNC, 8)
+    first, second, *rest = trial.observations.processes
+    ended = replace(first, server_cpu_s=5.0)  # a worker has taken its seconds with it
+    changed = replace(trial.observations, processes=(ended, second, *rest))
+    found = seen(replace(trial, observations=changed))
+    assert found.usage[0].server_cores is None
+    assert found.usage[0].generator_cores == pytest.approx(0.05)
+
+
+def test_what_was_not_observed_is_empty() -> None:
+    found = seen(bare(evidence(SYNC, 8)))
+    assert found.bars
+    assert (found.queue, found.queue_limit, found.states, found.usage) == ((), None, (), ())
+    assert found.note == ""
+
+
+def test_a_series_that_breaks_off_says_why() -> None:
+    trial = evidence(SYNC, 8)
+    lost = replace(trial.observations, missing={"queue": "netlink said no"})
+    found = seen(replace(trial, observations=lost))
+    assert found.note == "Shown only in part: accept queue (netlink said no)."
+
+
+# --- connecting -----------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 0.9) | st.floats(0, 190), max_size=50))
+def test_every_connection_is_in_its_bar(connects_s: list[float]) -> None:
+    trial = evidence(server("gevent"), 4, rounds=2)
+    assert trial.measurement is not None
+    said = replace(trial.measurement, connects_s=tuple(connects_s))
+    found = seen(replace(trial, measurement=said)).connects
+    assert sum(count for _, _, count in found) == len(connects_s)
+    assert len(found) <= CONNECTS + 1
+    for since, until, count in found:
+        assert count >= 1
+        assert sum(since - 1e-9 <= one < until + 1e-9 for one in connects_s) >= count
+    assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(found))

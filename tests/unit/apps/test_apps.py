@@ -1,0 +1,199 @@
+"""The demo apps, called in process: what they cost, what they refuse, and how the traps trap."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
+
+ROOT = Path(__file__).parents[3]
+WSGI = ["sleep_wsgi", "sleep_flask", "imported_sleep"]
+ASGI = ["sleep_asgi", "blocking_asgi"]
+
+BAD = ["-1", "abc", "", "nan", "inf", "1e999", "3600.1", "1_0", "0x1", "%201", "%D9%A1", "1,5"]
+
+
+def wsgi(name, query="", method="GET", body=b""):
+    environ = {
+        "REQUEST_METHOD": method,
+        "QUERY_STRING": query,
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+    }
+    setup_testing_defaults(environ)
+    seen = {}
+
+    def start_response(status, headers, exc_info=None):
+        seen.update(status=int(status[:3]), headers={k.lower(): v for k, v in headers})
+
+    chunks = importlib.import_module(f"apps.{name}").app(environ, start_response)
+    text = b"".join(chunks).decode()
+    assert environ["wsgi.input"].read() == b"", "the request's body was left unread"
+    return seen["status"], seen["headers"], text
+
+
+async def asgi_call(name, query="", method="GET", messages=({"type": "http.request"},)):
+    scope = {"type": "http", "method": method, "query_string": query.encode()}
+    waiting, sent = list(messages), []
+
+    async def receive():
+        return waiting.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    await importlib.import_module(f"apps.{name}").app(scope, receive, send)
+    assert not waiting, "the request's body was left unread"
+    return sent
+
+
+def asgi(name, query="", method="GET"):
+    body = [{"type": "http.request", "body": b"x", "more_body": True}, {"type": "http.request"}]
+    start, end = asyncio.run(asgi_call(name, query, method, body))
+    headers = {key.decode(): value.decode() for key, value in start["headers"]}
+    return start["status"], headers, end["body"].decode()
+
+
+def call(name, query="", method="GET"):
+    if name == "sleep_flask":
+        pytest.importorskip("flask")
+    return wsgi(name, query, method) if name in WSGI else asgi(name, query, method)
+
+
+@pytest.mark.parametrize("name", WSGI + ASGI)
+def test_says_what_it_did(name):
+    before = time.monotonic()
+    status, headers, text = call(name, "sleep=0.05&cpu=2")
+    assert time.monotonic() - before >= 0.05
+    assert (status, text) == (200, "slept 0.05 s and burned 2 ms of CPU\n")
+    assert headers["content-length"] == str(len(text))
+
+
+@pytest.mark.parametrize("name", WSGI)
+def test_head_has_the_length_and_no_body(name):
+    status, headers, text = call(name, "sleep=0", "HEAD")
+    assert (status, headers["content-length"]) == (200, str(len("slept 0 s\n")))
+    # The plain apps send none; Flask leaves that to its server.
+    assert text == "" or name == "sleep_flask"
+
+
+@pytest.mark.parametrize("name", ASGI)
+def test_head_of_asgi_has_the_length_and_no_body(name):
+    assert call(name, "sleep=0", "HEAD")[2] == ""
+
+
+@pytest.mark.parametrize("name", ["sleep_wsgi", "sleep_flask"])
+def test_reads_a_posted_body(name):
+    assert wsgi(name, "sleep=0", "POST", b"x" * 1000)[0] == 200
+
+
+@pytest.mark.parametrize("name", WSGI + ASGI)
+@pytest.mark.parametrize("query", [f"sleep={value}" for value in BAD] + ["cpu=-1", "cpu=3600001"])
+def test_refuses_a_bad_value_with_a_sentence(name, query):
+    status, _, text = call(name, query)
+    assert status == 400
+    assert text.startswith(f"{query.partition('=')[0]} must be a number of ")
+    assert text.endswith(".\n")
+    assert text.count("\n") == 1
+
+
+def test_refuses_a_value_given_twice():
+    with pytest.raises(BadValue, match=r"sleep must be given once, not 2 times\."):
+        work_for("sleep=1&sleep=2")
+
+
+def test_the_default_is_one_second_and_other_words_are_left_alone():
+    assert work_for("") == work_for("id=7") == (1.0, 0.0)
+
+
+@given(st.floats(min_value=0, max_value=MAX_SLEEP_S))
+def test_every_number_in_range_is_read_as_it_is(sleep):
+    assert work_for(f"sleep={sleep!r}").sleep_s == sleep
+
+
+@given(st.text(max_size=60))
+def test_any_query_is_read_or_refused(query):
+    try:
+        work = work_for(query)
+    except BadValue:
+        return
+    assert 0 <= work.sleep_s <= MAX_SLEEP_S
+
+
+def knobs_under(**env):
+    code = "from apps.knobs import DEFAULT; print(*DEFAULT)"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | env, capture_output=True, text=True
+    )
+
+
+def test_the_environment_sets_the_default():
+    assert knobs_under(WORKERLAB_SLEEP="0.25", WORKERLAB_CPU="3").stdout == "0.25 3.0\n"
+
+
+@pytest.mark.parametrize("name", ["WORKERLAB_SLEEP", "WORKERLAB_CPU"])
+def test_a_bad_environment_fails_at_import_with_a_sentence(name):
+    done = knobs_under(**{name: "nan"})
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert f"{name} must be a number of " in last
+    assert last.endswith("not 'nan'.")
+
+
+def test_burning_uses_the_cpu_and_not_the_clock():
+    before = time.thread_time()
+    burn(20)
+    assert 0.02 <= time.thread_time() - before < 0.06
+
+
+def test_sleep_wsgi_calls_the_patched_sleep_and_the_trap_does_not(monkeypatch):
+    importlib.import_module("apps.imported_sleep")  # before patching, as with preload_app
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    call("sleep_wsgi", "sleep=0.01")
+    assert slept == [0.01]
+    call("imported_sleep", "sleep=0.01")
+    assert slept == [0.01]
+
+
+@pytest.mark.parametrize(("name", "concurrent"), [("sleep_asgi", True), ("blocking_asgi", False)])
+def test_ten_requests_on_one_loop(name, concurrent):
+    async def ten():
+        before = time.monotonic()
+        await asyncio.gather(*(asgi_call(name, "sleep=0.05") for _ in range(10)))
+        return time.monotonic() - before
+
+    assert (asyncio.run(ten()) < 0.5) is concurrent
+
+
+@pytest.mark.parametrize("name", ASGI)
+def test_lifespan(name):
+    app = importlib.import_module(f"apps.{name}").app
+    events, said = ["lifespan.startup", "lifespan.shutdown"], []
+
+    async def receive():
+        return {"type": events.pop(0)}
+
+    async def send(message):
+        said.append(message["type"])
+
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "apps").rglob("*.py")), ids=lambda path: path.name)
+def test_syntax_of_python_3_10(path):
+    ast.parse(path.read_text(), feature_version=(3, 10))

@@ -1,0 +1,182 @@
+"""What is taken for an image, and where it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from apps.blog.posts import Unfit
+from apps.blog.uploads import NAME, NoImage, TooLarge, Uploads
+from tests.builders.blog import picture
+
+MOST = 100_000
+TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> Uploads:
+    return Uploads(tmp_path / "uploads", MOST)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """Of a PNG file, section 5.3 of its specification."""
+    check = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG file that says it has so many pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    parts = chunk(b"IHDR", head), chunk(b"IDAT", data), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_image_is_named_by_what_is_in_it(uploads: Uploads, tmp_path: Path, kind: str) -> None:
+    data = picture(kind)
+    stored = uploads.store(data)
+    assert (stored.type, stored.width, stored.height) == (TYPES[kind], 40, 30)
+    assert stored.name.startswith(hashlib.sha256(data).hexdigest())
+    assert uploads.load(stored.name) == (data, TYPES[kind])
+    assert uploads.store(data) == stored
+    assert [path.name for path in (tmp_path / "uploads").iterdir()] == [stored.name]
+
+
+def test_an_animation_stays_one(uploads: Uploads) -> None:
+    frames = [Image.new("L", (20, 20), shade) for shade in (0, 100, 200)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    stored = uploads.store(buffer.getvalue())
+    assert uploads.load(stored.name) == (buffer.getvalue(), "image/gif")
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.9])
+def test_half_an_image_is_none(uploads: Uploads, kind: str, share: float) -> None:
+    data = picture(kind)
+    with pytest.raises(NoImage):
+        uploads.store(data[: 1 + int(share * len(data))])
+
+
+def test_nor_is_one_with_a_wrong_checksum(uploads: Uploads) -> None:
+    data = bytearray(picture("PNG"))
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(NoImage):
+        uploads.store(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
+        b"<!doctype html><script>alert(1)</script>",
+        b"\x89PNG\r\n\x1a\n<script>alert(1)</script>",
+        b"GIF89a<script>alert(1)</script>",
+        b"GIF89a/*" + bytes(20) + b"*/=1;alert(1)",
+        b"RIFF\x10\x00\x00\x00WEBP<script></script>",
+        b"\xff\xd8\xff\xe0<script>alert(1)</script>",
+        b"%PDF-1.7",
+        b"%!PS-Adobe-3.0 EPSF-3.0",
+        bytes(100),
+    ],
+)
+def test_other_things_are_no_image_whatever_they_begin_with(
+    uploads: Uploads, tmp_path: Path, data: bytes
+) -> None:
+    with pytest.raises(NoImage):
+        uploads.store(data)
+    assert not (tmp_path / "uploads").exists()
+
+
+@pytest.mark.parametrize("kind", ["BMP", "TIFF", "ICO", "PPM", "PDF", "EPS"])
+def test_nor_are_images_of_other_types(uploads: Uploads, kind: str) -> None:
+    with pytest.raises(NoImage):
+        uploads.store(picture(kind))
+
+
+@pytest.mark.parametrize(
+    "size", [(40_001, 1000), (1, 40_000_001), (60_000, 1000), (2**31 - 1, 2**31 - 1)]
+)
+def test_what_would_unpack_to_too_much_is_never_unpacked(
+    uploads: Uploads, size: tuple[int, int]
+) -> None:
+    with pytest.raises((TooLarge, NoImage)):
+        uploads.store(bomb(*size))
+
+
+def test_text_that_unpacks_to_too_much_is_not_taken(uploads: Uploads) -> None:
+    text = b"Comment\x00\x00" + zlib.compress(bytes(50_000_000))
+    data = picture("PNG")
+    with pytest.raises(NoImage):
+        uploads.store(data[:33] + chunk(b"zTXt", text) + data[33:])
+
+
+def test_as_many_bytes_as_may_be_and_one_more(tmp_path: Path) -> None:
+    data = picture("PNG")
+    assert Uploads(tmp_path, len(data)).store(data)
+    with pytest.raises(TooLarge, match=f"{len(data) - 1} is the most"):
+        Uploads(tmp_path, len(data) - 1).store(data)
+
+
+def test_nothing_is_no_image(uploads: Uploads) -> None:
+    with pytest.raises(Unfit, match="empty"):
+        uploads.store(b"")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_image_or_refused(data: bytes) -> None:
+    folder = Path("/dev/null/none")  # nothing may be written: an image would fail otherwise
+    for start in (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff", b"RIFF\xff\0\0\0WEBPVP8 "):
+        with pytest.raises((NoImage, Unfit, TooLarge)):
+            Uploads(folder, MOST).store(start + data)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../secret",
+        "..%2fsecret",
+        "/etc/passwd",
+        "secret",
+        f"{'0' * 64}.svg",
+        f"{'0' * 64}.PNG",
+        f"{'A' * 64}.png",
+        "\u0660" * 64 + ".png",  # a digit, in Arabic
+        f"{'0' * 64}.png\n",
+        f"{'0' * 64}.png\x00",
+        f"../uploads/{'0' * 64}.png",
+        f"{'0' * 63}.png",
+    ],
+)
+def test_no_name_leads_anywhere_else(uploads: Uploads, tmp_path: Path, name: str) -> None:
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "uploads" / "secret").write_text("secret")
+    assert uploads.load(name) is None
+    assert not NAME.fullmatch(name)
+
+
+def test_an_image_that_is_not_there(uploads: Uploads) -> None:
+    assert uploads.load(f"{'0' * 64}.png") is None
+
+
+def test_where_it_cannot_be_written_nothing_is_left(uploads: Uploads, tmp_path: Path) -> None:
+    data = picture("PNG")
+    target = tmp_path / "uploads" / f"{hashlib.sha256(data).hexdigest()}.png"
+    target.mkdir(parents=True)
+    (target / "in the way").touch()
+    with pytest.raises(OSError, match=r"\S"):
+        uploads.store(data)
+    assert list((tmp_path / "uploads").iterdir()) == [target]

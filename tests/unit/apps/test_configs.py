@@ -1,0 +1,158 @@
+"""The config files: settings that exist, one place for what is shared, and a real boot of each."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from gunicorn.config import KNOWN_SETTINGS, Config
+
+ROOT = Path(__file__).parents[3]
+CONFIGS = ROOT / "configs"
+PACKAGE = {
+    "sync": "gunicorn",
+    "gthread": "gunicorn",
+    "eventlet": "eventlet",
+    "gevent": "gevent",
+    "tornado": "tornado",
+    "asgi": "gunicorn",
+    "uvicorn": "uvicorn_worker",
+}
+SETTINGS = {setting.name for setting in KNOWN_SETTINGS}
+choice = runpy.run_path(str(CONFIGS / "choice.py"))["choice"]
+
+
+def load(name):
+    pytest.importorskip(PACKAGE[name], exc_type=ImportError)
+    return runpy.run_path(str(CONFIGS / f"{name}.py"))
+
+
+def settings(name):
+    return {key: value for key, value in load(name).items() if key in SETTINGS}
+
+
+@pytest.mark.parametrize("name", [*PACKAGE, "common"])
+def test_every_name_is_a_setting_of_gunicorn_and_every_value_valid(name):
+    names = load(name) if name in PACKAGE else runpy.run_path(str(CONFIGS / "common.py"))
+    cfg = Config()
+    for key, value in names.items():
+        helper = key.startswith("_") or isinstance(value, ModuleType) or key in ("Path", "run_path")
+        if not helper and not (isinstance(value, type) and key[0].isupper()):
+            assert key in SETTINGS
+            cfg.set(key, value)
+
+
+@pytest.mark.parametrize("name", PACKAGE)
+def test_a_class_sets_its_class_and_shares_the_rest(name):
+    common = runpy.run_path(str(CONFIGS / "common.py"))
+    mine = settings(name)
+    worker_class = mine.pop("worker_class")
+    if name == "uvicorn":
+        assert worker_class.__name__ == "PinnedUvicornWorker"
+    else:
+        assert worker_class == name
+    assert {key: mine[key] for key in common if key in SETTINGS} == {
+        key: value for key, value in common.items() if key in SETTINGS
+    }
+    assert ("threads" in mine) is (name == "gthread")
+
+
+def test_loop_and_parser_are_pinned(monkeypatch):
+    for variable in ("ASGI_LOOP", "ASGI_HTTP", "UVICORN_HTTP"):
+        monkeypatch.delenv(variable, raising=False)
+    asgi = settings("asgi")
+    assert (asgi["asgi_loop"], asgi["http_parser"]) == ("asyncio", "python")
+    kwargs = settings("uvicorn")["worker_class"].CONFIG_KWARGS
+    assert (kwargs["loop"], kwargs["http"], kwargs["lifespan"]) == ("asyncio", "h11", "auto")
+
+
+def test_a_choice_is_the_first_unless_the_environment_says_otherwise(monkeypatch):
+    packages = {"asyncio": "asyncio", "other": "json"}
+    monkeypatch.delenv("ASGI_LOOP", raising=False)
+    assert choice("ASGI_LOOP", packages) == "asyncio"
+    monkeypatch.setenv("ASGI_LOOP", "other")
+    assert choice("ASGI_LOOP", packages) == "other"
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("rubbish", "ASGI_LOOP must be asyncio or nowhere, not 'rubbish'."),
+        ("nowhere", "ASGI_LOOP=nowhere needs the package no_such_package, not installed."),
+    ],
+)
+def test_a_bad_choice_ends_with_a_sentence(monkeypatch, value, sentence):
+    monkeypatch.setenv("ASGI_LOOP", value)
+    with pytest.raises(SystemExit, match=f"^{re.escape(sentence)}$"):
+        choice("ASGI_LOOP", {"asyncio": "asyncio", "nowhere": "no_such_package"})
+
+
+HANGS_S = 60.0  # a bound for hanging, not an expectation of speed
+
+
+def until(condition, deadline_s=HANGS_S):
+    """What `condition` returns once that is true; it says itself what it waits for."""
+    end = time.monotonic() + deadline_s
+    while not (result := condition()):
+        assert time.monotonic() < end, f"waited {deadline_s} s: {condition.__doc__}"
+        time.sleep(0.02)
+    return result
+
+
+@contextmanager
+def gunicorn(config, app, cwd, log):
+    """Plain Gunicorn with one worker on a port of the kernel's choice; yields that port."""
+    argv = [sys.executable, "-m", "gunicorn", "-c", str(config), "-b", "127.0.0.1:0", "-w", "1"]
+    argv += ["--chdir", str(ROOT), app]
+    with log.open("wb") as out:
+        server = subprocess.Popen(argv, cwd=cwd, stdout=out, stderr=out, start_new_session=True)
+
+    def port():
+        """the server listens"""
+        assert server.poll() is None, log.read_text()
+        found = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
+        return found and int(found[1])
+
+    try:
+        yield until(port)
+        server.terminate()
+        server.wait(HANGS_S)
+    finally:
+        # The group outlives its leader when a worker does, and is unknown when none is left.
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def get(port, path):
+    connection = HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("name", PACKAGE)
+def test_boots_under_plain_gunicorn_from_anywhere(name, tmp_path):
+    pytest.importorskip(PACKAGE[name], exc_type=ImportError)
+    app = "apps.sleep_asgi:app" if name in ("asgi", "uvicorn") else "apps.sleep_wsgi:app"
+    with gunicorn(CONFIGS / f"{name}.py", app, tmp_path, tmp_path / "log") as port:
+        assert get(port, "/?sleep=0") == (200, b"slept 0 s\n")
+    assert "[ERROR]" not in (tmp_path / "log").read_text()
+
+
+def test_a_relative_path_from_the_checkout_works_too(tmp_path):
+    with gunicorn("configs/sync.py", "apps.sleep_wsgi:app", ROOT, tmp_path / "log") as port:
+        assert get(port, "/?sleep=0")[0] == 200

@@ -1,0 +1,117 @@
+"""Which ceilings a plan needs, and that what is kept of them can be lost or damaged."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from harness import run_store as store
+from harness.analysis.generator import Ceiling, ceilings
+from harness.experiments import calibration
+from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
+from harness.model import App, Server
+from harness.plan import Plan, to_json
+
+SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
+FAST = replace(SLEEPS, sleep_s=0.0)
+FOREIGN = replace(SLEEPS, sleep_s=None)
+MACHINE = {"cpu": "x", "cores": 2, "system": "Linux", "python": "3.11", "tools": {"ab": "2.4"}}
+
+
+def plan(app: App, *levels: int, tool: str = "ab", **kept: object) -> Plan:
+    server = Server("eventlet", 4, 1, 2048, 1000)
+    made = Plan((server,), (tool,), levels, 1, 5, 1, app, app, "python", None, {}, ())
+    return replace(made, **kept)  # type: ignore[arg-type]
+
+
+def test_an_app_that_sleeps_needs_no_ceiling_at_few_connections() -> None:
+    assert wanted(plan(SLEEPS, 4, 8, 16)) == []
+    assert wanted(plan(SLEEPS, 4, 1000)) == [Wanted("ab", False, 1, 256)]
+
+
+@pytest.mark.parametrize("app", [FAST, FOREIGN])
+def test_others_need_one_for_each_range_of_connections(app: App) -> None:
+    assert wanted(plan(app, 4, 8, 16, 32)) == [
+        Wanted("ab", False, 1, 16),
+        Wanted("ab", False, 1, 64),
+    ]
+
+
+def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
+    found = wanted(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
+    assert {(one.keepalive, one.processes) for one in found} == {
+        (False, 1),
+        (False, 2),
+        (True, 1),
+        (True, 2),
+    }
+
+
+def test_what_other_hosts_can_do_is_not_measured_here() -> None:
+    assert wanted(plan(FAST, 8, tool="locust", load_hosts=("a", "b"))) == []
+
+
+def test_a_process_per_connection_is_not_started_by_the_hundred() -> None:
+    assert wanted(plan(FAST, 200, tool="processes")) == [Wanted("processes", False, 1, 16)]
+
+
+def test_another_machine_or_version_is_measured_anew() -> None:
+    known = fingerprint("ab", MACHINE)
+    assert known == fingerprint("ab", {**MACHINE, "gunicorn": "26"})
+    for other in ({"cpu": "y"}, {"cores": 4}, {"python": "3.12"}, {"tools": {"ab": "2.5"}}):
+        assert fingerprint("ab", {**MACHINE, **other}) != known
+
+
+def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return calibration.cache()
+
+
+CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=12_000.0)
+
+
+def test_what_is_kept_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kept_in(tmp_path, monkeypatch)
+    key = calibration._key(CEILING, MACHINE)
+    write_cache(path, {key: asdict(CEILING)})
+    said: list[str] = []
+    run = tmp_path / "run"
+    store.create(run, to_json(plan(FAST, 8)), MACHINE)
+    calibration.calibrate(run, plan(FAST, 8), said.append)
+    found = store.load(run).environment
+    assert ceilings(found) == (CEILING,)
+    assert found["ceilings_missing"] == {}
+    assert found["cpu"] == "x"
+    assert said == []
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    store.create(run, to_json(plan(FAST, 8)), MACHINE)
+    store.learn(run, {"ceilings": [asdict(CEILING)], "ceilings_missing": {}})
+    calibration.calibrate(run, plan(FAST, 8), pytest.fail)
+    assert ceilings(store.load(run).environment) == (CEILING,)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 0, "ceilings": {"a": 1}}', '{"format": 1, "ceilings": 1}']
+)
+def test_a_cache_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ceilings.json"
+    path.write_text(text)
+    assert read_cache(path) == {}
+
+
+@pytest.mark.parametrize("said", [None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"}])
+def test_an_entry_that_is_no_ceiling_is_not_believed(said: object) -> None:
+    assert calibration._kept(said) is None
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    write_cache(tmp_path / "file" / "below" / "ceilings.json", {})

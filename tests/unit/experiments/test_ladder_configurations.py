@@ -1,0 +1,120 @@
+"""The rungs of a ladder: each lacks one thing that the one before had."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from harness.experiments.ladder_rungs import NAMES, STORAGES, rungs
+from harness.model import App, Cell, Rung
+from harness.plan import Plan, from_json, grid, to_json
+
+ALL = ("mongodb", "postgresql")
+
+
+def able(found: tuple[Rung, ...]) -> list[Rung]:
+    return [rung for rung in found if not rung.why_not]
+
+
+def settings(rung: Rung) -> dict[str, object]:
+    server = rung.server
+    return {
+        "storage": rung.storage,
+        "redis": rung.cache,
+        "env": rung.app.env,
+        "workers": server.workers,
+        "face": (server.worker_class, rung.app.target),
+    }
+
+
+def test_with_everything_it_is_the_whole_ladder() -> None:
+    assert [rung.title for rung in rungs({}, ALL)] == [
+        "async, 2 workers, MongoDB, Redis, in-process cache",
+        "async, 2 workers, MongoDB, Redis",
+        "async, 2 workers, MongoDB",
+        "async, 2 workers, PostgreSQL",
+        "async, 1 worker, PostgreSQL",
+        "sync, 1 worker, PostgreSQL",
+    ]
+
+
+SUBSETS = [
+    dict.fromkeys(missing, "not here")
+    for n in range(len(NAMES))
+    for missing in itertools.combinations(NAMES, n)
+]
+
+
+@pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_each_rung_differs_from_the_one_before_in_one_setting(
+    lacking: dict[str, str], workers: int
+) -> None:
+    found = able(rungs(lacking, STORAGES, workers))
+    assert [bool(rung.removed) for rung in found] == [False] * bool(found) + [True] * (
+        len(found) - 1
+    )
+    for before, after in itertools.pairwise(found):
+        one, other = settings(before), settings(after)
+        assert len([name for name in one if one[name] != other[name]]) == 1, (before, after)
+
+
+@pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
+def test_no_rung_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
+    found = rungs(lacking, STORAGES)
+    assert len({rung.name for rung in found}) == len(found)
+    for rung in found:
+        needs = {rung.storage, rung.cache} - {""}
+        assert bool(needs & lacking.keys()) == bool(rung.why_not)
+    for storage in set(STORAGES) & lacking.keys():
+        assert any(rung.storage == storage and rung.why_not for rung in found)
+    if "redis" in lacking and able(found):
+        assert any(rung.cache == "redis" and rung.why_not for rung in found)
+
+
+def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
+    missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
+    found = able(rungs(missing, STORAGES))
+    assert [rung.removed for rung in found] == [
+        "",
+        "the in-process cache",
+        "the other workers",
+        "async",
+    ]
+
+
+def test_where_no_storage_is_there_nothing_can_be_run() -> None:
+    found = rungs({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
+    assert [rung.why_not for rung in found] == ["no MongoDB", "no PostgreSQL"]
+
+
+def test_a_plan_with_rungs_survives_json() -> None:
+    found = tuple(rungs({"mongodb": "no MongoDB"}, ALL))
+    cells = tuple(Cell(one.server, "fast", 4, True, rung=one.name) for one in able(found))
+    app = App("apps.blog.wsgi:app", "")
+    plan = Plan(
+        servers=tuple(dict.fromkeys(cell.server for cell in cells)),
+        tools=("fast",),
+        levels=(4,),
+        trials=3,
+        rounds=5,
+        seed=1,
+        wsgi_app=app,
+        asgi_app=app,
+        python="python",
+        config=None,
+        unavailable={},
+        notes=(),
+        cells=cells,
+        kind="ladder",
+        rungs=found,
+    )
+    again = from_json(json.loads(json.dumps(to_json(plan))))
+    assert again == plan
+    assert len({one.key for one in grid(again)}) == 3 * len(cells)
+    for cell in cells:
+        rung = again.rung(cell.rung)
+        assert again.app(cell) == rung.app
+        assert (rung.app.target == "apps.blog.asgi:app") == (cell.server.worker_class == "uvicorn")

@@ -1,0 +1,283 @@
+"""Bad input: one sentence, exit 2, and nothing is started or made."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import __version__
+from harness.cli import main
+from harness.model import UsageError
+from harness.options import parser
+from harness.server import preflight
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory to stand in; what the command does to this process is undone."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **_: object) -> None:
+        raise AssertionError(f"started {words}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "posix_spawn", refuse)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str], here: Path) -> str:
+    """The sentence with which the command refuses `words`."""
+    before = sorted(here.rglob("*"))
+    code = main(words)
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, ""), said.err
+    assert said.err.endswith("\n")
+    (line,) = said.err.splitlines()
+    assert line.startswith("workerlab: ")
+    assert sorted(here.rglob("*")) == before
+    return line.removeprefix("workerlab: ")
+
+
+GOOD = ["sync", "4"]
+# words after `sweep` -> what the sentence has to name
+BAD = {
+    "unknown class": (["snyc", "4"], "did you mean sync?"),
+    "unknown class in a list": (["sync,evenlet", "4"], "did you mean eventlet?"),
+    "class like none": (["zzzzzz", "4"], "there are sync, gthread"),
+    "class in capitals": (["Gevent", "4"], "did you mean gevent?"),
+    "empty classes": (["", "4"], "CLASSES"),
+    "empty class": (["sync,,gevent", "4"], "empty entry"),
+    "no levels": (["sync"], "LEVELS"),
+    "no words": ([], "CLASSES"),
+    "concurrency 0": (["sync", "0"], "0"),
+    "concurrency 0 in a list": (["sync", "4,0"], "0"),
+    "concurrency -1": (["sync", "-1"], "-1"),
+    "concurrency not a number": (["sync", "4,x"], "'x'"),
+    "concurrency with a hole": (["sync", "4,,8"], "empty entry"),
+    "concurrency with an end": (["sync", "4,"], "empty entry"),
+    "empty concurrency": (["sync", ""], "empty entry"),
+    "blank concurrency": (["sync", " "], "empty entry"),
+    "concurrency in other digits": (["sync", "\u0664"], "whole number"),
+    "concurrency with a fraction": (["sync", "4.5"], "whole number"),
+    "concurrency with an exponent": (["sync", "1e3"], "whole number"),
+    "concurrency underscored": (["sync", "1_000"], "whole number"),
+    "concurrency above the limits": (["sync", "1000000000"], "choose a level up to"),
+    "workers 0": ([*GOOD, "--workers", "0"], "--workers"),
+    "workers negative": ([*GOOD, "--workers", "-2"], "--workers"),
+    "workers not a number": ([*GOOD, "--workers", "2,two"], "'two'"),
+    "threads 0": ([*GOOD, "--threads", "0"], "--threads"),
+    "backlog 0": ([*GOOD, "--backlog", "0"], "--backlog"),
+    "worker connections 0": ([*GOOD, "--worker-connections", "0"], "--worker-connections"),
+    "sleep negative": ([*GOOD, "--sleep", "-1"], "--sleep"),
+    "sleep nan": ([*GOOD, "--sleep", "nan"], "nan"),
+    "sleep infinite": ([*GOOD, "--sleep", "inf"], "inf"),
+    "sleep for days": ([*GOOD, "--sleep", "1e9"], "3600"),
+    "sleep not a number": ([*GOOD, "--sleep", "long"], "'long'"),
+    "rounds 1": ([*GOOD, "--rounds", "1"], "--rounds"),
+    "trials 0": ([*GOOD, "--trials", "0"], "--trials"),
+    "keep-alive perhaps": ([*GOOD, "--keepalive", "maybe"], "neither off nor on"),
+    "keep-alive in a list": ([*GOOD, "--keepalive", "on,1"], "'1'"),
+    "empty keep-alive": ([*GOOD, "--keepalive", ""], "empty entry"),
+    "rate 0": ([*GOOD, "--tool", "fast", "--rate", "0"], "a rate of 0"),
+    "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "a rate of -5"),
+    "rate above the capacity": ([*GOOD, "--tool", "fast", "--rate", "120%"], "at most 100%"),
+    "no time": ([*GOOD, "--tool", "fast", "--duration", "0"], "no time"),
+    "unknown tool": ([*GOOD, "--tool", "wkr"], "did you mean wrk?"),
+    "unknown format": ([*GOOD, "--format", "yaml"], "--format"),
+    "header without colon": ([*GOOD, "--header", "Accept"], "'Accept'"),
+    "header without name": ([*GOOD, "--header", ": x"], "--header"),
+    "header of two lines": ([*GOOD, "--header", "A: b\nC: d"], "--header"),
+    "env without value": ([*GOOD, "--env", "NAME"], "'NAME'"),
+    "env without name": ([*GOOD, "--env", "=x"], "'=x'"),
+    "path without slash": ([*GOOD, "--path", "cart"], "'cart'"),
+    "path with a space": ([*GOOD, "--path", "/a b"], "--path"),
+    "path with a line break": ([*GOOD, "--path", "/a\nb"], "--path"),
+    "method of two words": ([*GOOD, "--method", "GET /"], "--method"),
+    "status too low": ([*GOOD, "--expect-status", "99"], "99"),
+    "status too high": ([*GOOD, "--expect-status", "600"], "600"),
+    "status not a number": ([*GOOD, "--expect-status", "ok"], "'ok'"),
+    "no such body file": ([*GOOD, "--body-file", "body"], "body"),
+    "no such config": ([*GOOD, "--config", "own.py"], "own.py"),
+    "no such directory": ([*GOOD, "--chdir", "shop"], "shop"),
+    "app without module": ([*GOOD, "--app", ":app"], "':app'"),
+    "app with a path": ([*GOOD, "--app", "shop/wsgi.py"], "shop/wsgi.py"),
+    "unknown option": ([*GOOD, "--wokers", "4"], "--wokers"),
+    "a word too much": ([*GOOD, "8"], "8"),
+    "option without value": ([*GOOD, "--workers"], "--workers"),
+    "resume and more": (["--resume", "run", *GOOD], "--resume"),
+    "no such run to resume": (["--resume", "no-such-run"], "no-such-run"),
+}
+
+
+@pytest.mark.usefixtures("no_processes")
+@pytest.mark.parametrize(("words", "names"), BAD.values(), ids=BAD)
+def test_bad_input_of_sweep(
+    words: list[str], names: str, capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    assert names in refused(["sweep", *words], capsys, here)
+
+
+UNSENDABLE = {
+    "path not in ASCII": ["--path", "/caf\u00e9"],
+    "header name with a space": ["--header", "Not A Name: x"],
+    "header value beyond latin-1": ["--header", "X-Mood: \u2603"],
+    "path with a bad sleep": ["--path", "/?sleep=abc"],
+    "path with a negative sleep": ["--path", "/?sleep=-1"],
+    "path with sleep nan": ["--path", "/?sleep=nan"],
+}
+
+
+@pytest.mark.parametrize("words", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_cannot_be_sent_is_refused(
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing_made(*_: object) -> None:
+        raise AssertionError("a run was made")
+
+    monkeypatch.setattr("harness.run_store.create", nothing_made)
+    refused(["sweep", *GOOD, "--tool", "fast", *words], capsys, here)
+
+
+def test_sleep_is_a_word_to_the_labs_own_apps(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    words = ["sweep", *GOOD, "--tool", "fast", "--app", "shop:app", "--sleep", "1"]
+    assert "--sleep" in refused(words, capsys, here)
+
+
+@pytest.mark.parametrize(
+    "text", ["raise ValueError('no')", "import no_such_module", "workers = ", "raise SystemExit(3)"]
+)
+def test_a_gunicorn_file_that_cannot_be_read(
+    text: str, capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    (here / "own.py").write_text(text)
+    words = ["sweep", *GOOD, "--tool", "fast", "--config", "own.py"]
+    assert "own.py" in refused(words, capsys, here)
+
+
+@pytest.mark.usefixtures("no_processes")
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], "COMMAND"),
+        (["swep"], "swep"),
+        (["report"], "RUN"),
+        (["report", "no-such-run"], "no-such-run"),
+        (["report", "run", "--format", "yaml"], "--format"),
+        (["--no-such-option"], "COMMAND"),
+    ],
+)
+def test_bad_input_of_the_rest(
+    words: list[str], names: str, capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    assert names in refused(words, capsys, here)
+
+
+# --- the machine's limits -------------------------------------------------------------------
+
+
+def test_open_files_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "raise_file_limit", lambda: 1000)
+    preflight.check_levels([4, 1000 - preflight.SPARE_FILES])
+    with pytest.raises(UsageError, match="open files, the limit is 1000"):
+        preflight.check_levels([4, 1001 - preflight.SPARE_FILES])
+
+
+def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
+    monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
+    preflight.check_levels([100])
+    with pytest.raises(UsageError, match="local ports, 40000-40099 are 100"):
+        preflight.check_levels([101])
+
+
+def test_further_source_addresses_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
+    monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
+    preflight.check_levels([200], sources=2)
+    with pytest.raises(UsageError, match="choose a level up to 200"):
+        preflight.check_levels([201], sources=2)
+
+
+def test_the_soft_limit_is_lifted_first() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    preflight.check_levels([min(500, hard - preflight.SPARE_FILES)])
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+
+
+# --- good input -----------------------------------------------------------------------------
+
+
+def test_paths_are_relative_to_the_caller(here: Path) -> None:
+    (here / "own.py").touch()
+    words = ["--config", "own.py", "--chdir", ".", "--body-file", "../" + here.name + "/own.py"]
+    options = parser().parse_args(["sweep", *GOOD, *words])
+    assert (options.config, options.chdir) == (str(here / "own.py"), str(here))
+    assert Path(options.body_file).samefile(here / "own.py")
+
+
+def test_keep_alive_is_an_axis() -> None:
+    def axis(*words: str) -> object:
+        return parser().parse_args(["sweep", *GOOD, *words]).keepalive
+
+    assert axis() is None
+    assert axis("--keepalive", "on") == (True,)
+    assert axis("--keepalive", "off,on,off") == (False, True)
+    assert axis("--keepalive", "on,off") == (True, False)
+
+
+def test_lists_are_sorted_and_said_once() -> None:
+    options = parser().parse_args(["sweep", "gevent,sync,gevent", "8, 4,8", "--workers", "2,1"])
+    assert options.classes == ("gevent", "sync")
+    assert options.levels == (4, 8)
+    assert options.workers == (2, 1)
+
+
+@pytest.mark.usefixtures("no_processes")
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["sweep"],
+        ["report"],
+    ],
+)
+def test_help_has_examples(
+    words: list[str], capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main([*words, "--help"])
+    said = capsys.readouterr()
+    assert (ending.value.code, said.err) == (0, "")
+    assert "examples:\n" in said.out
+    assert " ".join(["  workerlab", *words]) in said.out.partition("examples:\n")[2]
+    assert list(here.iterdir()) == []
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main(["--version"])
+    assert ending.value.code == 0
+    assert capsys.readouterr().out == f"workerlab {__version__}\n"

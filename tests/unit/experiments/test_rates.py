@@ -1,0 +1,195 @@
+"""Rates, ramps and durations: from words to cells, how long they take, and room for what comes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.experiments.planning import plan_of
+from harness.experiments.sweep import rate_of
+from harness.model import Cell, Fault, Rate, Server, Trial, UsageError
+from harness.options import parser
+from harness.plan import (
+    Plan,
+    counts,
+    from_json,
+    load_for,
+    open_connections,
+    predicted_s,
+    records_for,
+    to_json,
+    trials,
+)
+from harness.run_store import appending, create
+from harness.server import preflight
+from harness.server.worker_classes import CLASSES, configured_slots
+from tests.unit.test_plan import PLANS, plan
+
+RATES = st.builds(Rate, rps=st.floats(0.01, 1e5)) | st.builds(Rate, share=st.floats(0.01, 1))
+SERVER = Server("sync", 4, 1, 2048, 1000)
+OPEN = st.builds(
+    Cell,
+    st.builds(
+        Server, st.sampled_from(CLASSES), *(st.integers(1, 200),) * 2, *(st.integers(1, 4096),) * 2
+    ),
+    st.just("fast"),
+    st.integers(1, 2000),
+    st.booleans(),
+    rate=RATES,
+)
+
+
+MakePlan = Callable[..., Plan]
+
+
+@pytest.fixture
+def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    """`plan_of`, in an interpreter that has everything."""
+    found = preflight.Interpreter("python3", "25.3.0", CLASSES, {n: [] for n in CLASSES}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
+    return lambda *words: plan_of(parser().parse_args(["sweep", *words]))[0]
+
+
+def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("sync", "4,8", "--tool", "fast", "--rate", "200,50%,80%,50%")
+    assert made.rates == (Rate(rps=200), Rate(share=0.5), Rate(share=0.8))
+    cells = [one.cell for one in trials(made)]
+    assert [(one.concurrency, one.rate and one.rate.label) for one in cells] == [
+        *((4, None), (8, None)),
+        *((8, "200"), (8, "50%"), (8, "80%")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--rate", "0"), "a rate of 0"),
+        (("--rate", "-5"), "a rate of -5"),
+        (("--rate", "nan"), "a rate of nan"),
+        (("--rate", "120%"), "120% is more than the capacity"),
+        (("--rate", "fast"), "neither requests per second nor a share"),
+        (("--rate", "1e9"), "a rate of 1e9"),
+        (("--rate", "5,"), "empty entry"),
+        (("--ramp", "0"), "0 seconds are no time"),
+        (("--duration", "-1"), "between 0 and 3600"),
+        (("--rate", "5", "--tool", "ab"), "ab cannot send at a rate"),
+        (("--rate", "5", "--tool", "fast,wrk"), "wrk cannot send at a rate"),
+        (("--ramp", "5", "--tool", "ab", "--keepalive", "on"), "ab cannot begin its connections"),
+        (("--duration", "5", "--tool", "ab"), "ab cannot load for a time"),
+        (("--ramp", "5", "--tool", "fast"), "--ramp needs --keepalive on"),
+        (("--ramp", "5", "--tool", "fast", "--keepalive", "off,on"), "--ramp needs --keepalive on"),
+        (
+            ("--ramp", "5", "--duration", "5", "--tool", "fast", "--keepalive", "on"),
+            "a ramp of 5 s leaves nothing of --duration 5",
+        ),
+        (("--rate", "500000", "--class", "x"), "unrecognized"),
+    ],
+)
+def test_what_nobody_can_keep_is_refused(
+    words_to_plan: MakePlan, words: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        words_to_plan("sync", "4", *words)
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rate_that_needs_more_connections_than_files_is_refused(words_to_plan: MakePlan) -> None:
+    with pytest.raises(UsageError, match=r"open files|local ports"):
+        words_to_plan("asgi", "4", "--tool", "fast", "--rate", "500000")
+
+
+def test_fast_is_the_tool_where_nobody_says_and_only_it_can(words_to_plan: MakePlan) -> None:
+    for words in (("--rate", "5"), ("--duration", "3"), ("--ramp", "2", "--keepalive", "on")):
+        assert words_to_plan("sync", "4", *words).tools == ("fast",)
+
+
+@given(PLANS, st.lists(RATES, max_size=3, unique=True).map(tuple))
+def test_open_cells_come_last_and_once(of: Plan, rates: tuple[Rate, ...]) -> None:
+    of = replace(of, rates=rates, processes=(1, 2))
+    every = trials(of)
+    opened = [one for one in every if one.cell.rate is not None]
+    assert opened == every[len(every) - len(opened) :]
+    shapes = len(of.servers) * len(of.tools) * len(of.keepalive) * 2 * of.trials
+    assert len(opened) == shapes * len(rates)
+    assert len({one.key for one in every}) == len(every)
+    assert from_json(json.loads(json.dumps(to_json(of)))) == of
+
+
+@given(st.lists(OPEN, min_size=1, max_size=3).map(tuple))
+def test_open_cells_survive_the_file(cells: tuple[Cell, ...]) -> None:
+    of = plan(cells=cells, duration_s=3.0, ramp_s=1.0)
+    assert from_json(json.loads(json.dumps(to_json(of)))) == of
+
+
+# --- amounts --------------------------------------------------------------------------------
+
+
+@given(OPEN, st.floats(1e-4, 10), st.floats(0.01, 1e5))
+def test_there_are_connections_for_all_that_is_under_way(
+    cell: Cell, lone_s: float, rps: float
+) -> None:
+    """Little's law: rate x response; more than the slots is a backlog."""
+    load = load_for(plan(), cell, lone_s, rps)
+    slots = configured_slots(cell.server)
+    under_way = rps * lone_s if slots is None else min(rps * lone_s, slots)
+    assert load.concurrency >= max(cell.concurrency, math.floor(under_way))
+    assert load.concurrency >= open_connections(plan(), cell, rps, lone_s)
+    assert load.rate_rps == rps
+    assert load.timed
+    assert load.duration_s >= 5
+    assert load.duration_s * rps >= 99 or load.duration_s == 120
+    assert load.deadline_s > load.duration_s
+    assert predicted_s(plan(), cell, lone_s, counted=True, rps=rps) > load.duration_s
+
+
+@given(OPEN, st.floats(0.01, 1e4))
+def test_a_map_has_room_for_all_arrivals(cell: Cell, rps: float) -> None:
+    room = records_for(plan(), cell, counted=True, rps=rps)
+    assert room > rps * load_for(plan(), cell, 1.0, rps).duration_s
+
+
+def test_a_share_is_predicted_from_what_the_slots_allow() -> None:
+    cell = Cell(SERVER, "fast", 16, rate=Rate(share=0.5))
+    assert load_for(plan(), cell, 0.5).rate_rps == 4  # of 4 slots / 0.5 s
+
+
+def test_a_duration_takes_the_place_of_counting() -> None:
+    of, cell = plan(duration_s=7.0, tools=("fast",)), Cell(SERVER, "fast", 8)
+    load = load_for(of, cell, 1.0)
+    assert (load.timed, load.duration_s) == (True, 7)
+    assert not counts(of, cell, counted=True)
+    assert predicted_s(of, cell, 1.0, counted=True) > 7
+    assert records_for(of, cell, counted=True) > 8 * 7  # 8 connections, answered after a second
+
+
+def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
+    load = load_for(plan(ramp_s=3.0), Cell(SERVER, "fast", 8, True), 0.1)
+    assert load.timed
+    assert load.ramp_s == 3
+    assert load.duration_s >= 8
+    assert load_for(plan(ramp_s=3.0), Cell(SERVER, "fast", 8, rate=Rate(rps=5)), 0.1).ramp_s == 0
+
+
+# --- what a share is of ---------------------------------------------------------------------
+
+
+def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
+    of = plan(tools=("fast",), rates=(Rate(share=0.5), Rate(rps=20)))
+    run = tmp_path / "run"
+    create(run, to_json(of), {})
+    with appending(run):
+        share = Trial(Cell(SERVER, "fast", 16, rate=Rate(share=0.5)), 1)
+        found = rate_of(run, share)
+        assert isinstance(found, Fault)
+        assert found.kind == "unmeasured"
+        assert "50% of what?" in found.reason
+        assert rate_of(run, Trial(Cell(SERVER, "fast", 16, rate=Rate(rps=20)), 1)) == 20
+        assert rate_of(run, Trial(Cell(SERVER, "fast", 16), 1)) is None

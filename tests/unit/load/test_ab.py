@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.load import ab
+from harness.model import Load, Output, ParseError, UsageError
+
+URL = "http://127.0.0.1:8000/"
+
+REPORT = """\
+This is ApacheBench, Version 2.3 <$Revision$>
+
+Benchmarking 127.0.0.1 (be patient).....done
+
+
+Server Software:        gunicorn
+Server Hostname:        127.0.0.1
+Server Port:            8000
+
+Document Path:          /
+Document Length:        Variable
+
+Concurrency Level:      2
+Time taken for tests:   0.300 seconds
+Complete requests:      5
+Failed requests:        0
+Total transferred:      745 bytes
+HTML transferred:       45 bytes
+Requests per second:    16.67 [#/sec] (mean)
+Time per request:       120.000 [ms] (mean)
+Time per request:       60.000 [ms] (mean, across all concurrent requests)
+Transfer rate:          2.43 [Kbytes/sec] received
+
+Connection Times (ms)
+              min  mean[+/-sd] median   max
+Connect:        0    0   0.0      0       0
+Processing:   100  104   5.0    102     112
+Waiting:      100  104   5.0    102     112
+Total:        100  104   5.0    102     112
+
+Percentage of the requests served within a certain time (ms)
+  50%    102
+ 100%    112 (longest request)
+"""
+TOTALS_US = (100_000, 101_250, 102_000, 104_500, 112_000)
+STARTS = (10, 11, 11, 12, 12)
+
+
+def milliseconds(us: int) -> int:
+    return (us + 500) // 1000
+
+
+def rows(totals: tuple[int, ...] = TOTALS_US, starts: tuple[int, ...] = STARTS) -> str:
+    lines = [
+        f"Fri Nov 20 20:06:03 2026\t{start}\t0\t{milliseconds(us)}\t{milliseconds(us)}\t"
+        f"{milliseconds(us)}"
+        for us, start in zip(totals, starts, strict=True)
+    ]
+    return "\n".join([ab.ROWS_HEADER, *lines, ""])
+
+
+def percentiles(totals: tuple[int, ...] = TOTALS_US, past_the_end: str = "0.257") -> str:
+    """As ab writes it, what lies behind its array included."""
+    n, lines = len(totals), [ab.PERCENTILES_HEADER]
+    for percent in range(101):
+        rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100)
+        figure = f"{totals[rank] / 1000:.3f}" if rank < n else past_the_end
+        lines.append(f"{percent},{figure}")
+    return "\n".join([*lines, ""])
+
+
+def output(
+    stdout: str = REPORT, row_file: str | None = None, percentile_file: str | None = None
+) -> Output:
+    files = {ab.ROWS: row_file or rows(), ab.PERCENTILES: percentile_file or percentiles()}
+    return Output(stdout=stdout, files=files)
+
+
+def with_line(after: str, *added: str) -> str:
+    lines = []
+    for line in REPORT.splitlines():
+        lines.append(line)
+        if line.startswith(after):
+            lines.extend(added)
+    return "\n".join([*lines, ""])
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def load(**changes: object) -> Load:
+    plain = Load(concurrency=4, requests=21, duration_s=5.0, deadline_s=30.2)
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def words(**changes: object) -> list[str]:
+    return list(ab.command(load(**changes), URL, "/run/x").argv)
+
+
+def test_the_words_of_a_plain_load() -> None:
+    assert words() == [
+        *("ab", "-l", "-q", "-n", "21", "-c", "4", "-s", "31"),
+        *("-g", "/run/x/gnuplot.tsv", "-e", "/run/x/percentiles.csv"),
+        URL,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "added"),
+    [
+        ({"method": "HEAD"}, ["-i"]),
+        ({"method": "DELETE"}, ["-m", "DELETE"]),
+        ({"method": "POST"}, ["-m", "POST"]),
+        (
+            {"method": "POST", "body_file": "/b"},
+            ["-p", "/b", "-T", "application/octet-stream"],
+        ),
+        ({"method": "PUT", "body_file": "/b"}, ["-u", "/b", "-T", "application/octet-stream"]),
+        (
+            {"method": "PATCH", "body_file": "/b", "headers": (("content-type", "a/b"),)},
+            ["-p", "/b", "-T", "a/b", "-m", "PATCH"],
+        ),
+        ({"headers": (("X-A", "1"), ("X-A", "2"))}, ["-H", "X-A: 1", "-H", "X-A: 2"]),
+    ],
+)
+def test_the_words_for_a_request_of_another_kind(
+    changes: dict[str, object], added: list[str]
+) -> None:
+    assert words(**changes) == [*words()[:-1], *added, URL]
+
+
+def test_ab_keeps_connections_alive_where_it_is_asked_to() -> None:
+    assert "-k" not in words(method="POST", body_file="/b")
+    with_k = words(keepalive=True)
+    assert [word for word in with_k if word != "-k"] == words()
+    assert with_k.count("-k") == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "connects"), [(None, [0, 0, 0, 0, 0]), (0, [0, 0, 0, 0, 0]), (4, [])]
+)
+def test_no_times_to_connect_where_some_did_not(kept: int | None, connects: list[int]) -> None:
+    """A request on a kept connection has 0 ms there, as one that connected at once has."""
+    lines = [] if kept is None else [f"Keep-Alive requests:    {kept}"]
+    found = ab.parse(output(with_line("Failed requests", *lines)))
+    assert found.connects_s == tuple(connects)
+    assert found.connect.mean == (0 if connects else None)
+    assert found.first_byte.mean is not None
+
+
+def test_a_strange_count_of_kept_connections_is_refused() -> None:
+    with pytest.raises(ParseError, match="unknown form"):
+        ab.parse(output(with_line("Failed requests", "Keep-Alive requests:    some")))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"concurrency": 0}, {"concurrency": 20_001, "requests": 30_000}, {"requests": 3}]
+)
+def test_a_load_ab_refuses_is_refused_first(changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        ab.check(load(**changes))
+
+
+def test_a_load_ab_can_do_passes() -> None:
+    ab.check(load(concurrency=20_000, requests=20_000))
+
+
+# --- the report ---------------------------------------------------------------------------
+
+
+def test_the_figures_are_exact_to_the_microsecond() -> None:
+    found = ab.parse(output())
+    assert (found.requests, found.failed, found.errors) == (5, 0, {})
+    assert (found.duration_s, found.rps) == (0.3, 16.67)
+    assert found.response.mean == pytest.approx(sum(TOTALS_US) / 5e6)
+    assert (found.response.p50, found.response.max) == (0.102, 0.112)
+
+
+def test_the_first_request_is_known_where_it_is_alone_in_its_second() -> None:
+    assert ab.parse(output()).lone_s == 0.1
+    together = output(row_file=rows(starts=(10, 10, 11, 11, 11)))
+    assert ab.parse(together).lone_s is None
+
+
+def test_no_lone_request_where_one_failed() -> None:
+    text = with_line("Failed requests", "Non-2xx responses:      1")
+    assert ab.parse(output(text)).lone_s is None
+
+
+@pytest.mark.parametrize("lying", ["0.000", "0.257", "-14.001", "99999999999999.999"])
+def test_percentiles_behind_the_array_are_not_read(lying: str) -> None:
+    text = percentiles(past_the_end=lying)
+    assert text.count(f",{lying}\n") == 10  # 90 to 99 % of 5 requests
+    assert ab.parse(output(percentile_file=text)) == ab.parse(output())
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        ("Total of 5 requests completed",),
+        ("SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256",),
+        ("TLS Server Name:        localhost",),
+        ("Total body sent:        1720",),
+        ("Keep-Alive requests:    0",),
+        (
+            "Number of workers:      1",
+            "Concurrency achieved:   2",
+            "Rampup delay:           0 [ms]",
+        ),
+        (
+            "WARNING: The median and mean for the total time are not within a normal deviation",
+            "        These results are probably not that reliable.",
+        ),
+        (
+            "ERROR: The median and mean for the total time are more than twice the standard",
+            "       deviation apart. These results are NOT reliable.",
+        ),
+    ],
+)
+def test_lines_of_other_versions_and_modes_change_nothing(added: tuple[str, ...]) -> None:
+    assert ab.parse(output(with_line("Total transferred", *added))) == ab.parse(output())
+
+
+def test_the_table_of_dash_s() -> None:
+    text = REPORT.replace(
+        "Total:        100  104   5.0    102     112", "Total:        100   104  112"
+    )
+    assert ab.parse(output(text)) == ab.parse(output())
+
+
+@pytest.mark.parametrize(
+    ("bad", "added", "errors", "failed"),
+    [
+        (0, ("Non-2xx responses:      2",), {"non_2xx": 2}, 2),
+        (0, ("Write errors:           1",), {"write": 1}, 1),
+        (
+            3,
+            ("   (Connect: 1, Receive: 0, Length: 2, Exceptions: 0)",),
+            {"connect": 1, "length": 2},
+            3,
+        ),
+        (2, ("   (Connect: 0, Length: 2, Exceptions: 0)",), {"length": 2}, 2),
+        # One reset is two events to ab.
+        (
+            4,
+            ("   (Connect: 0, Receive: 2, Length: 0, Exceptions: 2)",),
+            {"read": 2, "exception": 2},
+            2,
+        ),
+        # A response may be both too long and a 500: never more failures than requests.
+        (
+            5,
+            (
+                "   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)",
+                "Non-2xx responses:      5",
+            ),
+            {"length": 5, "non_2xx": 5},
+            5,
+        ),
+        (
+            9,
+            (
+                "   (Connect: 2, Receive: 0, Length: 5, Exceptions: 0)",
+                "Non-2xx responses:      5",
+            ),
+            {"connect": 2, "length": 5, "other": 2, "non_2xx": 5},
+            7,
+        ),
+    ],
+)
+def test_failures_by_cause(
+    bad: int, added: tuple[str, ...], errors: dict[str, int], failed: int
+) -> None:
+    text = with_line("Failed requests", *added)
+    found = ab.parse(
+        output(text.replace("Failed requests:        0", f"Failed requests:        {bad}"))
+    )
+    assert (found.errors, found.failed) == (errors, failed)
+
+
+def test_a_first_byte_after_the_end_is_noted() -> None:
+    text = rows().replace("\t112\t112\t112\n", "\t112\t112\t140\n")
+    assert ab.parse(output(row_file=text)).notes == (
+        "ab timed the first byte of 1 requests after their end",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Total transferred:      745", "Total transferred:      0"),
+        ("Complete requests:      5", "Complete requests:      0"),
+        ("Complete requests:      5", "Complete requests:      6"),
+        ("Complete requests:      5", "Complete requests:      many"),
+        ("Failed requests:        0", "Failed requests:        1"),
+        ("16.67 [#/sec]", "18.67 [#/sec]"),
+        ("16.67 [#/sec] (mean)", "16.67 [#/sec]"),
+        ("Requests per second:    16.67 [#/sec] (mean)\n", ""),
+        (
+            "Total:        100  104   5.0    102     112",
+            "Total:        100  104   5.0    102     113",
+        ),
+        (
+            "Total:        100  104   5.0    102     112",
+            "Total:        100  109   5.0    102     112",
+        ),
+        ("Server Port:            8000", "Complete requests:      5"),
+    ],
+)
+def test_a_doubtful_report_is_refused(old: str, new: str) -> None:
+    assert REPORT.count(old) == 1
+    with pytest.raises(ParseError):
+        ab.parse(output(REPORT.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("row_file", "percentile_file"),
+    [
+        (rows().replace("\t102\t102\t102", "\t103\t103\t103"), None),
+        (rows().replace("\t102\t102\t102", "\t90\t102\t102"), None),
+        (rows().replace("\t102\t102\t102", "\t102\t102"), None),
+        (rows((100_000, 102_000, 101_250, 104_500, 112_000)), None),
+        (rows().replace("seconds", "minutes"), None),
+        (rows()[:-1], None),
+        (None, percentiles()[:-1]),
+        (None, percentiles().replace("40,102.000", "40,102.001")),
+        (None, percentiles().replace("40,102.000\n", "")),
+        (None, percentiles().replace("100,112.000\n", "")),
+    ],
+)
+def test_doubtful_files_are_refused(row_file: str | None, percentile_file: str | None) -> None:
+    with pytest.raises(ParseError):
+        ab.parse(output(row_file=row_file, percentile_file=percentile_file))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "why"),
+    [
+        (104, "apr_socket_recv: Connection reset by peer (104)", "reset"),
+        (54, "apr_socket_recv: Connection reset by peer (54)", "reset"),
+        (111, "\nTest aborted after 10 failures\n\napr_socket_connect(): Refused (111)", "refused"),
+        (119, "apr_pollset_poll: The timeout specified has expired (70007)", "timeout"),
+        (24, "socket: Too many open files (24)", "ulimit"),
+        (99, "apr_socket_connect(): Cannot assign requested address (99)", "no free local port"),
+        (113, "apr_socket_connect(): No route to host (113)", "network"),
+        (22, "ab: Invalid Concurrency\nUsage: ab", "arguments"),
+        (-9, "", "signal 9"),
+        (None, "", "did not end"),
+        (7, "", "exit code 7"),
+    ],
+)
+def test_an_aborted_run_says_why(exit_code: int | None, stderr: str, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        ab.parse(Output(stdout="", stderr=stderr, exit_code=exit_code))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 90_000_000), min_size=101, max_size=700))
+def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
+    """And every hundredth of them exactly."""
+    totals = tuple(sorted(us))
+    figures = [int(line.partition(",")[2].replace(".", "")) for line in
+               percentiles(totals).splitlines()[1:]]  # fmt: skip
+    filled = ab._fill([milliseconds(t) for t in totals], figures)
+    assert filled == sorted(filled)
+    assert all(abs(ms - t / 1000) <= 1.0 for ms, t in zip(filled, totals, strict=True))
+    assert [milliseconds(round(ms * 1000)) for ms in filled] == [milliseconds(t) for t in totals]
+    for percent in range(100):
+        rank = int(0.5 + len(totals) * percent / 100)
+        assert filled[rank] == totals[rank] / 1000
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(), st.text(), st.text(), st.sampled_from([0, 0, 0, 1, 104, -9, None]))
+def test_garbage_is_an_error_and_nothing_else(
+    stdout: str, stderr: str, row_file: str, percentile_file: str, exit_code: int | None
+) -> None:
+    files = {ab.ROWS: row_file, ab.PERCENTILES: percentile_file}
+    with pytest.raises(ParseError):
+        ab.parse(Output(stdout, stderr, exit_code, files))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_line_of_garbage_is_an_error_or_nothing(data: st.DataObject) -> None:
+    """Any line replaced by any other: the same meaning, or ParseError, or an honest other cause."""
+    lines = REPORT.splitlines()
+    where = data.draw(st.integers(0, len(lines) - 1))
+    lines[where] = data.draw(st.text(max_size=60) | st.sampled_from(lines))
+    try:
+        found = ab.parse(output("\n".join([*lines, ""])))
+    except ParseError:
+        return
+    wanted = ab.parse(output())
+    assert dataclasses.replace(found, errors={}, failed=0, lone_s=0.1) == wanted

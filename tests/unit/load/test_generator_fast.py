@@ -1,0 +1,884 @@
+"""`fast` against servers that behave, and servers that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from harness.load.fast import FAST, ROWS
+from harness.load.generators import fast
+from harness.load.generators.document import Tally, document
+from harness.load.generators.request import destination
+from harness.load.generators.words import OPTIONAL, Words, parse
+from harness.model import Load, Measurement, Output
+
+PATIENCE_S = 10.0  # nothing here takes a tenth of it; only a hang does
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\nContent-Length: 1\r\n\r\n"
+    b"5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
+)
+UNTIL_CLOSE = b"HTTP/1.0 200\r\nServer: x\r\n\r\nhello"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
+
+
+def said_of(*words: str) -> tuple[Output, Tally]:
+    """Runs the generator here, with rows; what the tool would read of it."""
+    with tempfile.TemporaryDirectory() as place:
+        rows = f"{place}/{ROWS}"
+        asked = parse([*words, "--rows", rows], fast.NAME, supports=OPTIONAL)
+        tally = fast.run(asked)
+        said = json.dumps(document(fast.NAME, asked, tally))
+        return Output(said, files={ROWS: Path(rows).read_text()}), tally
+
+
+# --- the load -----------------------------------------------------------------------------
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Site:
+    """A server on loopback; what it saw."""
+
+    answer: Handler
+    requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
+    open: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+    in_flight_at_arrival: list[int] = field(default_factory=list)
+    closed_by_client: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.in_flight += 1
+                self.in_flight_at_arrival.append(self.in_flight)
+                try:
+                    self.requests.append(head)
+                    await self.answer(reader, writer)
+                finally:
+                    self.in_flight -= 1
+                if writer.is_closing():
+                    return
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
+    """Answers with these bytes, then waits for the client to close, closes, resets, or stays for
+    the next request."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(after_s)
+        writer.write(data)
+        await writer.drain()
+        if then == "close":
+            writer.close()
+        elif then == "reset":
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        elif then == "wait":
+            await reader.read()
+
+    return answer
+
+
+def load_site(
+    answer: Handler,
+    concurrency: int = 2,
+    requests: int = 5,
+    words: tuple[str, ...] = (),
+    deadline_s: float = PATIENCE_S,
+    site: Site | None = None,
+) -> tuple[Measurement, Site]:
+    """The generator and the server in one event loop; the measurement as the tool reads it."""
+    site = site or Site(answer)
+
+    async def both() -> Output:
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            asked = ["--url", f"http://127.0.0.1:{port}/x?y=1", "--deadline", str(deadline_s)]
+            asked += ["--concurrency", str(concurrency), "--requests", str(requests), *words]
+            return (await asyncio.to_thread(said_of, *asked))[0]
+
+    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    return FAST.parse(output), site
+
+
+def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
+    found, site = load_site(saying(LENGTH, after_s=0.01), concurrency=4, requests=13)
+    assert (found.requests, found.failed, found.errors) == (13, 0, {})
+    assert len(site.requests) == 13
+    assert site.in_flight_at_arrival[:2] == [1, 1]
+    assert max(site.in_flight_at_arrival) == 4
+    first, *others = found.timings
+    assert first.end_s is not None
+    assert all(other.start_s >= first.start_s + first.end_s for other in others)
+    assert found.lone_s == first.end_s
+
+
+def test_fewer_requests_than_connections() -> None:
+    found, site = load_site(saying(LENGTH), concurrency=8, requests=3)
+    assert found.requests == len(site.requests) == 3
+
+
+def test_one_request_is_all() -> None:
+    found, _ = load_site(saying(LENGTH), concurrency=4, requests=1)
+    assert (found.requests, len(found.timings)) == (1, 1)
+
+
+def test_moments_are_in_order_and_no_shorter_than_the_work() -> None:
+    found, _ = load_site(saying(LENGTH, after_s=0.02))
+    for timing in found.timings:
+        assert timing.connect_s is not None
+        assert timing.first_byte_s is not None
+        assert timing.end_s is not None
+        assert 0 < timing.connect_s < timing.first_byte_s <= timing.end_s
+        assert timing.first_byte_s >= 0.02
+
+
+def test_a_body_that_comes_later_ends_later() -> None:
+    async def in_two_parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LENGTH[:-1])
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(LENGTH[-1:])
+        await reader.read()
+
+    found, _ = load_site(in_two_parts, requests=1)
+    (timing,) = found.timings
+    assert timing.end_s is not None
+    assert timing.first_byte_s is not None
+    assert timing.end_s >= 0.019  # how soon a busy client sees the first byte, nobody promises
+    assert timing.first_byte_s <= timing.end_s
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        (LENGTH, "wait"),  # the server waits for us to close: we do at once
+        (LENGTH, "close"),
+        (LENGTH + b"and more than that", "wait"),
+        (CHUNKED, "wait"),
+        (UNTIL_CLOSE, "close"),
+        (NO_CONTENT, "wait"),
+        (INTERIM, "wait"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000), "wait"),
+    ],
+)
+def test_answers_of_every_framing(data: bytes, then: str) -> None:
+    found, site = load_site(saying(data, then=then))
+    assert (found.requests, found.errors) == (5, {})
+    assert len(site.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "then", "cause"),
+    [
+        (b"", "close", "closed"),
+        (b"", "reset", "reset"),
+        (LENGTH[:-1], "close", "truncated"),
+        (CHUNKED[:-7], "close", "truncated"),
+        (LENGTH[:9], "close", "truncated"),
+        (b"what?\r\n\r\n", "wait", "protocol"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, "wait", "protocol"),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", "wait", "non_2xx"),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "wait", "non_2xx"),
+    ],
+)
+def test_misbehaviour_by_cause(data: bytes, then: str, cause: str) -> None:
+    found, site = load_site(saying(data, then=then))
+    assert found.errors == {cause: 5}
+    assert found.requests == (5 if cause == "non_2xx" else 0)
+    assert len(site.requests) == 5
+    assert found.lone_s is None
+
+
+def test_one_bad_answer_of_three() -> None:
+    count = 0
+
+    async def every_third(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        await saying(b"" if count % 3 == 0 else LENGTH, then="close")(reader, writer)
+
+    found, _ = load_site(every_third, concurrency=3, requests=9)
+    assert (found.requests, found.errors) == (6, {"closed": 3})
+
+
+@pytest.mark.parametrize(
+    ("status", "expect", "errors"),
+    [(200, 200, {}), (201, 200, {}), (404, 404, {}), (200, 404, {"status": 5})],
+)
+def test_the_expected_status(status: int, expect: int, errors: dict[str, int]) -> None:
+    answer = saying(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+    found, _ = load_site(answer, words=("--expect-status", str(expect)))
+    assert (found.requests, found.errors) == (5, errors)
+
+
+def test_a_stalling_server_ends_with_the_deadline() -> None:
+    async def after_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = LENGTH if first else b"HTTP/1.1 200 OK\r\n"
+        first.clear()
+        await saying(data)(reader, writer)
+
+    first = [True]
+    found, _ = load_site(after_the_first, concurrency=3, requests=10, deadline_s=0.2)
+    assert (found.requests, found.errors) == (1, {"timeout": 3})
+    assert found.notes == ("stopped at its deadline: 6 requests were never sent",)
+    assert 0.2 <= found.duration_s < PATIENCE_S
+    assert found.lone_s is not None
+
+
+def test_an_endless_answer_ends_with_the_deadline() -> None:
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(bytes(10_000))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    found, _ = load_site(endless, deadline_s=0.1)
+    assert found.errors == {"timeout": 1}
+
+
+def test_what_is_sent() -> None:
+    _, site = load_site(saying(LENGTH), requests=1, words=("--header", "X-A: é"))
+    lines = site.requests[0].decode("latin-1").split("\r\n")
+    host = lines[1]
+    assert lines[0] == "GET /x?y=1 HTTP/1.1"
+    assert host.startswith("Host: 127.0.0.1:")
+    assert lines[2:] == [
+        "User-Agent: workerlab", "Accept: */*", "X-A: é", "Connection: close",
+        "X-Workerlab-Request: 1", "", "",
+    ]  # fmt: skip
+
+
+def test_a_body_is_sent_whole(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 8_000
+    (tmp_path / "body").write_bytes(body)
+    seen: list[bytes] = []
+
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readexactly(len(body)))
+        await saying(LENGTH)(reader, writer)
+
+    words = ("--method", "PUT", "--body-file", str(tmp_path / "body"), "--header", "expect: x")
+    found, site = load_site(collect, requests=3, words=words)
+    assert found.failed == 0
+    assert seen == [body] * 3
+    assert b"Content-Length: 2048000\r\n" in site.requests[0]
+    assert b"Content-Type: application/octet-stream\r\n" in site.requests[0]
+    assert b"expect" not in site.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ([("host", "a"), ("User-agent", "b")], b"/1.1\r\nAccept: */*\r\nContent-Type"),
+        ([("host", "a")], b"octet-stream\r\nhost: a\r\nConnection: close\r\n"),
+        ([("CONTENT-TYPE", "a/b")], b"CONTENT-TYPE: a/b\r\nConnection: close\r\nContent-Length: 1"),
+        ([("Connection", "keep-alive")], b"octet-stream\r\nConnection: close\r\n"),
+        ([("x-workerlab-request", "me")], b"octet-stream\r\nConnection: close\r\n"),
+    ],
+)
+def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: bytes) -> None:
+    words = Words(("http://h/",), 1, requests=1, method="POST", headers=tuple(headers), body=b"x")
+    goes = destination(replace(words, urls=()), "http://127.0.0.1:1/")
+    before, after = goes.parts
+    assert wanted in before
+    assert before.endswith(b"\r\nX-Workerlab-Request: ")
+    assert after == b"\r\n\r\nx"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "value"), [("GE T", "/", "x"), ("GET", "/ /", "x"), ("GET", "/", "x\r\ny")]
+)
+def test_what_no_request_can_carry(method: str, target: str, value: str) -> None:
+    words = Words((), 1, requests=1, method=method, headers=(("A", value),))
+    with pytest.raises(ValueError, match="line break or a blank"):
+        destination(words, f"http://127.0.0.1:1{target}")
+
+
+# --- keep-alive ---------------------------------------------------------------------------
+
+
+def kept(answer: Handler, concurrency: int = 2, requests: int = 9) -> tuple[Measurement, Site]:
+    return load_site(answer, concurrency, requests, ("--keepalive",))
+
+
+def test_each_client_keeps_its_connection() -> None:
+    """The first of them is that of the request that was alone."""
+    found, site = kept(saying(LENGTH, after_s=0.005, then="stay"), concurrency=3, requests=13)
+    assert (found.requests, found.failed, site.connections) == (13, 0, 3)
+    assert len(found.connects_s) == 3
+    assert sum(timing.reused for timing in found.timings) == 10
+    assert max(site.in_flight_at_arrival) == 3
+    for timing in found.timings:
+        assert timing.connect_s is not None
+        assert (timing.connect_s == 0) == timing.reused
+    assert b"Connection:" not in site.requests[0]
+
+
+def test_requests_are_numbered_from_1() -> None:
+    found, site = kept(saying(LENGTH, then="stay"))
+    names = [timing.request_id for timing in found.timings]
+    assert sorted(names, key=lambda name: int(name or 0)) == [str(n) for n in range(1, 10)]
+    for number in range(1, 10):
+        line = b"\r\nX-Workerlab-Request: %d\r\n" % number
+        assert sum(line in head for head in site.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        (LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: x, Close\r\n\r\n"), "stay"),
+        (LENGTH.replace(b"1.1", b"1.0"), "stay"),
+        (LENGTH + b"and more than that", "stay"),
+        (UNTIL_CLOSE, "close"),
+        (LENGTH.replace(b"200 OK", b"101 Up").replace(b"5", b"0"), "stay"),
+    ],
+    ids=["says so", "http 1.0", "unasked bytes", "until close", "protocol switch"],
+)
+def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -> None:
+    found, site = kept(saying(data, then=then))
+    assert site.connections == len(site.requests) == 9
+    assert not any(timing.reused for timing in found.timings)
+    assert not any("kept connections" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        CHUNKED,
+        NO_CONTENT,
+        INTERIM,
+        LENGTH.replace(b"1.1", b"1.0").replace(b"\r\n\r\n", b"\r\nConnection: Keep-Alive\r\n\r\n"),
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_any_framed_answer_leaves_the_connection_usable(data: bytes) -> None:
+    _, site = kept(saying(data, then="stay"))
+    assert (site.connections, len(site.requests)) == (2, 9)
+
+
+def in_the_face(every: int, then: str) -> Handler:
+    """Answers, but ends a connection on its `every`th request, whose bytes it has read."""
+    seen: dict[asyncio.StreamWriter, int] = {}
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen[writer] = seen.get(writer, 0) + 1
+        last = seen[writer] == every
+        await saying(b"" if last else LENGTH, then=then if last else "stay")(reader, writer)
+
+    return answer
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: str) -> None:
+    found, site = kept(in_the_face(3, then), concurrency=1, requests=9)
+    assert (found.requests, found.failed) == (9, 0)
+    # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
+    assert site.connections == 5
+    assert len(site.requests) == 13
+    assert found.notes[0].startswith("4 kept connections were closed by the server")
+    assert len(found.connects_s) == 1
+    again = [t for t in found.timings if not t.reused and t.connect_s not in found.connects_s]
+    assert [timing.request_id for timing in again] == ["3", "5", "7", "9"]
+
+
+def test_it_is_tried_once_more_and_not_for_ever() -> None:
+    """A new connection that ends without an answer is a failure, as it is without keep-alive."""
+    answered = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        answered += 1
+        data, then = (LENGTH, "stay") if answered == 1 else (b"", "close")
+        await saying(data, then=then)(reader, writer)
+
+    found, site = kept(answer, concurrency=1, requests=3)
+    assert (found.requests, found.errors) == (1, {"closed": 2})
+    assert len(site.requests) == 4
+    assert found.notes[0].startswith("1 kept connections")
+
+
+def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:
+    answered = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        answered += 1
+        data, then = (LENGTH, "stay") if answered % 2 else (LENGTH[:9], "close")
+        await saying(data, then=then)(reader, writer)
+
+    found, site = kept(answer, concurrency=1, requests=4)
+    assert (found.requests, found.errors) == (2, {"truncated": 2})
+    assert site.connections == 2
+
+
+def test_a_connection_closed_right_after_its_answer_costs_a_new_one_and_nothing_else() -> None:
+    """Whether the client notices before or after it sends its next request."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LENGTH)
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    found, site = kept(answer, concurrency=1, requests=3)
+    assert (found.requests, found.failed, site.connections) == (3, 0, 3)
+
+
+def test_a_client_with_nothing_more_to_send_closes_its_connection() -> None:
+    """Or it would take a slot from those who wait: the last one is answered only then."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(site.requests) == 5:
+            while site.open > 1:
+                await asyncio.sleep(0.001)
+        await saying(LENGTH, then="stay")(reader, writer)
+
+    site = Site(answer)
+    found, _ = load_site(answer, 4, 5, ("--keepalive",), site=site)
+    assert (found.requests, found.failed) == (5, 0)
+
+
+# --- connecting ---------------------------------------------------------------------------
+
+
+def load_port(port: int, deadline_s: float = PATIENCE_S, requests: int = 3) -> Measurement:
+    words = ["--url", f"http://127.0.0.1:{port}", "--concurrency", "2"]
+    words += ["--requests", str(requests), "--deadline", str(deadline_s)]
+    return FAST.parse(said_of(*words)[0])
+
+
+class Slammed(asyncio.Protocol):
+    """The door, in the client's face: before it could send a byte."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self.banner:
+            transport.write(b"SSH-2.0-x\r\n")
+        elif self.resets:
+            linger = struct.pack("ii", 1, 0)
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
+            transport.abort()
+        else:
+            transport.close()
+
+    def __init__(self, *, resets: bool = False, banner: bool = False) -> None:
+        self.resets, self.banner = resets, banner
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+@pytest.mark.parametrize(
+    ("behaviour", "causes"),
+    [({}, {"closed", "reset"}), ({"resets": True}, {"reset"}), ({"banner": True}, {"protocol"})],
+)
+def test_a_server_that_acts_before_it_is_asked(
+    behaviour: dict[str, bool], causes: set[str], words: tuple[str, ...]
+) -> None:
+    async def both() -> Tally:
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(lambda: Slammed(**behaviour), "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            asked = ["--url", url, "--concurrency", "4", "--requests", "41", *words]
+            return (await asyncio.to_thread(said_of, *asked))[1]
+
+    run = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    assert run.errors.total() == 41
+    assert set(run.errors) <= causes
+    assert run.reconnects == 0
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found = load_port(bound.getsockname()[1])
+    assert (found.requests, found.errors) == (0, {"refused": 3})
+    assert found.response.mean is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a full queue drops SYNs on Linux only")
+def test_a_full_accept_queue_is_a_connect_timeout() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        try:
+            for _ in range(10):  # more than fit
+                waiting.append(socket.socket())
+                waiting[-1].setblocking(False)
+                waiting[-1].connect_ex(listener.getsockname())
+            found = load_port(listener.getsockname()[1], deadline_s=0.2)
+        finally:
+            for sock in waiting:
+                sock.close()
+    assert found.errors == {"connect_timeout": 1}
+    assert found.connect.mean is None
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.EADDRNOTAVAIL, "no_address"),
+        (errno.EMFILE, "no_files"),
+        (errno.ETIMEDOUT, "connect_timeout"),
+        (errno.ECONNRESET, "reset"),
+        (errno.EHOSTUNREACH, "connect"),
+    ],
+)
+def test_errors_of_connecting_by_cause(
+    number: int, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(socket.socket):
+        def connect_ex(self, _address: object) -> int:
+            seen.append(self)
+            return number
+
+    seen: list[socket.socket] = []
+    monkeypatch.setattr(socket, "socket", Failing)
+    found = load_port(1)
+    assert found.errors == {cause: 3}
+    assert len(seen) == 3
+    assert all(sock.fileno() == -1 for sock in seen)
+
+
+def test_no_files_left_for_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", full)
+    assert load_port(1, requests=2).errors == {"no_files": 2}
+
+
+def test_no_socket_stays_open() -> None:
+    async def open_connections() -> int:
+        site = Site(saying(LENGTH))
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            words = ["--url", url, "--concurrency", "4", "--requests", "21"]
+            await asyncio.to_thread(said_of, *words)
+            # The server sees the end of the last connections in the next turns of the loop.
+            while site.in_flight:
+                await asyncio.sleep(0)
+        return len(site.requests)
+
+    assert asyncio.run(asyncio.wait_for(open_connections(), PATIENCE_S)) == 21
+
+
+# --- known answers, and others ------------------------------------------------------------
+
+
+def answers(*each: bytes, then: str = "stay") -> Handler:
+    """One answer after the other, round and round."""
+    turn = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        turn += 1
+        await saying(each[(turn - 1) % len(each)], then=then)(reader, writer)
+
+    return answer
+
+
+BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nhello"
+OTHER = LENGTH.replace(b"hello", b"hullo")
+LONGER = LENGTH.replace(b"5", b"6").replace(b"hello", b"hello!")
+DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_an_answer_like_others_is_judged_for_itself(words: tuple[str, ...]) -> None:
+    """One that is known is not read again: what differs must be."""
+    then = "stay" if words else "wait"
+    found, _ = load_site(answers(LENGTH, LENGTH, BUSY, LENGTH, then=then), 1, 40, words)
+    assert (found.requests, found.errors) == (40, {"non_2xx": 10})
+
+
+@pytest.mark.parametrize("other", [OTHER, LONGER])
+def test_every_body_must_equal_the_first_where_that_is_asked_for(other: bytes) -> None:
+    served = answers(LENGTH, LENGTH, DATED, other)
+    found, _ = load_site(served, 1, 40, ("--keepalive", "--same-body"))
+    assert (found.requests, found.errors) == (40, {"body": 10})
+    found, _ = load_site(served, 1, 40, ("--keepalive",))
+    assert found.errors == {}
+
+
+def test_a_known_answer_in_pieces_is_one_answer() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pieces = 1 + len(site.requests) % 3
+        step = len(LENGTH) // pieces + 1
+        for start in range(0, len(LENGTH), step):
+            writer.write(LENGTH[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    site = Site(answer)
+    found, _ = load_site(answer, 3, 31, ("--keepalive",), site=site)
+    assert (found.requests, found.errors, site.connections) == (31, {}, 3)
+    assert len(site.requests) == 31
+
+
+# --- how much, how often, from where ------------------------------------------------------
+
+
+def run_site(answer: Handler, *words: str, site: Site | None = None) -> tuple[Tally, Site]:
+    """As `load_site`, for loads that leave no rows."""
+    site = site or Site(answer)
+
+    async def both() -> Tally:
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            asked = ["--url", f"http://127.0.0.1:{port}/", "--deadline", str(PATIENCE_S), *words]
+            parsed = parse(asked, fast.NAME, supports=OPTIONAL)
+            return await asyncio.to_thread(fast.run, parsed)
+
+    return asyncio.run(asyncio.wait_for(both(), 2 * PATIENCE_S)), site
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_a_load_for_a_time_ends_what_it_began(words: tuple[str, ...]) -> None:
+    then = "stay" if words else "wait"
+    tally, site = run_site(
+        saying(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *words
+    )
+    assert tally.sent == tally.complete == len(site.requests) >= 4
+    assert tally.response.count == tally.first_byte.count == tally.complete
+    assert tally.origin_ns is not None
+    assert tally.last_ns is not None
+    assert tally.last_ns - tally.origin_ns >= 0.2e9
+    assert tally.unsent == 0
+    # Four connections, each with a request at every moment
+    assert tally.in_flight_ns <= 4 * (tally.last_ns - tally.origin_ns)
+
+
+def test_histograms_say_what_the_rows_say() -> None:
+    served = saying(LENGTH, after_s=0.003, then="stay")
+    found, _ = load_site(served, 4, 200, ("--keepalive",))
+    tally, _ = run_site(served, "--concurrency", "4", "--requests", "200", "--keepalive")
+    assert (tally.complete, tally.errors) == (found.requests, {})
+    assert tally.response.least is not None
+    assert tally.response.least >= 3_000_000 - 1_000_000  # a timer of asyncio may fire early
+
+
+@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+def test_arrivals_come_at_their_rate_and_none_is_forgotten(words: tuple[str, ...]) -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay" if words else "wait"),
+        *("--concurrency", "50", "--duration", "0.5", "--rate", "200", *words),
+    )
+    assert tally.sent + tally.unsent == 100
+    assert tally.sent == len(site.requests) == tally.complete
+    assert tally.lag.count == tally.sent
+
+
+def test_a_response_is_timed_from_when_it_was_due() -> None:
+    """One connection, 50 ms an answer, 100 arrivals a second: the k-th that is answered was due
+    long before it was sent."""
+    tally, _ = run_site(
+        saying(LENGTH, after_s=0.05, then="stay"),
+        *("--concurrency", "1", "--duration", "0.5", "--rate", "100", "--keepalive"),
+    )
+    assert tally.sent + tally.unsent == 50
+    assert 1 <= tally.sent <= 11  # 0.5 s / 50 ms, and the one under way at the end
+    assert tally.lag.most is not None
+    assert tally.response.most is not None
+    assert tally.response.most >= tally.lag.most + 49_000_000
+    if tally.sent >= 3:
+        assert tally.lag.most >= 2 * 39_000_000
+
+
+def test_the_open_model_opens_only_the_connections_it_needs() -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay"),
+        *("--concurrency", "500", "--duration", "0.3", "--rate", "100", "--keepalive"),
+    )
+    assert tally.sent == 30
+    assert tally.connections == site.connections <= 30
+
+
+def test_a_ramp_begins_one_after_the_other() -> None:
+    found, site = load_site(
+        saying(LENGTH, 0.001, then="stay"), 5, 400, ("--keepalive", "--ramp", "0.2")
+    )
+    begins = [t.start_s for t in found.timings if not t.reused]
+    assert site.connections == len(begins) == 5
+    for i, start_s in enumerate(begins):
+        assert start_s >= 0.2 * i / 5
+    assert found.lone_s is None
+
+
+def test_one_request_may_take_no_longer_than_its_timeout() -> None:
+    turn = 0
+
+    async def every_other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        turn += 1
+        await saying(LENGTH if turn % 2 else b"", then="stay" if turn % 2 else "wait")(
+            reader, writer
+        )
+
+    found, _ = load_site(every_other, 1, 6, ("--keepalive", "--timeout", "0.1"))
+    assert (found.requests, found.errors) == (3, {"timeout": 3})
+    late = [t for t in found.timings if t.cause == "timeout"]
+    assert all(t.end_s is None and t.connect_s is not None for t in late)
+    assert found.duration_s >= 0.3
+
+
+def test_several_processes_share_the_load_and_miss_nothing() -> None:
+    found, site = load_site(
+        saying(LENGTH, 0.002, then="stay"), 4, 42, ("--keepalive", "--processes", "3")
+    )
+    assert (found.requests, found.failed, len(site.requests)) == (42, 0, 42)
+    assert site.connections == 5  # the first request's, then four
+    assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 43))
+    assert found.timings[0].request_id == "1"
+    assert found.lone_s == found.timings[0].end_s
+    assert site.in_flight_at_arrival[:2] == [1, 1]
+
+
+def test_arrivals_of_several_processes_are_one_stream() -> None:
+    tally, site = run_site(
+        saying(LENGTH, then="stay"),
+        *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
+    )
+    assert tally.sent + tally.unsent == 45
+    assert tally.sent == len(site.requests)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_it_connects_from_the_addresses_it_is_given() -> None:
+    peers: set[str] = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.add(writer.get_extra_info("peername")[0])
+        await saying(LENGTH)(reader, writer)
+
+    tally, _ = run_site(
+        answer, "--concurrency", "4", "--requests", "9", "--source", "127.0.0.2,127.0.0.3"
+    )
+    assert (tally.complete, peers) == (9, {"127.0.0.2", "127.0.0.3"})
+
+
+def test_an_address_that_is_not_ours_is_said_by_cause() -> None:
+    tally, _ = run_site(
+        saying(LENGTH), "--concurrency", "1", "--requests", "2", "--source", "192.0.2.1"
+    )
+    assert tally.errors == {"no_address": 2}
+
+
+def test_several_servers_get_their_part() -> None:
+    other = Site(saying(LENGTH))
+
+    async def both() -> tuple[Tally, Site]:
+        site = Site(saying(LENGTH))
+        async with (
+            await asyncio.start_server(site.serve, "127.0.0.1", 0) as one,
+            await asyncio.start_server(other.serve, "127.0.0.1", 0) as two,
+        ):
+            ports = [server.sockets[0].getsockname()[1] for server in (one, two)]
+            urls = [word for port in ports for word in ("--url", f"http://127.0.0.1:{port}/")]
+            words = parse(
+                [*urls, "--concurrency", "2", "--requests", "200"], "fast", supports=OPTIONAL
+            )
+            return await asyncio.to_thread(fast.run, words), site
+
+    tally, site = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    assert tally.complete == 200
+    assert len(site.requests) + len(other.requests) == 200
+    # By a fair coin: fewer than 50 of 200 have a chance of less than one in 10^12
+    assert min(len(site.requests), len(other.requests)) >= 50
+
+
+def test_failures_do_not_hold_up_the_others() -> None:
+    """Every connection is refused at once: no recursion, no hang, no request forgotten."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found = load_port(bound.getsockname()[1], requests=5_000)
+    assert found.errors == {"refused": 5_000}
+
+
+# --- the program --------------------------------------------------------------------------
+
+
+async def run_program(*words: str, cwd: Path) -> Output:
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await process.communicate()
+    rows = cwd / ROWS
+    files = {ROWS: rows.read_text()} if rows.exists() else {}
+    return Output(stdout.decode(), stderr.decode(), process.returncode, files)
+
+
+PLAIN = Load(concurrency=3, requests=10, duration_s=1.0, deadline_s=PATIENCE_S)
+
+
+def test_the_program_does_as_the_tool_commands(tmp_path: Path) -> None:
+    async def both() -> Output:
+        site = Site(saying(LENGTH))
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            argv = FAST.command(PLAIN, url, str(tmp_path)).argv
+            return await run_program(*argv, cwd=tmp_path)
+
+    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    found = FAST.parse(output)
+    assert (found.requests, found.failed, len(found.timings)) == (10, 0, 10)
+    assert output.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("load", "url", "code"),
+    [
+        (PLAIN, "https://127.0.0.1/", 2),
+        (PLAIN, "http://127.0.0.1/ /", 2),
+        (PLAIN, "http://127.0.0.1:99999/", 2),
+        (replace(PLAIN, headers=(("A", "x\ny"),)), "http://127.0.0.1/", 2),
+        (replace(PLAIN, headers=(("", "x"),)), "http://127.0.0.1/", 2),
+        (replace(PLAIN, body_file="missing"), "http://127.0.0.1/", 3),
+    ],
+)
+def test_the_program_refuses_with_one_sentence(
+    load: Load, url: str, code: int, tmp_path: Path
+) -> None:
+    argv = FAST.command(load, url, str(tmp_path)).argv
+    output = asyncio.run(run_program(*argv, cwd=tmp_path))
+    assert output.exit_code == code
+    assert output.stdout == ""
+    assert "Traceback" not in output.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    words = list(FAST.command(PLAIN, "http://127.0.0.1:1/", str(tmp_path)).argv)
+    words[words.index("--rows") + 1] = "/dev/full"
+    output = asyncio.run(run_program(*words, cwd=tmp_path))
+    assert output.exit_code == 3
+    assert "No space left" in output.stderr
+    assert "Traceback" not in output.stderr

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.load import locust
+from harness.load.registry import TOOLS
+from harness.model import Load, Output, ParseError, UsageError
+from harness.numbers.histogram import Histogram
+
+URL = "http://127.0.0.1:8000/"
+DATA = Path(__file__).parents[2] / "data"
+
+
+def load(**changes: object) -> Load:
+    plain = Load(concurrency=8, requests=41, duration_s=4.0, deadline_s=34.0)
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def words(**changes: object) -> tuple[str, ...]:
+    return locust.FAST.command(load(**changes), URL, "/run/x").argv
+
+
+def option(name: str, argv: tuple[str, ...]) -> str | None:
+    return argv[argv.index(name) + 1] if name in argv else None
+
+
+def asked(**changes: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(option("--workerlab", words(**changes)) or "")
+    return found
+
+
+def histogram(*values_ns: int) -> dict[str, Any]:
+    found = Histogram()
+    found.record_all(values_ns)
+    return found.to_json()
+
+
+def part(**changes: object) -> dict[str, Any]:
+    """Three answers of 10, 20 and 30 ms within 60 ms, one after the other."""
+    return {
+        "sent": 3, "complete": 3, "errors": {}, "body_bytes": 36, "first_ns": 1_000_000_000,
+        "last_ns": 1_060_000_000, "in_flight_ns": 60_000_000, "cpu_ns": 5_000_000, "note": "",
+        "response": histogram(10_000_000, 20_000_000, 30_000_000), **changes,
+    }  # fmt: skip
+
+
+def result(*parts: dict[str, Any], **changes: object) -> Output:
+    names = ["local"] if len(parts) == 1 else [f"host_{n}" for n in range(len(parts))]
+    document = {
+        "tool": "locust", "format": 1, "version": "2.47.0", "user": "Fast", "whole": True,
+        "expected": len(parts), "cpu_ns": 1_000_000, "parts": dict(zip(names, parts, strict=True)),
+        **changes,
+    }  # fmt: skip
+    return Output("", files={locust.RESULT: json.dumps(document) + "\n"})
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def test_both_clients_are_tools() -> None:
+    assert TOOLS["locust"].command(load(), URL, "/").argv[-1] == "Http"
+    assert TOOLS["locust-fast"].command(load(), URL, "/").argv[-1] == "Fast"
+
+
+def test_all_users_at_once_or_over_the_ramp() -> None:
+    argv = words()
+    assert argv[:4] == (sys.executable, "-I", "-m", "locust")
+    assert (option("--users", argv), option("--spawn-rate", argv)) == ("8", "8")
+    assert option("--spawn-rate", words(ramp_s=4.0)) == "2"
+    assert asked(ramp_s=4.0)["ramp_s"] == 4.0
+    assert "--headless" in argv
+    assert option("--exit-code-on-error", argv) == "0"
+
+
+def test_one_process_knows_no_master() -> None:
+    assert not [word for word in words() if "master" in word or "processes" in word]
+
+
+def test_processes_meet_on_loopback_at_a_port_of_their_trial() -> None:
+    argv = words(processes=2)
+    assert option("--processes", argv) == "2"
+    assert option("--master-bind-host", argv) == "127.0.0.1"
+    port = option("--master-port", argv)
+    assert port == option("--master-bind-port", argv)
+    assert port is not None
+    assert 20_000 <= int(port) < 30_000
+    other = locust.FAST.command(load(processes=2), URL, "/run/y").argv
+    assert option("--master-port", other) != port
+
+
+def test_hosts_are_waited_for_but_not_for_ever() -> None:
+    argv = words(hosts=("a", "b"), processes=3, deadline_s=200.0)
+    assert "--master" in argv
+    assert option("--expect-workers", argv) == "6"
+    assert option("--expect-workers-max-wait", argv) == str(locust.JOIN_S)
+    assert "--processes" not in argv  # the hosts' own
+
+
+def test_what_a_host_runs() -> None:
+    hosts = load(hosts=("a", "b"))
+    assert locust.worker_command(hosts, "10.0.0.1", 5557) == (
+        *("locust", "--worker", "--locustfile", "-"),
+        *("--master-host", "10.0.0.1", "--master-port", "5557", "--exit-code-on-error", "0"),
+    )
+    several = locust.worker_command(dataclasses.replace(hosts, processes=2), "10.0.0.1", 5557)
+    assert several[-2:] == ("--processes", "2")
+
+
+def test_what_is_under_way_at_the_end_has_until_shortly_before_the_deadline() -> None:
+    assert asked()["grace_s"] == pytest.approx(24)
+    assert asked(hosts=("a",), deadline_s=4.0 + locust.JOIN_S + 10)["grace_s"] == pytest.approx(8)
+    assert asked(deadline_s=3.0)["grace_s"] == 1
+
+
+def test_the_request_as_the_locustfile_is_told() -> None:
+    found = asked(method="POST", headers=(("X", 'q"'),), body_file="/b", urls=("http://h/2",))
+    assert found["urls"] == [URL, "http://h/2"]
+    assert found["headers"] == [["X", 'q"']]
+    assert (found["method"], found["body_file"]) == ("POST", "/b")
+    assert found["result"] == "/run/x/locust.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"concurrency": 0}, "at least one user"),
+        ({"rate_rps": 5.0}, "cannot send at a rate"),
+        ({"sources": ("127.0.0.2",)}, "cannot choose the address"),
+        ({"processes": 9}, "8 users among 9"),
+        ({"hosts": ("a", "b", "c"), "processes": 3}, "8 users among 9"),
+        ({"headers": (("X-A", "1"), ("x-a", "2"))}, "x-a twice"),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        locust.FAST.check(load(**changes))
+
+
+# --- the result ---------------------------------------------------------------------------
+
+
+def test_one_process() -> None:
+    found = locust.FAST.parse(result(part()))
+    assert (found.requests, found.failed, found.sent, found.errors) == (3, 0, 3, {})
+    assert found.duration_s == pytest.approx(0.06)
+    assert found.rps == pytest.approx(50)
+    assert found.response.mean == pytest.approx(0.02)
+    assert found.response.p50 == pytest.approx(0.02, rel=0.004)
+    assert found.response.max == 0.03
+    assert found.achieved_concurrency == pytest.approx(1)
+    assert found.cpu_s == pytest.approx(0.005)
+    assert found.origin_ns == 1_000_000_000
+
+
+def test_several_processes_are_added_up_without_comparing_their_clocks() -> None:
+    later = part(
+        first_ns=9_000_000_000, last_ns=9_120_000_000, in_flight_ns=120_000_000, sent=4,
+        errors={"reset": 1, "non_2xx": 2}, note="odd",
+    )  # fmt: skip
+    found = locust.FAST.parse(result(part(), later))
+    assert (found.requests, found.sent, found.failed) == (6, 7, 3)
+    assert found.errors == {"non_2xx": 2, "reset": 1}
+    assert found.duration_s == pytest.approx(0.12)
+    assert found.rps == pytest.approx(4 / 0.12)
+    assert found.response.mean == pytest.approx(0.02)
+    assert found.achieved_concurrency == pytest.approx(0.18 / 0.12)
+    assert found.origin_ns is None
+    assert found.cpu_s == pytest.approx(0.011)  # the master's too
+    assert found.notes == ("odd",)
+
+
+def test_a_process_that_had_no_user_adds_nothing() -> None:
+    idle = part(
+        sent=0, complete=0, first_ns=None, last_ns=None, in_flight_ns=0, response=histogram()
+    )
+    assert locust.FAST.parse(result(part(), idle)).requests == 3
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (result(part(), whole=False), "interrupted"),
+        (result(part(), expected=2), "1 of 2 processes of locust-fast were lost"),
+        (result(part(), user="Http"), "not a result of locust-fast"),
+        (result(part(), format=2), "not a result"),
+        (result(part(complete=2)), "disagree"),
+        (result(part(sent=2)), "disagree"),
+        (result(part(errors={"reset": 4})), "more failures"),
+        (result(part(last_ns=0)), "more failures than requests"),
+        (result(part(first_ns=None)), "sent nothing"),
+        (result(part(cpu_ns=-1)), "not a count"),
+        (result(part(), expected=0, parts={}), "sent nothing|lost|incomplete"),
+        (Output("", files={}), "no whole locust.json"),
+        (Output("", "Traceback\nOSError: no\n", 1), "exit code 1"),
+    ],
+)
+def test_doubt_is_an_error(output: Output, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        locust.FAST.parse(output)
+
+
+def test_hosts_that_did_not_come_are_named_by_their_number() -> None:
+    stderr = (
+        "INFO/root: Waiting for workers to be ready, 0 of 2 connected\n"
+        "INFO/root: Waiting for workers to be ready, 1 of 2 connected\n"
+        "ERROR/locust.main: Gave up waiting for workers to connect\n"
+    )
+    assert str(locust.missing_hosts(stderr)).startswith("only 1 of 2 workers came within 120 s")
+    assert locust.missing_hosts("INFO/root: Waiting for workers to be ready, 1 of 2") is None
+    with pytest.raises(ParseError, match="only 1 of 2 workers"):
+        locust.FAST.parse(Output("", stderr, 1))
+
+
+@given(st.text(), st.sampled_from([0, 0, 1, -9, None]))
+def test_garbage_is_an_error_and_nothing_else(text: str, exit_code: int | None) -> None:
+    with pytest.raises(ParseError):
+        locust.FAST.parse(Output("", text, exit_code, {locust.RESULT: text}))
+
+
+STRANGE = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([])
+)
+
+
+@given(st.sampled_from(sorted(part())), STRANGE)
+def test_a_strange_figure_is_an_error_and_nothing_else(name: str, value: object) -> None:
+    try:
+        found = locust.FAST.parse(result(part(**{name: value})))
+    except ParseError:
+        return
+    assert found.requests == 3 or name == "complete"
+
+
+def test_the_locustfile_writes_what_is_read() -> None:
+    """Every field of the recorded results stands in the locustfile of today."""
+    source = Path(locust.LOCUSTFILE).read_text()
+    recorded = [*DATA.glob("locust*/*.locust.json")]
+    assert len(recorded) >= 10
+    for path in recorded:
+        document = json.loads(path.read_text())
+        fields = {*document, *(name for one in document["parts"].values() for name in one)}
+        assert all(f'"{name}"' in source for name in fields)
+
+
+PAGE, OTHER = "a" * 64, "b" * 64
+
+
+def test_the_page_that_all_processes_saw() -> None:
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), part(body_sha256=PAGE)))
+    assert (said.body_sha256, said.errors) == (PAGE, {})
+    assert TOOLS["locust-fast"].parse(result(part())).body_sha256 is None  # nobody compared
+
+
+def test_a_process_that_saw_another_page_has_failed() -> None:
+    """What it had right, it had right by its own first page."""
+    other = part(body_sha256=OTHER, errors={"status": 1, "body": 1})
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), other))
+    assert (said.body_sha256, said.errors) == (None, {"status": 1, "body": 2})
+
+
+def test_a_page_that_changed_has_no_digest() -> None:
+    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE, errors={"body": 1})))
+    assert (said.body_sha256, said.failed) == (None, 1)
+
+
+@pytest.mark.parametrize("value", [1, "", "A" * 64, PAGE + "a"])
+def test_what_is_no_digest_is_an_error(value: object) -> None:
+    with pytest.raises(ParseError):
+        TOOLS["locust-fast"].parse(result(part(body_sha256=value)))

@@ -1,0 +1,66 @@
+"""Processes of the load tool as an axis: who can, who is refused, and what it is held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.experiments.planning import plan_of
+from harness.load.parallel import EVERY_CORE, cores_used_at_most
+from harness.model import UsageError
+from harness.options import parser
+from harness.plan import grid, load_for
+
+
+def planned(*words: str):  # type: ignore[no-untyped-def]
+    return plan_of(parser().parse_args(["sweep", "sync", "8", *words]))[0]
+
+
+def test_each_number_of_processes_is_a_cell() -> None:
+    plan = planned("--tool", "fast", "--tool-processes", "1,2,4")
+    trials = grid(plan)
+    assert [one.cell.processes for one in trials] == [1, 2, 4]
+    assert [load_for(plan, one.cell, 1.0).processes for one in trials] == [1, 2, 4]
+    assert len({one.key for one in trials}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--tool", "ab", "--tool-processes", "2"), "ab sends from one process only"),
+        (("--tool", "wrk", "--tool-processes", "1,2"), "wrk sends from one process only"),
+        (("--tool", "fast", "--tool-processes", "16"), "8 connections"),
+        (("--tool", "fast", "--tool-processes", "0"), "0 is too small"),
+        (("--tool", "fast", "--tool-processes", "many"), "not a whole number"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    words: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ab", "wrk"):  # whether installed here or not
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(UsageError, match=why):
+        planned(*words)
+
+
+@pytest.mark.parametrize(
+    ("tool", "concurrency", "processes", "cores"),
+    [
+        ("ab", 100, 1, 1),
+        ("fast", 100, 4, 4),
+        ("wrk", 8, 1, 1),
+        ("wrk", 100, 1, 2),
+        ("processes", 20, 1, 20),
+        ("threads", 20, 1, 1),
+        ("processes-coroutines", 20, 1, EVERY_CORE),
+        ("processes-coroutines", 20, 2, 2),
+        ("locust", 500, 4, 4),
+    ],
+)
+def test_how_many_cores_a_tool_can_use(
+    tool: str, concurrency: int, processes: int, cores: int
+) -> None:
+    assert cores_used_at_most(tool, concurrency, processes) == cores

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.load import wrk
+from harness.model import Load, Output, ParseError, UsageError
+
+URL = "http://127.0.0.1:8000/"
+
+FIELDS: dict[str, float | None] = {
+    "asked_s": 2, "duration_us": 2006409, "requests": 156, "bytes": 23166,
+    "connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0,
+    "min_us": 50399, "max_us": 51825, "mean_us": 50930.5, "stdev_us": 261.97,
+    "p50_us": 50900, "p90_us": 51300, "p95_us": 51500, "p99_us": 51743,
+}  # fmt: skip
+TEXT = """\
+Running 2s test @ http://127.0.0.1:8000/
+  1 threads and 4 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency    50.93ms  261.97us  51.83ms   70.51%
+    Req/Sec    78.00      8.94    80.00     95.00%
+  156 requests in 2.01s, 22.62KB read
+Requests/sec:     77.75
+Transfer/sec:     11.28KB
+"""
+
+
+def report(text: str = TEXT, /, **changes: float | None) -> Output:
+    return Output(f"{text}{wrk.MARKER}{json.dumps(FIELDS | changes)}\n")
+
+
+def with_line(line: str) -> str:
+    return TEXT.replace("Requests/sec", line + "\nRequests/sec")
+
+
+def load(**changes: object) -> Load:
+    plain = Load(concurrency=4, requests=21, duration_s=4.2, deadline_s=30.2)
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def script(**changes: object) -> str:
+    return wrk.command(load(**changes), URL, "/run/x").files[wrk.SCRIPT]
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def test_the_words_round_times_up_to_whole_seconds() -> None:
+    assert wrk.command(load(), URL, "/run/x").argv == (
+        *("wrk", "-t", "1", "-c", "4", "-d", "5s", "--timeout", "31s"),
+        *("-s", "/run/x/report.lua", URL),
+    )
+
+
+@settings(deadline=None)
+@given(st.integers(1, 20_000))
+def test_threads_always_divide_the_connections(concurrency: int) -> None:
+    threads = wrk.threads(concurrency)
+    assert concurrency % threads == 0
+    assert threads == 1 or concurrency > 64
+
+
+def test_more_than_64_connections_get_a_second_thread() -> None:
+    assert [wrk.threads(c) for c in (64, 65, 66)] == [1, 1, 2]
+
+
+def test_the_script_asks_for_a_connection_per_request() -> None:
+    assert 'wrk.headers["Connection"] = "close"' in script()
+    assert 'wrk.headers["Connection"] = "close"' in script(headers=(("connection", "x"),))
+    assert "Connection" not in script(keepalive=True)
+    assert "onnection" not in script(keepalive=True, headers=(("connection", "x"),))
+    assert "function request" not in script()
+    assert "function response" not in script()
+
+
+def test_the_script_carries_method_headers_and_body() -> None:
+    text = script(method="POST", headers=(("host", "a"), ("X", 'q"\\')), body_file="/b é")
+    assert 'wrk.method = "POST"' in text
+    assert 'wrk.headers["Host"] = "a"' in text
+    assert 'wrk.headers["X"] = "q\\034\\092"' in text
+    assert 'wrk.headers["Content-Type"] = "application/octet-stream"' in text
+    assert 'io.open("/b \\195\\169", "rb")' in text
+
+
+def test_the_users_content_type_stays() -> None:
+    text = script(method="POST", headers=(("content-type", "a/b"),), body_file="/b")
+    assert "octet-stream" not in text
+
+
+def test_a_header_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="x-a"):
+        wrk.check(load(headers=(("X-A", "1"), ("x-a", "2"))))
+    wrk.check(load(headers=(("X-A", "1"), ("X-B", "2"))))
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_lua_reads_back_what_was_quoted(text: str) -> None:
+    """A Lua string holds a backslash, a quote or a byte outside ASCII only by number."""
+    literal = re.fullmatch(r'"((?:[ -!#-\[\]-~]|\\[0-9]{3})*)"', wrk._lua(text))
+    assert literal is not None
+    numbers = re.sub(r"\\([0-9]{3})", lambda match: chr(int(match[1])), literal[1])
+    assert numbers.encode("latin-1") == text.encode()
+
+
+# --- the report ---------------------------------------------------------------------------
+
+
+def test_the_figures_are_the_scripts() -> None:
+    found = wrk.parse(report())
+    assert (found.requests, found.failed, found.errors) == (156, 0, {})
+    assert found.duration_s == pytest.approx(2.006409)
+    assert found.rps == pytest.approx(156 / 2.006409)
+    assert found.response.mean == pytest.approx(0.0509305)
+    assert found.response.max == pytest.approx(0.051825)
+    assert found.connect.mean is None
+    assert found.lone_s is None
+    assert not found.exact_mean
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "errors", "failed"),
+    [
+        ("  Non-2xx or 3xx responses: 7", {"status": 7}, {"non_2xx": 7}, 7),
+        (
+            "  Socket errors: connect 1, read 2, write 3, timeout 4",
+            {"connect": 1, "read": 2, "write": 3, "timeout": 4},
+            {"connect": 1, "read": 2, "write": 3, "timeout": 4},
+            10,
+        ),
+        (
+            "  Socket errors: connect 0, read 0, write 0, timeout 156\n"
+            "  Non-2xx or 3xx responses: 156",
+            {"timeout": 156, "status": 156},
+            {"timeout": 156, "non_2xx": 156},
+            156,
+        ),
+    ],
+)
+def test_failures_by_cause(
+    line: str, changes: dict[str, float], errors: dict[str, int], failed: int
+) -> None:
+    found = wrk.parse(report(with_line(line), **changes))
+    assert (found.errors, found.failed) == (errors, failed)
+
+
+def test_no_sample_is_no_latency() -> None:
+    text = TEXT.replace(
+        "50.93ms  261.97us  51.83ms   70.51%", " 0.00us    0.00us   0.00us    -nan%"
+    )
+    found = wrk.parse(report(text, mean_us=None, max_us=0, p50_us=0))
+    assert found.response.mean is None
+    assert found.response.max is None
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        # Every unit wrk may print.
+        ("Latency   890.00us  261.97us   0.99ms   70.51%", {"mean_us": 890, "max_us": 990}),
+        ("Latency     1.20s   261.97us   1.02m    70.51%", {"mean_us": 1.2e6, "max_us": 61.2e6}),
+        ("Latency     1.50m     0.91h    1.10h    70.51%", {"mean_us": 90e6, "max_us": 3960e6}),
+    ],
+)
+def test_times_in_every_unit(text: str, changes: dict[str, float]) -> None:
+    whole = TEXT.replace("Latency    50.93ms  261.97us  51.83ms   70.51%", text)
+    assert whole != TEXT
+    assert wrk.parse(report(whole, **changes)).requests == 156
+
+
+def test_counts_and_bytes_in_large_units() -> None:
+    text = TEXT.replace("78.00      8.94    80.00", "78.12k     1.94M   80.00G")
+    text = text.replace("22.62KB", "1.50GB").replace("11.28KB", "765.55MB")
+    assert wrk.parse(report(text, bytes=1.5 * 2**30)).requests == 156
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  156 requests", "  155 requests"),
+        ("in 2.01s", "in 1.91s"),
+        ("in 2.01s", "in 2.01x"),
+        ("22.62KB read", "23.62KB read"),
+        ("77.75", "70.75"),
+        ("11.28KB", "11.28"),
+        ("50.93ms", "40.93ms"),
+        ("51.83ms", "51.83s"),
+        ("78.00 ", "78.00q"),
+        ("    Req/Sec    78.00      8.94    80.00     95.00%\n", ""),
+    ],
+)
+def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
+    assert TEXT.count(old) == 1
+    with pytest.raises(ParseError):
+        wrk.parse(report(TEXT.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"duration_us": 1_200_000}, "interrupted"),
+        ({"duration_us": 0, "asked_s": 0}, "interrupted"),
+        ({"requests": 0}, "not one complete response"),
+        ({"requests": None}, "requests is not a count"),
+        ({"requests": 1.5}, "requests is not a count"),
+        ({"read": 3}, "Socket errors"),
+        ({"status": 3}, "Non-2xx"),
+        ({"max_us": 1e30}, "out of range"),
+        ({"max_us": float("nan")}, "out of range"),
+    ],
+)
+def test_doubtful_figures_are_refused(changes: dict[str, float | None], why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        wrk.parse(report(**changes))
+
+
+def test_the_scripts_own_error_is_the_reason() -> None:
+    with pytest.raises(ParseError, match=r"report\.lua:5: no such file"):
+        wrk.parse(Output(TEXT, stderr="report.lua:5: no such file\n"))
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(), st.sampled_from([0, 0, 0, 1, -2, None]))
+def test_garbage_is_an_error_and_nothing_else(
+    stdout: str, stderr: str, exit_code: int | None
+) -> None:
+    with pytest.raises(ParseError):
+        wrk.parse(Output(stdout, stderr, exit_code))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*FIELDS]), inner),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(JSON)
+def test_a_strange_line_of_the_script_is_an_error_and_nothing_else(document: object) -> None:
+    with pytest.raises(ParseError):
+        wrk.parse(Output(f"{TEXT}{wrk.MARKER}{json.dumps(document)}\n"))
+
+
+@settings(deadline=None)
+@given(st.sampled_from([*FIELDS]), st.none() | st.integers() | st.floats() | st.just(10**400))
+def test_a_strange_figure_is_an_error_or_changes_nothing_else(
+    name: str, value: float | None
+) -> None:
+    try:
+        found = wrk.parse(report(**{name: value}))
+    except ParseError:
+        return
+    same = wrk.parse(report())
+    assert (found.requests, found.failed) == (same.requests, same.failed)
+
+
+def test_recordings_hold_the_script_of_today() -> None:
+    """The marker of every recorded report has the fields that the script writes now."""
+    data = Path(__file__).parents[2] / "data" / "wrk"
+    lines = [
+        line.removeprefix(wrk.MARKER)
+        for path in data.glob("*.stdout")
+        for line in path.read_text().splitlines()
+        if line.startswith(wrk.MARKER)
+    ]
+    assert len(lines) >= 8
+    for line in lines:
+        assert set(json.loads(line)) == set(FIELDS)
+        assert all(f'"{name}"' in script() or name == "asked_s" for name in json.loads(line))

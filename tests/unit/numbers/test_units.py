@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.numbers import units
+from harness.numbers.quantiles import quantile, summarise
+
+SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
+
+
+# --- units --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.00 s"),
+        (1.04, "1.04 s"),
+        (0.0123, "12.3 ms"),
+        (0.9996, "1.00 s"),
+        (0.99, "990 ms"),
+        (2.5e-6, "2.50 us"),
+        (59.96, "60.0 s"),
+        (119.0, "119 s"),
+        (125.0, "2m 05s"),
+        (3600.0, "1h 00m"),
+        (-0.5, "-500 ms"),
+        (None, "-"),
+        (math.nan, "-"),
+    ],
+)
+def test_durations_as_a_person_says_them(seconds: float | None, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12, "12"), (0, "0"), (1200, "1.20k"), (3.4e6, "3.40M"), (0.5, "0.50")]
+)
+def test_counts_as_a_person_says_them(value: float, text: str) -> None:
+    assert units.format_count(value) == text
+
+
+def test_rates_and_sizes_as_a_person_says_them() -> None:
+    assert units.format_rate(4) == "4.0 req/s"
+    assert units.format_rate(1234) == "1.23k req/s"
+    assert units.format_bytes(512) == "512 B"
+    assert units.format_bytes(22.62 * 1024) == "22.6 KB"
+    assert units.format_rate(None) == units.format_bytes(None) == units.format_count(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("890us", 890e-6), ("0.89ms", 890e-6), ("1.04 s", 1.04), ("2m", 120), ("1.50h", 5400)],
+)
+def test_scanning_durations(text: str, seconds: float) -> None:
+    assert units.scan_duration(text) == pytest.approx(seconds)
+
+
+def test_scanning_counts_and_sizes() -> None:
+    assert units.scan_count("12") == 12
+    assert units.scan_count("1.20k") == pytest.approx(1200)
+    assert units.scan_bytes("22.62KB") == pytest.approx(22.62 * 1024)
+    assert units.scan_bytes("3B") == 3
+
+
+@pytest.mark.parametrize("text", ["", "1", "ms", "1 2s", "-nan", "1e3s", "1,5s", "1K", "1.s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        units.scan_duration(text)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_scanning_garbage_fails_in_one_way(text: str) -> None:
+    for scan in (units.scan_duration, units.scan_count, units.scan_bytes):
+        try:
+            assert math.isfinite(scan(text))
+        except ValueError:
+            continue
+
+
+@settings(deadline=None)
+@given(st.floats(1e-5, 119))
+def test_a_formatted_duration_scans_to_itself(seconds: float) -> None:
+    assert units.scan_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=6e-3)
+
+
+@settings(deadline=None)
+@given(st.floats(0.85, 1e17) | st.integers(1, 10**17))
+def test_a_formatted_count_scans_to_itself(value: float) -> None:
+    assert units.scan_count(units.format_count(value)) == pytest.approx(value, rel=6e-3)
+
+
+@settings(deadline=None)
+@given(st.floats(0.85, 1e17) | st.integers(1, 10**17))
+def test_a_formatted_size_scans_to_itself(value: float) -> None:
+    assert units.scan_bytes(units.format_bytes(value)) == pytest.approx(value, rel=6e-3)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-6, 119), st.floats(1e-9, 9e17))
+def test_no_figure_has_four_digits_before_its_point(seconds: float, count: float) -> None:
+    for text in (units.format_duration(seconds), units.format_count(count)):
+        whole = text.rstrip(" smukMGTP").partition(".")[0]
+        assert len(whole) <= 3
+
+
+# --- quantiles ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("q", "value"), [(0, 1), (0.25, 1.75), (0.5, 2.5), (0.9, 3.7), (1, 4)])
+def test_quantiles_interpolate_between_two_values(q: float, value: float) -> None:
+    assert quantile([1.0, 2.0, 3.0, 4.0], q) == pytest.approx(value)
+
+
+@settings(deadline=None)
+@given(SAMPLES)
+def test_the_middle_is_the_median(values: list[float]) -> None:
+    assert quantile(sorted(values), 0.5) == pytest.approx(statistics.median(values))
+
+
+@settings(deadline=None)
+@given(SAMPLES, st.floats(0, 1), st.floats(0, 1))
+def test_quantiles_ascend_within_the_sample(values: list[float], a: float, b: float) -> None:
+    ordered = sorted(values)
+    low, high = quantile(ordered, min(a, b)), quantile(ordered, max(a, b))
+    assert ordered[0] <= low <= high <= ordered[-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "q"), [([], 0.5), ([1.0], 1.01), ([1.0], -0.1), ([1.0], math.nan)]
+)
+def test_no_quantile(values: list[float], q: float) -> None:
+    with pytest.raises(ValueError, match="quantile"):
+        quantile(values, q)
+
+
+def test_a_summary_of_nothing_knows_nothing() -> None:
+    empty = summarise([])
+    assert (empty.mean, empty.p50, empty.p95, empty.p99, empty.max) == (None,) * 5
+
+
+@settings(deadline=None)
+@given(SAMPLES)
+def test_a_summary_does_not_depend_on_order(values: list[float]) -> None:
+    summary = summarise(values)
+    assert summary == summarise(sorted(values))
+    assert summary.mean == pytest.approx(statistics.fmean(values))
+    assert summary.max == max(values)
+    assert summary.p50 is not None
+    assert summary.p99 is not None
+    assert summary.p50 <= summary.p99

@@ -1,0 +1,128 @@
+"""Span maps: what is written is what is read, and what is no map is refused."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.model import Span, Spans
+from harness.observe.spans import parse_map, read_spans, served, shrink, used_bytes
+from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
+
+NS = st.integers(1, 2**63 - 1)
+UNKNOWN_OR_NS = st.none() | NS
+NAMES = st.none() | st.text(
+    st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=16
+)
+PIDS = st.integers(1, 2**22)
+
+
+class Row(NamedTuple):
+    start_ns: int
+    end_ns: int | None
+    accept_ns: int | None
+    name: str | None
+
+    def packed(self) -> bytes:
+        name = (self.name or "").encode()
+        return RECORD.pack(self.start_ns, self.end_ns or 0, self.accept_ns or 0, name)
+
+    def span(self, pid: int) -> Span:
+        return Span(pid, self.start_ns, self.end_ns, self.accept_ns, self.name)
+
+
+ROWS = st.lists(st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES), max_size=20)
+
+
+def map_bytes(pid: int, rows: Sequence[Row], *, free: int = 0, full: bool = False) -> bytes:
+    head = HEADER.pack(MAGIC, pid, RECORD.size, len(rows) + free, full)
+    body = b"".join(row.packed() for row in rows)
+    return head.ljust(HEADER_BYTES, b"\0") + body + bytes(free * RECORD.size)
+
+
+@given(PIDS, ROWS, st.integers(0, 5), st.booleans())
+def test_round_trip(pid: int, rows: list[Row], free: int, full: bool) -> None:
+    data = map_bytes(pid, rows, free=free, full=full)
+    assert parse_map(data) == (pid, full, [row.span(pid) for row in rows])
+
+
+@given(PIDS, ROWS, st.integers(0, 5), st.data())
+def test_a_truncated_map_has_its_whole_records(
+    pid: int, rows: list[Row], free: int, data: st.DataObject
+) -> None:
+    whole = map_bytes(pid, rows, free=free)
+    size = data.draw(st.integers(0, len(whole)))
+    if size < HEADER_BYTES:
+        with pytest.raises(ValueError, match="header"):
+            parse_map(whole[:size])
+    else:
+        left = (size - HEADER_BYTES) // RECORD.size
+        assert parse_map(whole[:size])[2] == [row.span(pid) for row in rows[:left]]
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: MAGIC + tail))
+def test_garbage_is_refused_or_read_but_never_crashes(data: bytes) -> None:
+    try:
+        _, _, spans = parse_map(data)
+    except ValueError:
+        return
+    assert len(spans) <= len(data) // RECORD.size
+
+
+@given(PIDS, ROWS, st.integers(0, HEADER_BYTES - 1), st.binary(min_size=1, max_size=8))
+def test_another_version_is_refused(pid: int, rows: list[Row], at: int, other: bytes) -> None:
+    data = bytearray(map_bytes(pid, rows))
+    data[at : at + len(other)] = other
+    magic, _, record_bytes, _, _ = HEADER.unpack_from(data)
+    if (magic, record_bytes) == (MAGIC, RECORD.size):
+        parse_map(bytes(data))
+    else:
+        with pytest.raises(ValueError, match="version"):
+            parse_map(bytes(data))
+
+
+def test_a_request_id_that_is_no_text_is_shown_all_the_same() -> None:
+    raw = RECORD.pack(1, 2, 0, b"\xff\x00\xfe")
+    (span,) = parse_map(map_bytes(7, [], free=0) + raw)[2]
+    assert span.request_id is not None
+
+
+# A place that a thread took and never wrote stays empty, with records after it
+GAPPY = st.lists(st.one_of(st.none(), st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES)))
+
+
+@given(PIDS, GAPPY, st.integers(0, 5))
+def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) -> None:
+    records = [bytes(RECORD.size) if row is None else row.packed() for row in places]
+    data = map_bytes(pid, []) + b"".join(records) + bytes(free * RECORD.size)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, f"spans-{pid}-0.map")
+        path.write_bytes(data)
+        before = read_spans(Path(directory))
+        shrink(Path(directory))
+        assert read_spans(Path(directory)) == before
+        assert path.stat().st_size == used_bytes(data) <= len(data)
+        last = next((i for i, row in reversed(list(enumerate(places))) if row), -1)
+        assert path.stat().st_size == HEADER_BYTES + (last + 1) * RECORD.size
+
+
+def test_a_trial_is_all_its_maps(tmp_path: Path) -> None:
+    one, two = Row(10, 20, None, None), Row(11, None, 9, "r1")
+    (tmp_path / "spans-1-0.map").write_bytes(map_bytes(1, [one], free=3))
+    (tmp_path / "spans-2-0.map").write_bytes(map_bytes(2, [two], full=True))
+    (tmp_path / "spans-3-0.map").write_bytes(map_bytes(3, [], free=3))
+    (tmp_path / "worker-1.json").write_text("{}")
+    assert read_spans(tmp_path) == Spans((one.span(1), two.span(2)), full=(2,))
+    assert served(tmp_path) == {1, 2}
+
+
+def test_a_map_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "spans-1-0.map").write_bytes(b"no map" * 100)
+    with pytest.raises(ValueError, match="span map"):
+        read_spans(tmp_path)

@@ -1,0 +1,257 @@
+"""Real sockets in known states, and what the kernel's tables say of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from harness.model import ConnectionSample
+from harness.observe.inet_diag import sockets
+from harness.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
+from harness.observe.tcp import Connections, Listener, Unseen, parse_ss
+from tests.builders.conditions import LONG_S, until
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
+
+
+def listening(stack: ExitStack, backlog: int, host: str = "127.0.0.1") -> socket.socket:
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return stack.enter_context(socket.create_server((host, 0), family=kind, backlog=backlog))
+    except OSError as error:
+        pytest.skip(f"no {host} here: {error}")
+
+
+def connect(stack: ExitStack, listener: socket.socket, count: int) -> list[socket.socket]:
+    address = listener.getsockname()[:2]
+    return [
+        stack.enter_context(socket.create_connection(address, timeout=LONG_S)) for _ in range(count)
+    ]
+
+
+def address(listener: socket.socket) -> tuple[str, int]:
+    host, port = listener.getsockname()[:2]
+    return host, port
+
+
+# --- the accept queue -----------------------------------------------------------------------
+
+
+def only_ss(listener: Listener) -> Listener:
+    listener._refused = "not asked"
+    return listener
+
+
+@linux
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("way", [lambda found: found, only_ss], ids=["kernel", "ss"])
+def test_a_known_queue(stack: ExitStack, host: str, way: Callable[[Listener], Listener]) -> None:
+    listener = listening(stack, 5, host)
+    watched = way(Listener(*address(listener)))
+    stack.callback(watched.close)
+    assert (watched.sample().length, watched.sample().limit) == (0, 5)
+    connect(stack, listener, 3)
+    until(lambda: watched.sample().length == 3, "three wait to be accepted")
+    stack.enter_context(listener.accept()[0])
+    until(lambda: watched.sample().length == 2, "one has been accepted")
+    listener.listen(2)  # what the native asgi worker does
+    assert watched.sample().limit == 2
+
+
+@linux
+def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
+    listener = listening(stack, 5)
+    watched = Listener("127.0.0.9", address(listener)[1])
+    stack.callback(watched.close)
+    with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):
+        watched.sample()
+
+
+@linux
+def test_without_pyroute2_ss_is_asked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyroute2", None)
+    watched = Listener(*address(listening(stack, 7)))
+    assert watched.sample().limit == 7
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Unseen, match=r"inet_diag: .*pyroute2.*; ss: "):
+        watched.sample()
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "found"),
+    [
+        ("LISTEN 3      5          127.0.0.1:8000      0.0.0.0:*\n", "127.0.0.1", (3, 5)),
+        ("LISTEN 0 128 0.0.0.0:8000 0.0.0.0:*\nLISTEN 6 5 127.0.0.1:8000 0.0.0.0:*\n",
+         "127.0.0.1", (6, 5)),
+        ("LISTEN 1 2048     [::1]:8000    [::]:*\n", "::1", (1, 2048)),
+    ],
+)  # fmt: skip
+def test_what_ss_says(text: str, host: str, found: tuple[int, int]) -> None:
+    assert parse_ss(text, host, 8000) == found
+
+
+@pytest.mark.parametrize("text", ["", "LISTEN 3 5 127.0.0.1:80001 0.0.0.0:*\n", "LISTEN\n"])
+def test_what_ss_does_not_say(text: str) -> None:
+    with pytest.raises(Unseen):
+        parse_ss(text, "127.0.0.1", 8000)
+
+
+# --- connections ----------------------------------------------------------------------------
+
+WORKER = """
+import socket, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+held = [listener.accept() for _ in range(int(sys.argv[2]))]
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+def worker(stack: ExitStack, listener: socket.socket, count: int) -> int:
+    """The pid of a process that has accepted `count` connections and holds them."""
+    handle = listener.fileno()
+    words = [sys.executable, "-I", "-S", "-c", WORKER, str(handle), str(count)]
+    process = stack.enter_context(
+        subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[handle], text=True
+        )
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stack.callback(process.stdin.close)
+    assert process.stdout.readline() == f"{count}\n"
+    return process.pid
+
+
+@linux
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_connections_of_known_states_and_owners(stack: ExitStack, host: str) -> None:
+    listener = listening(stack, 10, host)
+    clients = connect(stack, listener, 5)
+    pids = [worker(stack, listener, 2), worker(stack, listener, 1), worker(stack, listener, 0)]
+    clients[0].sendall(b"unread")  # the first was accepted first
+    clients[4].sendall(b"unread, and not accepted")
+    clients[1].shutdown(socket.SHUT_WR)
+    watched = Connections(*address(listener), pids)
+
+    def seen() -> bool:
+        found = watched.sample()
+        return found == ConnectionSample(
+            found.at_ns,
+            server={"ESTABLISHED": 4, "CLOSE_WAIT": 1},
+            client={"ESTABLISHED": 4, "FIN_WAIT2": 1},
+            per_worker={pids[0]: 2, pids[1]: 1, pids[2]: 0},
+            unread=1,
+        )
+
+    until(seen, "the connections as they were made")
+
+
+@linux
+def test_a_handshake_that_is_not_answered(stack: ExitStack) -> None:
+    listener = listening(stack, 0)
+    connect(stack, listener, 1)
+    before = sample_counters().counts
+    late = stack.enter_context(socket.socket())
+    late.setblocking(False)
+    late.connect_ex(address(listener))
+    watched = Connections(*address(listener), [])
+    until(lambda: watched.sample().client.get("SYN_SENT") == 1, "its SYN is unanswered")
+    after = until(
+        lambda: (
+            (now := sample_counters().counts)["syn_retransmits"] > before["syn_retransmits"] and now
+        ),
+        "the SYN was sent again",
+    )
+    # Counted in the whole network namespace: others may add to them
+    assert after["listen_overflows"] > before["listen_overflows"]
+    assert after["listen_drops"] > before["listen_drops"]
+
+
+@linux
+def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitStack) -> None:
+    listener, other = listening(stack, 5), listening(stack, 5)
+    connect(stack, other, 1)
+    connect(stack, listener, 1)
+    host, port = address(listener)
+    # Not all states: the port may have had another owner, whose connections are in TIME_WAIT
+    assert Connections(host, port, []).sample().client["ESTABLISHED"] == 1
+    assert Connections("127.0.0.9", port, []).sample().client == {}
+
+
+@linux
+def test_more_connections_than_one_datagram_of_the_kernel_holds(stack: ExitStack) -> None:
+    listener = listening(stack, 400)
+    connect(stack, listener, 400)
+    watched = Connections(*address(listener), [os.getpid()])
+    until(lambda: watched.sample().server == {"ESTABLISHED": 400}, "all of them, once each")
+    assert watched.sample().client == {"ESTABLISHED": 400}
+    assert watched.sample().per_worker == {os.getpid(): 0}
+
+
+@linux
+def test_what_the_kernel_refuses_is_said() -> None:
+    with pytest.raises(OSError, match="inet_diag: "):
+        sockets(socket.AF_UNSPEC, 1, 80)
+
+
+@linux
+def test_a_worker_that_is_gone_owns_nothing(stack: ExitStack) -> None:
+    listener = listening(stack, 5)
+    connect(stack, listener, 1)
+    with stack.enter_context(listener.accept()[0]):
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        found = Connections(*address(listener), [gone.pid, os.getpid()]).sample()
+        assert found.per_worker == {gone.pid: 0, os.getpid(): 1}
+
+
+# --- the kernel's counters and timer --------------------------------------------------------
+
+NETSTAT = """\
+TcpExt: SyncookiesSent ListenOverflows ListenDrops TCPSynRetrans
+TcpExt: 1 20 30 4
+IpExt: InNoRoutes ListenDrops
+IpExt: 7 8
+"""
+
+
+def test_counters() -> None:
+    assert parse_netstat(NETSTAT) == {
+        "SyncookiesSent": 1, "ListenOverflows": 20, "ListenDrops": 30, "TCPSynRetrans": 4,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["", "IpExt: A\nIpExt: 1\n", "TcpExt: A B\nTcpExt: 1\n", "TcpExt: A\nTcpExt: B\n"]
+)
+def test_counters_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_netstat(text)
+
+
+@pytest.mark.parametrize(
+    ("linear", "retries", "steps"),
+    [
+        # ip-sysctl.rst: with 4 and 6, the last one goes out after 67 s
+        (4, 6, (1, 2, 3, 4, 5, 7, 11, 19, 35, 67)),
+        (0, 6, (1, 3, 7, 15, 31, 63)),
+        (0, 0, ()),
+        (0, 9, (1, 3, 7, 15, 31, 63, 127, 247, 367)),  # no timeout is longer than 120 s
+    ],
+)
+def test_syn_steps(linear: int, retries: int, steps: tuple[float, ...]) -> None:
+    assert steps_s(linear, retries) == steps
+
+
+@linux
+def test_syn_steps_of_this_kernel() -> None:
+    found = syn_steps_s()
+    assert found[0] == 1.0
+    assert list(found) == sorted(set(found))

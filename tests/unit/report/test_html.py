@@ -1,0 +1,472 @@
+"""The report page and its pictures, as text: what a browser makes of them is in tests/browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis import analyse
+from harness.model import Bar, Report, View
+from harness.report.html import SIZE, library, render
+from harness.report.html.charts import of_cell, of_run
+from harness.report.html.figures import Figure, picture, spec
+from harness.report.html.headline import LONG, headline
+from harness.report.html.images import images
+from harness.report.html.members import groups, most_telling, seen
+from harness.report.html.series import corners
+from harness.report.html.timeline import SHORT
+from tests.builders.analysis import evidence, server
+from tests.builders.html import cell, group, invalid, report, trial, view
+from tests.unit.analysis.test_breakdown import kept
+from tests.unit.report.test_formats import everything, reports
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements with their attributes, texts, scripts by id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.styles = ""
+        self.inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.inside = tag
+            self.scripts += [(dict(attrs), "")] if tag == "script" else []
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = attributes, text + data
+        elif self.inside == "style":
+            self.styles += data
+        else:
+            self.words.append(data)
+
+    def json(self, name: str) -> Any:
+        (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
+        return json.loads(text)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def rendered(one: Report) -> Page:
+    return Page(render(one))
+
+
+def with_views(one: Report, **changes: Any) -> Report:
+    return replace(one, views=tuple(replace(view, **changes) for view in one.views))
+
+
+def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
+    """The data of the layer called `name`, without its heads."""
+    layers = [pane, *pane.get("layer", [])]
+    (layer,) = [layer for layer in layers if layer.get("name") == name]
+    data = layer.get("data") or pane["data"]
+    return [line.split(",") for line in pane["datasets"][data["name"]].splitlines()[1:]]
+
+
+def figure_of(figures: list[Figure], name: str) -> Figure:
+    (found,) = [figure for figure in figures if figure.name == name]
+    return found
+
+
+# --- one file, and nothing else ---------------------------------------------------------------
+
+
+def test_nothing_is_fetched_from_anywhere() -> None:
+    page = rendered(report())
+    for _, attributes in page.elements:
+        for name in ("src", "href", "srcset", "action", "poster", "data"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+    assert not re.search(r"url\(|@import", page.styles)
+    for chart in page.json("charts").values():
+        assert '"url"' not in json.dumps(chart)
+
+
+def test_its_policy_allows_only_its_own_scripts() -> None:
+    page = rendered(report())
+    (policy,) = [
+        attributes["content"] or ""
+        for tag, attributes in page.elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none';")
+    assert not re.search(r"https?:|\*", policy)
+    run = [text for attributes, text in page.scripts if attributes.get("type") is None]
+    assert len(run) == 2
+    for script in run:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_all_classes_at_five_levels_fit_whole() -> None:
+    text = render(report(ALL, (4, 8, 16, 32, 64)))
+    assert len(text.encode()) < 2_000_000
+    assert "Left out" not in text
+    assert len(Page(text).json("charts")) >= 35 * 5
+
+
+def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None:
+    restless = tuple((0.01 * i, i * 7 % 13) for i in range(300))
+    states = tuple((at, f"server STATE-{row}", n + row) for at, n in restless for row in range(12))
+    full = with_views(report(ALL, (4, 8, 16, 32, 64)), queue=restless, states=states)
+    text = render(full)
+    assert len(text.encode()) <= SIZE
+    page = Page(text)
+    said = re.search(r"Left out over time, to keep this page small: (\d+) cells\.", page.text)
+    assert said is not None
+    drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
+    assert len(drawn) == 35 - int(said[1])
+    for one in groups(full):
+        telling = most_telling(seen(one, full))
+        assert telling is not None
+        assert f"timeline-{one.slug}-{telling[0].trial.cell.concurrency}" in drawn
+
+
+def test_the_library_is_there_once() -> None:
+    assert render(report()).count(library()) == 1
+
+
+def test_foreign_text_is_only_text() -> None:
+    good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
+    good = replace(good, app=EVIL, reason=EVIL, diagnosis=EVIL, notes=(EVIL,))
+    evil = Report(
+        run=EVIL,
+        environment={EVIL: [EVIL], "versions": {"x": EVIL}},
+        overhead=None,
+        cells=(good, bad),
+        classes=(group("sync"),),
+        setup_s={},
+        notes=(EVIL,),
+        views=(
+            replace(view(trial("sync", 8)), note=EVIL, states=((0.0, EVIL, 1), (1.0, EVIL, 2))),
+        ),
+    )
+    page = rendered(evil)
+    assert len(page.scripts) == 4
+    assert not [tag for tag, _ in page.elements if tag == "img"]
+    assert page.text.count(EVIL) >= 8  # all of it can be read
+    assert EVIL in json.dumps(page.json("charts")["states-sync-8"])
+    page.json("config")
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
+    one = report(("sync",), (8,))
+    (pane,) = rendered(one).json("charts")["timeline-sync-8"]
+    waited = [
+        bar
+        for bar in one.views[0].bars
+        if bar.arrived_s is not None and bar.start_s - bar.arrived_s > 0.1
+    ]
+    assert len(rows(pane, "served")) == len(one.views[0].bars) == 41
+    assert len(rows(pane, "waits")) == len(waited) == 36
+
+
+def stack(one: Report) -> tuple[list[float], list[list[float]]]:
+    """Of the only cell: tops of the served bars; (top, from, to) of each wait."""
+    (member,) = groups(one)
+    (figure, *_) = of_cell(member, *seen(member, one)[0])
+    pane = spec(figure.panes[0])
+    tops = [float(row[1]) for row in rows(pane, "served")]
+    return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
+
+
+def test_what_waits_for_any_worker_makes_a_staircase_below_them_all() -> None:
+    served, waits = stack(report(("sync",), (16,)))
+    assert min(top for top, _, _ in waits) > max(served)
+    steps = [
+        sorted(to for top, _, to in waits if top == row)[0] for row in sorted({w[0] for w in waits})
+    ]
+    assert steps == [2.0] * 4 + [3.0] * 4 + [4.0] * 4
+
+
+def test_what_a_worker_holds_waits_below_that_worker() -> None:
+    served, waits = stack(report(("gthread",), (16,)))
+    assert min(top for top, _, _ in waits) < max(served)
+
+
+times = st.tuples(
+    st.floats(0, 50), st.floats(0, 20), st.floats(0.1, 5), st.sampled_from([101, 102])
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(times, min_size=1, max_size=40), st.sampled_from(["sync", "gthread"]))
+def test_waits_of_a_row_do_not_lie_on_each_other(
+    found: list[tuple[float, float, float, int]], worker_class: str
+) -> None:
+    """Apart from what is too short to be seen."""
+    bars = [
+        Bar(worker, 0, arrived + wait, arrived + wait + service, arrived)
+        for arrived, wait, service, worker in found
+    ]
+    end_s = max(bar.end_s for bar in bars)
+    asked = trial(worker_class, 16)
+    drawn = View(asked.key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
+    _, waits = stack(replace(report((worker_class,), (16,)), views=(drawn,)))
+    for row in {top for top, _, _ in waits}:
+        mine = sorted((since, to) for top, since, to in waits if top == row)
+        for (_, before), (after, _) in pairwise(mine):
+            assert before - after <= 1.01 * SHORT * end_s * (1.0 if end_s >= 1 else 1e3)
+
+
+def test_where_arrivals_are_not_known_the_queue_is_under_the_lanes() -> None:
+    lanes, queue = rendered(report(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
+    assert rows(lanes, "waits") == []
+    lengths = [int(length) for _, length in rows(queue, "queue")]
+    assert max(lengths) == 4
+    assert lanes["layer"][0]["encoding"]["x"]["scale"] == queue["layer"][0]["encoding"]["x"][
+        "scale"
+    ]  # fmt: skip
+
+
+def test_a_cell_of_which_nothing_was_seen_says_so() -> None:
+    nothing = replace(view(trial("sync", 8), observed=False), bars=(), steady=None)
+    one = replace(report(("sync",), (8,)), views=(nothing,))
+    page = rendered(one)
+    assert "Missing: the accept queue, TCP states and CPU and memory." in page.text
+    assert not [name for name in page.json("charts") if name.endswith("-8")]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_machine_that_shows_only_requests(known: bool) -> None:
+    charts = rendered(report(("sync",), (8,), known=known, observed=False)).json("charts")
+    assert [name for name in charts if name.endswith("-8")] == ["timeline-sync-8"]
+    assert len(charts["timeline-sync-8"]) == 1
+
+
+@pytest.mark.parametrize("unseen", [None, Report("none", {}, None, (), (), {})])
+def test_a_run_without_a_believed_cell(unseen: Report | None) -> None:
+    bad = replace(report(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), views=())
+    page = rendered(unseen or bad)
+    assert page.json("charts") == {}
+    assert "No cell of this run is believed" in page.text
+    assert ("it died" in page.text) is (unseen is None)
+
+
+def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
+    one = report(("sync",), (8,))
+    split = replace(one.cells[0].split, unattributed_s=-0.3)
+    found = figure_of(
+        of_run(replace(one, cells=(replace(one.cells[0], split=split),))), "waiting-sync"
+    )
+    assert "unattributed -300 ms" in found.alternative
+    assert [key.label for key in found.legend] == ["accept queue", "in the app", "unattributed"]
+    drawn = {name: float(time) for _, name, time, *_ in rows(spec(found.panes[0]), "parts")}
+    assert drawn["unattributed"] == pytest.approx(-0.3)
+    assert "Too short to be seen, at most 400 us: connect, in the worker and transfer." in (
+        found.caption
+    )
+
+
+def test_a_part_without_witness_is_named_and_has_no_bar() -> None:
+    one = report(("sync",), (8,))
+    split = replace(one.cells[0].split, accept_queue_s=None, exact=False)
+    found = figure_of(
+        of_run(replace(one, cells=(replace(one.cells[0], split=split),))), "waiting-sync"
+    )
+    assert "Not witnessed: accept queue." in found.caption
+    names = [name for _, name, *_ in rows(spec(found.panes[0]), "parts")]
+    assert "accept queue" not in names
+
+
+def test_trials_are_points_around_the_line_of_their_mean() -> None:
+    first = cell(trial("sync", 8))
+    second = replace(first, trial=trial("sync", 8, number=2), throughput_rps=4.4)
+    one = replace(report(("sync",), (8,)), cells=(first, second))
+    (pane,) = (spec(pane) for pane in figure_of(of_run(one), "throughput").panes)
+    assert [float(row[2]) for row in rows(pane, "trials")] == [4.0, 4.4]
+    assert [float(row[2]) for row in rows(pane, "measured")] == [pytest.approx(4.2)]
+    assert rows(pane, "knees") == [["sync", "4", "4.2", "0"]]
+
+
+def test_a_bound_far_above_is_cut_off_and_said() -> None:
+    one = report(("sync",), (8,))
+    far = replace(one, cells=(replace(one.cells[0], bound_rps=400.0),))
+    found = figure_of(of_run(far), "throughput")
+    assert "That goes on above the chart, up to 400." in found.caption
+    domain = spec(found.panes[0])["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert 4 < domain[1] < 20
+
+
+def test_keepalive_shows_bound_prediction_and_measurement() -> None:
+    one = analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
+    found = figure_of(of_run(one), "keepalive-gthread")
+    assert [name for _, name, _ in rows(spec(found.panes[0]), "sides")] == [
+        "bound",
+        "split prediction",
+        "measured",
+    ]
+
+
+def dropping(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> View:
+    found = view(trial("sync", 8))
+    return replace(found, connects=((0.0, 0.05, 52), *late), syn_steps_s=(1.0, 2.0, 3.0))
+
+
+def test_connections_that_came_late_are_shown_with_the_kernels_steps() -> None:
+    one = replace(report(("sync",), (8,)), views=(dropping(),))
+    (pane,) = rendered(one).json("charts")["connects-sync-8"]
+    assert [row[2] for row in rows(pane, "connects")] == ["52", "11"]
+    assert rows(pane, "steps") == [["1"]]
+    quiet = replace(one, views=(dropping(late=()),))
+    assert "connects-sync-8" not in rendered(quiet).json("charts")
+
+
+points = st.lists(st.integers(0, 3), max_size=40).map(lambda found: list(enumerate(found)))
+
+
+@given(points)
+def test_corners_draw_the_same_line(found: list[tuple[float, int]]) -> None:
+    few = corners(found)
+    assert set(few) <= set(found)
+    for at, value in found:  # in steps
+        assert [v for t, v in few if t <= at][-1] == value
+    kept_at = {at for at, _ in few}
+    for (a, before), (b, here), (c, after) in zip(found, found[1:], found[2:], strict=False):
+        assert b in kept_at or before == here == after, (a, c)
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def test_the_headline_compares_best_and_worst() -> None:
+    assert headline(report(("sync", "eventlet"))) == (
+        "With 16 connections, eventlet answers 16 requests/s, each in 1.00 s; sync 4 requests/s,"
+        " each in 4.00 s, 3.00 s of it waiting in the accept queue."
+    )
+    assert headline(report(("eventlet", "gevent"))) == (
+        "With 16 connections, both answer about 16 requests/s, each in 1.00 s: eventlet, gevent."
+    )
+
+
+def test_a_long_headline_leaves_out_who_waits_where() -> None:
+    one = report(("sync", "eventlet"))
+    slow = [
+        replace(cell, throughput_rps=cell.throughput_rps and cell.throughput_rps / scale)
+        for scale in (1, 2)
+        for cell in one.cells
+        if cell.trial.cell.server.worker_class == "sync"
+    ]
+    other = replace(slow[0].trial.cell.server, backlog=4)
+    cells = [
+        replace(cell, trial=replace(cell.trial, cell=replace(cell.trial.cell, server=other)))
+        if place >= len(slow) // 2
+        else cell
+        for place, cell in enumerate(slow)
+    ]
+    classes = (group("sync"), replace(group("sync"), server=other))
+    said = headline(replace(one, cells=tuple(cells), classes=classes))
+    assert said == (
+        "With 16 connections, sync (backlog 2048) answers 4 requests/s, each in 4.00 s;"
+        " sync (backlog 4) 2 requests/s, each in 4.00 s."
+    )
+    assert len(said) <= LONG
+
+
+def test_every_chart_has_words_of_its_own() -> None:
+    one = report()
+    figures = of_run(one)
+    for member in groups(one):
+        for result, found in seen(member, one):
+            figures += of_cell(member, result, found)
+    names = [figure.name for figure in figures]
+    assert len(set(names)) == len(names)
+    for figure in figures:
+        assert re.fullmatch(r"[a-z0-9-]+", figure.name)
+        assert figure.title
+        assert figure.caption.endswith(".")
+        assert figure.alternative.endswith(".")
+        assert all(len(row) == len(figure.heads) for row in figure.rows)
+
+
+# --- any report -------------------------------------------------------------------------------
+
+
+def without_twins(one: Report) -> Report:
+    """Groups are of different servers, tools or keep-alive, as analysis makes them."""
+    found = {(c.server, c.tool, c.keepalive): c for c in one.classes}
+    return replace(one, classes=tuple(found.values()))
+
+
+@settings(max_examples=25)
+@given(reports.map(without_twins))
+def test_any_report_makes_a_page(one: Report) -> None:
+    page = rendered(one)
+    assert len(page.scripts) == 4
+    for panes in page.json("charts").values():
+        assert not re.search(r"\b(nan|inf)\b", json.dumps(panes))
+    tables = [attributes for tag, attributes in page.elements if tag == "th"]
+    assert all(attributes.get("scope") in ("col", "row") for attributes in tables)
+
+
+def test_every_verdict_class_and_tool() -> None:
+    page = rendered(everything())
+    assert "worker 7 [died]" in page.text
+    assert [tag for tag, _ in page.elements].count("h1") == 1
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def test_pictures_bear_speaking_names_and_are_whole() -> None:
+    one = report(("sync",), (4, 8))
+    found = dict(images(replace(one, views=(*one.views[:1], dropping()))))
+    cells = [
+        f"{kind}-sync-{at}" for kind in ("timeline", "queue", "states", "cpu", "memory")
+        for at in (4, 8)
+    ]  # fmt: skip
+    names = ["throughput", "waiting-sync", "connects-sync-8", *cells]
+    assert sorted(found) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    for name, content in found.items():
+        if name.endswith(".png"):
+            assert content.startswith(b"\x89PNG\r\n\x1a\n")
+            assert int.from_bytes(content[16:20], "big") >= 2 * 760  # pixels
+        else:
+            text = "".join(ElementTree.fromstring(content).itertext())
+            assert re.search("[a-z]{4}", text)
+            assert b"var(--" not in content
+    widths = re.findall(
+        rb'<path d="M[^h"]*h([0-9.]+)v[^"]*" fill="#0072b2"', found["waiting-sync.svg"]
+    )
+    assert len([wide for wide in widths if float(wide) > 20]) == 2  # in the app, at 4 and at 8
+
+
+def test_a_pictures_signs_are_those_of_its_marks() -> None:
+    """Panes of one picture must not share what a sign means."""
+    one = report(("sync",), (8,))
+    (member,) = groups(one)
+    cpu = figure_of(of_cell(member, *seen(member, one)[0]), "cpu-sync-8")
+    drawn = picture(cpu)
+    assert drawn["resolve"]["scale"]["strokeDash"] == "independent"
+    names = [pane["name"] for pane in drawn["vconcat"] if "name" in pane]
+    assert names == ["usage", "host"]

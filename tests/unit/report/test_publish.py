@@ -1,0 +1,139 @@
+"""Pages and pictures as files: whole or not at all, and one sentence where it cannot be."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.model import EnvironmentProblem, Report, UsageError
+from harness.report import publish
+from tests.builders.html import report
+
+ONE = report(("sync",), (8,))
+NEEDED = ("altair", "vl_convert")
+
+
+@pytest.fixture(params=NEEDED)
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a package that cannot be imported now."""
+    for name in [name for name in sys.modules if name.startswith("harness.report.html")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, request.param, None)
+    return str(request.param)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The words before the flags; the run they name shows what the tests know."""
+
+    def known(directory: Path) -> Report:
+        assert directory == tmp_path
+        return ONE
+
+    monkeypatch.setattr(cli, "find", Path)
+    monkeypatch.setattr(cli, "shown", known)
+    return ["report", str(tmp_path)]
+
+
+def test_a_page_is_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    path.write_text("before")
+    publish.page(ONE, path)
+    assert path.read_text().startswith("<!doctype html>")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pictures_are_put_into_a_directory_that_is_made(tmp_path: Path) -> None:
+    written = publish.pictures(ONE, tmp_path / "pictures")
+    assert tmp_path / "pictures" / "timeline-sync-8.png" in written
+    assert sorted(written) == sorted((tmp_path / "pictures").iterdir())
+
+
+def test_the_files_are_told_and_nothing_else_is_printed(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, pictures = tmp_path / "out.html", tmp_path / "pictures"
+    assert cli.main([*run, "--html", str(page), "--png", str(pictures)]) == 0
+    said = capsys.readouterr()
+    count = len(list(pictures.iterdir()))
+    assert said.err == f"wrote {page}\nwrote {count} pictures into {pictures}\n"
+    assert said.out == ""
+
+
+def test_with_a_format_it_is_printed_too(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*run, "--html", str(tmp_path / "out.html"), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("worker_class,")
+
+
+@pytest.mark.parametrize("flag", ["--html", "--png"])
+def test_a_missing_package_is_one_sentence_and_exit_3(
+    flag: str, missing: str, run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*run, flag, str(tmp_path / "out")]) == 3
+    said = capsys.readouterr().err
+    assert missing in said
+    assert said.count("\n") == 1
+    assert said.endswith("install them with `pip install 'workerlab[page]'`\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("missing")
+def test_a_missing_package_is_named_by_both(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem):
+        publish.page(ONE, tmp_path / "out.html")
+    with pytest.raises(EnvironmentProblem):
+        publish.pictures(ONE, tmp_path / "pictures")
+
+
+@pytest.mark.parametrize("flag", ["--html", "--png"])
+def test_a_missing_directory_is_one_sentence_and_exit_2(
+    flag: str, run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "nowhere"
+    assert cli.main([*run, flag, str(place / "out")]) == 2
+    assert capsys.readouterr().err == f"workerlab: {place} is not a directory\n"
+    assert not place.exists()
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    taken = tmp_path / "out.html"
+    taken.mkdir()
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        publish.page(ONE, taken)
+    assert list(tmp_path.iterdir()) == [taken]
+    assert list(taken.iterdir()) == []
+
+
+def test_a_file_where_the_directory_shall_be(tmp_path: Path) -> None:
+    taken = tmp_path / "pictures"
+    taken.write_text("mine")
+    with pytest.raises(UsageError, match="cannot be made: File exists"):
+        publish.pictures(ONE, taken)
+    assert taken.read_text() == "mine"
+
+
+def test_half_a_character_of_a_log_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    publish.page(replace(ONE, notes=("said \udc80 and died",)), path)
+    assert "said ? and died" in path.read_text(encoding="utf-8")
+
+
+def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "out.html"
+    path.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(publish.os, "fdopen", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        publish.page(ONE, path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]

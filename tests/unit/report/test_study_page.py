@@ -1,0 +1,128 @@
+"""A study as a page and as pictures: whole, alone, and nothing in it runs or calls out."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Literal
+
+import pytest
+
+from harness.model import Chart, Series, Study
+from harness.report.study.figures import figures
+from harness.report.study.images import images
+from harness.report.study.page import render
+from tests.builders.document import whole_study
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(study: Study) -> _Tags:
+    tags = _Tags()
+    tags.feed(render(study))
+    return tags
+
+
+def charts_of(page: str) -> dict[str, list[dict[str, object]]]:
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page)
+    assert found
+    charts: dict[str, list[dict[str, object]]] = json.loads(found[1])
+    return charts
+
+
+def test_findings_come_first_with_their_evidence() -> None:
+    text = read(whole_study()).text
+    at = [text.index(said) for said in (
+        "Who wins at a high rate?",
+        "58 \N{MULTIPLICATION SIGN} threads",
+        "14 µs of CPU",
+        "Requests per second",
+        "High rate",
+        "locust is not installed",
+    )]  # fmt: skip
+    assert at == sorted(at)
+
+
+def test_a_name_is_never_markup() -> None:
+    page = render(whole_study())
+    assert "threads | &lt;b&gt;" in page
+    assert "b" not in read(whole_study()).found
+
+
+def test_charts_that_are_empty_are_left_out() -> None:
+    assert list(charts_of(render(whole_study()))) == ["chart-1-requests-per-second"]
+
+
+def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
+    (figure,) = figures(whole_study())
+    assert "Not shown, as they are 0 or missing: 1." in figure.caption
+    assert figure.rows == (
+        ("fast", "10", "61235"),
+        ("fast", "100", "70000"),
+        ("threads | <b>", "10", "1203"),
+    )
+
+
+@pytest.mark.parametrize("log", [(False, False), (True, False), (False, True), (True, True)])
+def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
+    series = tuple(Series(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
+    study = whole_study(charts=(Chart("Many", "x", "y", series, log),))
+    (figure,) = figures(study)
+    assert len({(key.colour, key.shape) for key in figure.legend}) == 12
+    written = dict(images(study))
+    assert sorted(written) == ["chart-1-many.png", "chart-1-many.svg"]
+    assert written["chart-1-many.png"].startswith(b"\x89PNG")
+
+
+def test_a_study_of_nothing_is_a_page() -> None:
+    nothing = replace(whole_study(), findings=(), tables=(), charts=(), notes=(), environment={})
+    assert "Load generators on the same server" in read(nothing).text
+
+
+# --- bars ---------------------------------------------------------------------------------
+
+
+def bars(form: Literal["bars", "stacked"], count: int = 2) -> Study:
+    series = tuple(
+        Series(name, ((0, 1.0 + place), (2, 2.0)))
+        for place, name in enumerate(["connect", "</script>", *(f"s{i}" for i in range(9))][:count])
+    )
+    names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
+    chart = Chart("How long", "removed", "ms", series, form=form, names=names)
+    return whole_study(charts=(chart,))
+
+
+@pytest.mark.parametrize("form", ["bars", "stacked"])
+def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> None:
+    study = bars(form)
+    (figure,) = figures(study)
+    assert figure.rows[1] == ("connect", "no <b>", "2")
+    assert "connect: 1 at everything that there is, 2 at no <b>." in figure.alternative
+    assert [key.colour for key in figure.legend] == ["connect", "class-1"]
+    page = render(study)
+    assert page.count("</script>") == render(whole_study()).count("</script>")
+    written = dict(images(study))
+    assert written["chart-1-how-long.png"].startswith(b"\x89PNG")
+
+
+def test_each_stacked_part_has_a_colour() -> None:
+    (figure,) = figures(bars("stacked", count=8))
+    assert len({key.colour for key in figure.legend}) == 8
+
+
+def test_bars_of_nothing_are_left_out() -> None:
+    empty = Chart("How long", "removed", "ms", (Series("a", ()),), form="bars", names=("x",))
+    assert figures(whole_study(charts=(empty,))) == []

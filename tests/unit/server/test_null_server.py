@@ -1,0 +1,133 @@
+"""The pure parts of the target: what it reads, what it answers, what it counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.numbers.histogram import Histogram
+from harness.server.null import words
+from harness.server.null.replies import FAULTS, Replies
+from harness.server.null.requests import Garbage, Request, read_request
+from harness.server.null.tally import Tally
+
+GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def asking(head: bytes) -> Request:
+    found = read_request(head)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("head", "keep", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", True, False),
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", False, False),
+        (b"GET / HTTP/1.1\r\nCONNECTION:Close\r\n\r\n", False, False),
+        (b"GET / HTTP/1.0\r\n\r\n", False, False),
+        (b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", True, True),
+    ],
+)
+def test_what_a_request_wants_of_its_connection(head: bytes, keep: bool, told: bool) -> None:
+    assert asking(head) == Request(len(head), keep, told, bodiless=False)
+
+
+@given(st.integers(0, 40), st.binary(max_size=40))
+def test_a_request_is_read_once_it_is_there_in_full(length: int, more: bytes) -> None:
+    head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length
+    whole = head + b"b" * length
+    for size in range(len(whole)):
+        assert read_request(whole[:size]) is None
+    assert asking(whole + more).length == len(whole)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01",  # TLS
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/2\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a" * 70_000,
+    ],
+)
+def test_what_is_no_request(data: bytes) -> None:
+    with pytest.raises(Garbage):
+        read_request(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_garbage_or_too_few(data: bytes) -> None:
+    try:
+        found = read_request(data)
+    except Garbage:
+        return
+    assert found is None or found.length <= len(data)
+
+
+@given(st.integers(0, 5000))
+def test_an_answer_says_how_long_its_body_is(body_bytes: int) -> None:
+    reply = Replies(body_bytes, "").to(asking(GET))
+    head, _, body = reply.data.partition(b"\r\n\r\n")
+    assert len(body) == body_bytes
+    assert b"Content-Length: %d" % body_bytes in head.split(b"\r\n")
+    assert reply.then == "keep"
+
+
+def test_an_answer_fits_what_was_asked() -> None:
+    replies = Replies(12, "")
+    closing = replies.to(asking(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"))
+    assert closing.then == "close"
+    assert b"\r\nConnection: close\r\n" in closing.data
+    told = replies.to(asking(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"))
+    assert b"\r\nConnection: keep-alive\r\n" in told.data
+    assert replies.to(asking(b"HEAD / HTTP/1.1\r\n\r\n")).data.endswith(b"\r\n\r\n")
+    assert replies.to(asking(GET)) is replies.to(asking(GET))
+
+
+@pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_spoilt_answer_is_no_success(fault: str, body_bytes: int) -> None:
+    reply = Replies(body_bytes, fault).to(asking(GET))
+    _, end, body = reply.data.partition(b"\r\n\r\n")
+    whole = reply.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
+    assert whole is (fault == "")
+    assert (reply.then == "keep") is (fault in ("", "status500"))
+
+
+def test_the_words() -> None:
+    said = words.parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
+    assert (said.delay, said.body_bytes, said.core, said.fault) == ((0.5, 3.0), 440_000, 1, "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--delay", "3,1"], ["--delay", "1"], ["--delay=-1,1"], ["--body-bytes=-1"], ["--fault", "x"]],
+)
+def test_words_that_are_off(argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        words.parse(argv)
+    assert ended.value.code == 2
+
+
+def test_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    tally = Tally(str(path))
+    tally.requests, tally.delays_ns = 3, 1_500_000_000
+    tally.spans += [10, 20, 30]
+    tally.write()
+    tally.spans.append(40)
+    tally.write()
+    said = json.loads(path.read_text())
+    assert (said["requests"], said["delays_s"]) == (3, 1.5)
+    service = Histogram.from_json(said["service"])
+    assert (service.count, service.sum) == (4, 100)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]

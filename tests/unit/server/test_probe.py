@@ -1,0 +1,733 @@
+"""The probe by itself: what it records, when, and all that it must leave as it was."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import wsgiref.util
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gunicorn.http.wsgi
+import pytest
+
+from harness.model import Span, Spans
+from harness.observe.spans import read_spans
+from harness.server.inside import probe
+
+ROOT = Path(__file__).resolve().parents[3]
+INSIDE = ROOT / "harness" / "server" / "inside"
+FOREIGN = (
+    *(
+        INSIDE / f"{name}.py"
+        for name in ("probe", "accepts", "boot", "introspect", "gunicorn_conf")
+    ),
+    ROOT / "harness" / "server" / "guard.py",
+)
+
+
+class Recording:
+    """The probe, started in this process, and what its map says so far."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.firsts = 0
+
+    def begin(self, capacity: int = 64, *, names: bool = False, kept: bool = False) -> None:
+        probe.start(str(self.place), capacity, self._first, names=names, kept=kept)
+
+    def _first(self) -> None:
+        self.firsts += 1
+
+    def read(self) -> Spans:
+        return read_spans(self.place)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return self.read().spans
+
+    @property
+    def only(self) -> Span:
+        (span,) = self.spans
+        return span
+
+    @property
+    def map(self) -> Path:
+        (path,) = self.place.glob("spans-*.map")
+        return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
+    for name in ("cells", "take", "first_request", "named", "look_up"):
+        monkeypatch.setattr(probe, name, getattr(probe, name))
+    monkeypatch.setattr(probe, "accepted", {})
+    # What is registered for forks cannot be taken back, and would speak in every later child
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    found = Recording(tmp_path)
+    found.begin()
+    return found
+
+
+def ended(span: Span) -> bool:
+    return span.end_ns is not None and span.end_ns >= span.start_ns
+
+
+# --- WSGI -----------------------------------------------------------------------------------
+
+
+def wsgi(body: Any, handled: tuple[object, ...] = (), environ: dict[str, Any] | None = None) -> Any:
+    """What the server gets from a probed app that returns `body`."""
+    return probe.wrap_wsgi(lambda *_: body, handled)(environ or {}, lambda *_: None)
+
+
+def stream() -> Iterator[bytes]:
+    yield b"one"
+    yield b"two"
+
+
+@pytest.mark.parametrize(
+    ("make", "chunks"),
+    [
+        (lambda: [b"one", b"two"], [b"one", b"two"]),
+        (lambda: (b"one",), [b"one"]),
+        (stream, [b"one", b"two"]),
+        (list, []),
+        (lambda: iter(()), []),
+        (lambda: BytesIO(b"one\ntwo"), [b"one\n", b"two"]),
+    ],
+    ids=["list", "tuple", "generator", "empty list", "empty iterator", "file"],
+)
+def test_a_body_ends_when_it_is_closed(
+    recording: Recording, make: Callable[[], Any], chunks: list[bytes]
+) -> None:
+    body = wsgi(make())
+    assert recording.only.end_ns is None
+    assert list(body) == chunks
+    assert recording.only.end_ns is None
+    body.close()
+    assert ended(recording.only)
+    assert recording.only.pid == os.getpid()
+
+
+def test_the_apps_own_close_is_called_first(recording: Recording) -> None:
+    seen = []
+
+    class Body(list[bytes]):
+        def close(self) -> None:
+            seen.append(recording.only.end_ns)
+
+    wsgi(Body([b"x"])).close()
+    assert seen == [None]
+    assert ended(recording.only)
+
+
+def test_a_close_that_raises_still_ends_the_span(recording: Recording) -> None:
+    class Body(list[bytes]):
+        def close(self) -> None:
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        wsgi(Body()).close()
+    assert ended(recording.only)
+
+
+def test_length_and_attributes_pass_through(recording: Recording) -> None:
+    class Body(list[bytes]):
+        name = "report.pdf"
+
+    body = wsgi(Body([b"one", b"two"]))
+    assert len(body) == 2
+    assert body.name == "report.pdf"
+    endless, plain = wsgi(stream()), wsgi([])
+    with pytest.raises(TypeError):
+        len(endless)
+    assert not hasattr(plain, "fileno")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
+def test_an_app_that_raises_has_ended(recording: Recording, error: BaseException) -> None:
+    def app(*_: Any) -> Any:
+        raise error
+
+    with pytest.raises(type(error)):
+        probe.wrap_wsgi(app)({}, lambda *_: None)
+    assert ended(recording.only)
+
+
+@pytest.mark.parametrize("kind", [wsgiref.util.FileWrapper, gunicorn.http.wsgi.FileWrapper])
+def test_a_file_wrapper_stays_one(recording: Recording, kind: type[Any]) -> None:
+    """Servers send a file by themselves only when they recognise their own wrapper."""
+    file = BytesIO(b"all of it")
+    wrapper = kind(file)
+    body = wsgi(wrapper, environ={"wsgi.file_wrapper": kind})
+    assert body is wrapper
+    assert recording.only.end_ns is None
+    body.close()
+    assert file.closed
+    assert ended(recording.only)
+
+
+def test_a_file_wrapper_without_close_gets_one(recording: Recording) -> None:
+    kind = wsgiref.util.FileWrapper
+    body = wsgi(kind(SimpleNamespace(read=lambda _: b"")), environ={"wsgi.file_wrapper": kind})
+    body.close()
+    assert ended(recording.only)
+
+
+def test_a_file_wrapper_that_is_a_function_is_no_type(recording: Recording) -> None:
+    body = wsgi([b"x"], environ={"wsgi.file_wrapper": lambda file: file})
+    body.close()
+    assert ended(recording.only)
+
+
+@pytest.mark.parametrize("marker", [object(), None, ()])
+def test_an_already_handled_marker_is_the_same_object(recording: Recording, marker: Any) -> None:
+    """The server compares by identity."""
+    assert wsgi(marker, handled=(object(), marker)) is marker
+    assert ended(recording.only)
+
+
+def test_arguments_and_headers_are_the_servers_own(recording: Recording) -> None:
+    environ, seen = {"PATH_INFO": "/"}, []
+
+    def start_response(*words: Any) -> None:
+        seen.append(words)
+
+    def app(given: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        assert given is environ
+        assert start is start_response
+        start("200 OK", [])
+        return []
+
+    probe.wrap_wsgi(app)(environ, start_response)
+    assert seen == [("200 OK", [])]
+
+
+# --- ASGI -----------------------------------------------------------------------------------
+
+HTTP = {"type": "http"}
+START = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+def body_message(more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": b"x", "more_body": more}
+
+
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request"}
+
+
+class Sent:
+    """A server's `send`: what came, and whether the span was open at that moment."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self.seen: list[tuple[str, bool]] = []
+
+    async def __call__(self, message: dict[str, Any]) -> None:
+        await asyncio.sleep(0)  # as a server that waits for its client
+        self.seen.append((message["type"], self._recording.only.end_ns is None))
+
+
+def test_asgi_ends_after_the_last_body_was_sent_and_not_when_the_app_returns(
+    recording: Recording,
+) -> None:
+    async def run() -> None:
+        background, finish = asyncio.Event(), asyncio.Event()
+
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send(START)
+            await send(body_message(more=True))
+            assert recording.only.end_ns is None
+            await send(body_message())
+            background.set()
+            await finish.wait()
+
+        sent = Sent(recording)
+        serving = asyncio.create_task(probe.wrap_asgi(app)(HTTP, receive, sent))
+        await background.wait()
+        end_ns = recording.only.end_ns
+        assert ended(recording.only)
+        finish.set()
+        await serving
+        assert recording.only.end_ns == end_ns
+        assert sent.seen == [("http.response.start", True)] + 2 * [("http.response.body", True)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("last", [body_message(), {"type": "http.response.pathsend", "path": "/x"}])
+def test_asgi_last_messages(recording: Recording, last: dict[str, Any]) -> None:
+    after = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(START)
+        await send(last)
+        after.append(ended(recording.only))
+
+    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+    assert after == [True]
+
+
+def test_asgi_messages_that_end_nothing(recording: Recording) -> None:
+    after = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.debug"})
+        await send({**START, "trailers": True})
+        after.append(recording.only.end_ns)
+
+    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+    assert after == [None]
+    assert ended(recording.only)
+
+
+def test_asgi_app_that_raises_has_ended(recording: Recording) -> None:
+    async def app(*_: Any) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+    assert ended(recording.only)
+
+
+def test_asgi_send_that_fails_ends_with_the_app(recording: Recording) -> None:
+    async def gone(_message: dict[str, Any]) -> None:
+        raise OSError("client disconnected")
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(body_message())
+
+    with pytest.raises(OSError, match="disconnected"):
+        asyncio.run(probe.wrap_asgi(app)(HTTP, receive, gone))
+    assert ended(recording.only)
+
+
+def test_asgi_app_that_is_cancelled_has_ended(recording: Recording) -> None:
+    async def run() -> None:
+        entered = asyncio.Event()
+
+        async def app(*_: Any) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        serving = asyncio.create_task(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+        await entered.wait()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(run())
+    assert ended(recording.only)
+
+
+def test_asgi_app_without_a_body_has_ended(recording: Recording) -> None:
+    async def app(*_: Any) -> None:
+        assert recording.only.end_ns is None
+
+    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+    assert ended(recording.only)
+
+
+@pytest.mark.parametrize("kind", ["websocket", "lifespan"])
+def test_asgi_other_scopes_are_untouched(recording: Recording, kind: str) -> None:
+    given = []
+
+    async def app(*words: Any) -> None:
+        given.extend(words)
+
+    words = ({"type": kind}, receive, Sent(recording))
+    asyncio.run(probe.wrap_asgi(app)(*words))
+    assert all(one is other for one, other in zip(given, words, strict=True))
+    assert recording.spans == ()
+    assert recording.firsts == 0
+
+
+def test_asgi2(recording: Recording) -> None:
+    class App:
+        def __init__(self, scope: Any) -> None:
+            assert scope is HTTP
+
+        async def __call__(self, _receive: Any, send: Any) -> None:
+            await send(START)
+            assert recording.only.end_ns is None
+            await send(body_message())
+            assert ended(recording.only)
+
+    asyncio.run(probe.wrap_asgi2(App)(HTTP, receive, Sent(recording)))
+    assert ended(recording.only)
+
+
+def tornado_request(address: object = ("127.0.0.1", 4000)) -> Any:
+    return SimpleNamespace(
+        connection=SimpleNamespace(context=SimpleNamespace(address=address)),
+        headers={"X-Workerlab-Request": "17"},
+    )
+
+
+def test_tornado_application_stays_what_it_is(recording: Recording) -> None:
+    request = tornado_request()
+    logged = []
+    application = SimpleNamespace(
+        find_handler=lambda given, **names: (given, names), log_request=logged.append
+    )
+    probed = probe.probe_tornado(application)
+    assert probed is application
+    assert probed.find_handler(request, extra=1) == (request, {"extra": 1})
+    assert recording.only.end_ns is None
+    handler = SimpleNamespace(request=request)
+    probed.log_request(handler)
+    assert logged == [handler]
+    assert ended(recording.only)
+
+
+# --- accepts and names ----------------------------------------------------------------------
+
+PORT = 4000
+PEER = ("127.0.0.1", PORT)
+ENVIRON = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "4000"}
+
+
+def ask_wsgi(changes: dict[str, Any]) -> None:
+    probe.wrap_wsgi(lambda *_: [])({**ENVIRON, **changes}, lambda *_: None).close()
+
+
+def ask_asgi(recording: Recording, **changes: Any) -> None:
+    scope = {**HTTP, "client": PEER, "headers": [], **changes}
+    asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(scope, receive, Sent(recording)))
+
+
+def test_every_request_of_a_kept_connection_bears_its_accept(recording: Recording) -> None:
+    recording.begin(kept=True)
+    probe.accepted[PORT] = 7
+    for _ in range(2):
+        ask_wsgi({})
+        ask_asgi(recording)
+    probe.accepted[PORT] = 9
+    ask_wsgi({})
+    assert [span.accept_ns for span in recording.spans] == [7, 7, 7, 7, 9]
+
+
+def test_an_accept_is_forgotten_where_one_request_is_all(recording: Recording) -> None:
+    """Nothing grows, and a second request has none rather than one that is not its own."""
+    probe.accepted[PORT] = 7
+    ask_wsgi({})
+    ask_wsgi({})
+    probe.accepted[PORT] = 8
+    ask_asgi(recording)
+    ask_asgi(recording)
+    assert [span.accept_ns for span in recording.spans] == [7, None, 8, None]
+    assert probe.accepted == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"REMOTE_PORT": "4001"},
+        {"REMOTE_PORT": "0"},
+        {"REMOTE_PORT": ""},
+        {"REMOTE_PORT": "http"},
+    ],
+)
+def test_an_unknown_wsgi_port_has_no_accept(recording: Recording, changes: dict[str, Any]) -> None:
+    probe.accepted[PORT] = 7
+    ask_wsgi(changes)
+    assert recording.only.accept_ns is None
+    assert ended(recording.only)
+
+
+def test_a_wsgi_request_without_a_port_has_no_accept(recording: Recording) -> None:
+    wsgi([]).close()
+    assert recording.only.accept_ns is None
+
+
+@pytest.mark.parametrize("client", [None, ("10.0.0.1", 0), ("127.0.0.1", 4001)])
+def test_an_unknown_asgi_port_has_no_accept(recording: Recording, client: object) -> None:
+    probe.accepted[PORT] = 7
+    ask_asgi(recording, client=client)
+    assert recording.only.accept_ns is None
+
+
+class Container:
+    """tornado's WSGI container, as far as the probe knows it."""
+
+    def __init__(self, app: Any) -> None:
+        self.wsgi_application = app
+
+    def environ(self, request: Any) -> dict[str, Any]:
+        return {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_WORKERLAB_REQUEST": "17", "request": request}
+
+    def __call__(self, request: Any) -> None:
+        body = self.wsgi_application(self.environ(request), lambda *_: None)
+        list(body)
+        body.close()
+
+
+def test_tornados_container_tells_the_probe_what_the_app_does_not_see(
+    recording: Recording,
+) -> None:
+    recording.begin(names=True)
+    probe.accepted[PORT] = 7
+    seen = []
+
+    def app(environ: dict[str, Any], _: Any) -> list[bytes]:
+        seen.append(environ)
+        return []
+
+    container, request = Container(app), tornado_request((*PEER, 0, 0))
+    assert probe.probe_container(container) is container
+    container(request)
+    (span,) = recording.spans
+    assert (span.accept_ns, span.request_id) == (7, "17")
+    assert seen == [Container(app).environ(request)]
+
+
+def test_tornado_application_tells_its_port_and_name(recording: Recording) -> None:
+    recording.begin(names=True)
+    probe.accepted[PORT] = 7
+    application = SimpleNamespace(find_handler=lambda _: None, log_request=lambda _: None)
+    request = tornado_request()
+    probe.probe_tornado(application).find_handler(request)
+    application.log_request(SimpleNamespace(request=request))
+    (span,) = recording.spans
+    assert (span.accept_ns, span.request_id) == (7, "17")
+    assert ended(span)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", None])
+def test_tornado_on_a_unix_socket(address: str | None) -> None:
+    # Its address is then a text, or nothing
+    assert probe.accepted.get(probe.tornado_port(tornado_request(address))) is None
+    assert probe.tornado_port(SimpleNamespace(connection=None)) == 0
+
+
+NAMED = {"HTTP_X_WORKERLAB_REQUEST": "17"}
+
+
+def test_names_are_kept_where_the_load_gives_them(recording: Recording) -> None:
+    recording.begin(names=True)
+    ask_wsgi(NAMED)
+    ask_wsgi({})
+    ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "1234567890123456789"})
+    ask_asgi(recording, headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
+    ask_asgi(recording)
+    names = [span.request_id for span in recording.spans]
+    assert names == ["17", None, "1234567890123456", "18", None]
+
+
+def test_names_are_not_looked_for_elsewhere(recording: Recording) -> None:
+    ask_wsgi(NAMED)
+    ask_asgi(recording, headers=[(b"x-workerlab-request", b"18")])
+    assert [span.request_id for span in recording.spans] == [None, None]
+
+
+def test_names_that_find_no_room_overwrite_nothing(recording: Recording) -> None:
+    recording.map.unlink()
+    recording.begin(1, names=True)
+    probe.accepted[PORT] = 7
+    ask_wsgi(NAMED)
+    first = recording.only
+    for _ in range(2):
+        ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "18"})
+    assert recording.spans == (first,)
+    assert recording.read().full == (os.getpid(),)
+
+
+# --- the map --------------------------------------------------------------------------------
+
+
+def test_the_first_request_is_told_once(recording: Recording) -> None:
+    for _ in range(3):
+        wsgi([]).close()
+    assert recording.firsts == 1
+    assert len(recording.spans) == 3
+
+
+def test_threads_lose_and_overwrite_nothing(recording: Recording) -> None:
+    threads, requests = 8, 400
+    recording.map.unlink()
+    recording.begin(threads * requests)
+    together = threading.Barrier(threads)
+    app = probe.wrap_wsgi(lambda *_: [b"x"])
+
+    def client() -> None:
+        together.wait()
+        for _ in range(requests):
+            app({}, lambda *_: None).close()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        clients = [threading.Thread(target=client) for _ in range(threads)]
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(recording.spans) == threads * requests
+    assert all(map(ended, recording.spans))
+    assert recording.read().full == ()
+    assert recording.firsts == 1
+
+
+def test_a_full_map_says_so_and_serves_on(recording: Recording) -> None:
+    recording.map.unlink()
+    recording.begin(3)
+    kept = [wsgi([b"x"]) for _ in range(2)]
+    asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
+    assert recording.read().full == ()
+    for _ in range(3):
+        body = wsgi([b"x"])
+        assert list(body) == [b"x"]
+        body.close()
+        asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
+    assert recording.read().full == (os.getpid(),)
+    assert [span.end_ns is None for span in recording.spans] == [True, True, False]
+    for body in kept:  # those that have a record still end
+        body.close()
+    assert all(map(ended, recording.spans))
+    assert len(recording.spans) == 3
+
+
+def test_the_map_is_allocated_and_not_sparse(recording: Recording) -> None:
+    """A hole would end the worker with SIGBUS when the disk fills up."""
+    recording.map.unlink()
+    recording.begin(100_000)
+    found = recording.map.stat()
+    assert found.st_size == probe.HEADER_BYTES + 100_000 * probe.RECORD.size
+    assert found.st_blocks * 512 >= found.st_size
+
+
+def test_a_disk_without_room_leaves_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room, raising=False)
+    with pytest.raises(OSError, match="No space"):
+        probe.create_map(str(tmp_path / "spans-1-0.map"), 10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pid_that_comes_back_gets_another_map(recording: Recording) -> None:
+    wsgi([]).close()
+    recording.begin()
+    wsgi([]).close()
+    assert len(list(recording.place.glob("spans-*.map"))) == 2
+    assert len(recording.spans) == 2
+
+
+# --- processes ------------------------------------------------------------------------------
+
+PROLOGUE = """
+import os, sys, time
+from harness.server.inside import probe
+probe.start(sys.argv[1], 16, lambda: None)
+"""
+
+
+def program(text: str, place: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + text, str(place)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+FORKING = """
+def app(environ, start_response):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+    return [b"x"]
+
+parent, probed = os.getpid(), probe.wrap_wsgi(app)
+for _ in range(2):
+    body = probed({}, None)
+    body.close()                     # a child that leaves the request it was forked in
+    if os.getpid() != parent:
+        again = probe.wrap_wsgi(lambda *_: [])({}, None)
+        again.close()
+        os._exit(0)
+print(parent)
+"""
+
+
+def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
+    process = program(FORKING, tmp_path)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    spans = read_spans(tmp_path).spans
+    assert [span.pid for span in spans] == 2 * [int(out)]
+    assert all(map(ended, spans))
+
+
+KILLED = """
+probed = probe.wrap_wsgi(lambda *_: [b"x"])
+probed({}, None).close()
+open_one = probed({}, None)
+print("boot", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_process_leaves_its_open_spans(tmp_path: Path) -> None:
+    process = program(KILLED, tmp_path)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "inside\n"
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    first, second = read_spans(tmp_path).spans
+    assert ended(first)
+    assert second.start_ns >= first.start_ns
+    assert second.end_ns is None
+
+
+# --- foreign interpreters -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FOREIGN, ids=lambda path: path.stem)
+def test_syntax_of_python_3_10(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 10))
+
+
+# Each as it is loaded there: the configuration file loads `boot`, which loads `probe`
+IMPORTING = """
+import json, os, runpy, sys
+here, trial = sys.argv[1:]
+settings = {"configs": [f"{here}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
+with open(f"{trial}/launch.json", "w") as file:
+    json.dump(settings, file)
+os.environ["WORKERLAB_TRIAL"] = trial
+for name in ("introspect", "guard"):
+    runpy.run_path(f"{here}/{name}.py")
+found = runpy.run_path(f"{here}/gunicorn_conf.py")
+assert found["workers"] == 3 and found["worker_class"] == "sync", found
+print("{}.{}".format(*sys.version_info))
+"""
+
+
+def test_they_load_in_python_3_10(tmp_path: Path) -> None:
+    python = shutil.which("python3.10")
+    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
+        pytest.skip("no python3.10 on PATH that runs")
+    here, trial = tmp_path / "code", tmp_path / "trial"
+    here.mkdir()
+    trial.mkdir()
+    for path in FOREIGN:
+        shutil.copy(path, here)
+    (here / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
+    words = [python, "-I", "-c", IMPORTING, str(here), str(trial)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "3.10\n", done.stderr

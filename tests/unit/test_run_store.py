@@ -1,0 +1,299 @@
+"""The run directory: what was finished is never lost, and what cannot be read is said."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import run_store as store
+from harness.model import SCHEMA, EnvironmentProblem, Fault, Record, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN: dict[str, Any] = {"rounds": 5, "tools": ["ab"]}
+ENVIRONMENT: dict[str, Any] = {"cpu": None, "cores": 2}
+FULL = Record(
+    key="sync-c4",
+    fault=None,
+    lone_s=(1.001, 1.002),
+    load_start_ns=1 << 60,
+    load_end_ns=(1 << 60) + 1,
+    start_s=0.2,
+    warmup_s=1.5,
+    stop_s=0.1,
+    planned_requests=21,
+    planned_duration_s=6.0,
+    argv=("ab", "-n", "21"),
+    exit_code=-9,
+    worker_pids=(10, 11),
+    proof={"gunicorn": "25.3.0", "patched": None, "versions": {"h11": "1"}},
+    warnings=("warm-up did not reach 1 worker(s)",),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    directory = tmp_path / "results" / "run-1"
+    store.create(directory, PLAN, ENVIRONMENT)
+    return directory
+
+
+def lines(run: Path) -> bytes:
+    return (run / "trials.jsonl").read_bytes()
+
+
+def ended(run: Path, *records: Record) -> None:
+    with store.appending(run) as writer:
+        for record in records:
+            writer.began(record.key)
+            writer.ended(record)
+
+
+def test_round_trip(run: Path) -> None:
+    faulty = Record("other", Fault("tool", "hung"))
+    ended(run, FULL, faulty)
+    found = store.load(run)
+    assert (found.plan, found.environment, found.name) == (PLAN, ENVIRONMENT, "run-1")
+    assert found.records == {FULL.key: FULL, faulty.key: faulty}
+
+
+TEXT = st.text(max_size=20)
+RECORDS = st.builds(
+    Record,
+    key=TEXT,
+    fault=st.none() | st.builds(Fault, st.sampled_from(["tool", "server", "answer"]), TEXT),
+    lone_s=st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=3).map(tuple),
+    exit_code=st.none() | st.integers(),
+    argv=st.lists(TEXT, max_size=3).map(tuple),
+    worker_pids=st.lists(st.integers(), max_size=3).map(tuple),
+    proof=st.dictionaries(TEXT, st.none() | TEXT | st.integers(), max_size=3),
+    warnings=st.lists(TEXT, max_size=2).map(tuple),
+)
+
+
+@given(st.lists(RECORDS, max_size=4))
+def test_any_record_survives_the_file(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Record]
+) -> None:
+    run = tmp_path_factory.mktemp("run")
+    (run / "run.json").write_text(
+        json.dumps({"schema": SCHEMA, "plan": PLAN, "environment": ENVIRONMENT})
+    )
+    (run / "trials.jsonl").touch()
+    ended(run, *records)
+    assert store.load(run).records == {record.key: record for record in records}
+
+
+def test_an_empty_run(run: Path) -> None:
+    assert store.load(run).records == {}
+    assert {path.name for path in run.iterdir()} == {"run.json", "trials.jsonl", "code", "raw"}
+
+
+def test_the_code_of_the_servers_is_kept(run: Path) -> None:
+    """The servers run from it, in interpreters that know nothing of this checkout."""
+    code = run / "code"
+    names = {path.name for path in code.iterdir()}
+    in_servers = {"probe.py", "accepts.py", "boot.py", "gunicorn_conf.py"}
+    assert names == {"apps", "configs"} | in_servers
+    assert (code / "apps" / "sleep_wsgi.py").is_file()
+    assert (code / "configs" / "gevent.py").is_file()
+    assert not list(code.rglob("__pycache__"))
+
+
+def test_a_directory_in_use_is_refused(run: Path) -> None:
+    before = sorted(run.rglob("*"))
+    with pytest.raises(UsageError, match="--out"):
+        store.create(run, PLAN, ENVIRONMENT)
+    assert sorted(run.rglob("*")) == before
+
+
+def test_began_without_ended_was_interrupted(run: Path) -> None:
+    ended(run, FULL)
+    with store.appending(run) as writer:
+        writer.began("next")
+    found = store.load(run).records["next"]
+    assert found.fault is not None
+    assert found.fault.kind == "interrupted"
+    assert store.load(run).records[FULL.key] == FULL
+
+
+def test_the_newest_record_of_a_trial_counts(run: Path) -> None:
+    ended(run, Record("a", Fault("tool", "hung")), FULL)
+    ended(run, Record("a", None))
+    assert store.load(run).records == {"a": Record("a", None), FULL.key: FULL}
+
+
+# --- torn lines -----------------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_ignored_and_cut_by_the_next_writer(run: Path) -> None:
+    """At every length that a crash may leave of it."""
+    ended(run, FULL)
+    whole = lines(run)
+    last = json.dumps({"began": "torn"}).encode()
+    for length in range(len(last) + 1):
+        (run / "trials.jsonl").write_bytes(whole + last[:length])
+        assert store.load(run).records == {FULL.key: FULL}
+        with store.appending(run):
+            assert lines(run) == whole
+    (run / "trials.jsonl").write_bytes(whole + last[:5])
+    ended(run, Record("next", None))
+    assert list(store.load(run).records) == [FULL.key, "next"]
+
+
+def test_a_torn_first_line(run: Path) -> None:
+    (run / "trials.jsonl").write_bytes(b'{"beg')
+    assert store.load(run).records == {}
+    with store.appending(run):
+        assert lines(run) == b""
+
+
+# --- two writers ----------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from pathlib import Path
+from harness import run_store as store
+with store.appending(Path(sys.argv[1])) as writer:
+    writer.began("theirs")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_writers_are_refused(run: Path) -> None:
+    with store.appending(run), pytest.raises(UsageError, match="another"), store.appending(run):
+        pass
+    with store.appending(run):  # the first one has let go
+        pass
+
+
+def test_a_writer_that_was_killed_has_let_go(run: Path) -> None:
+    words = [sys.executable, "-c", WRITER, str(run)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "writing\n"
+        with pytest.raises(UsageError, match="another"), store.appending(run):
+            pass
+        other.kill()
+    ended(run, FULL)
+    assert list(store.load(run).records) == ["theirs", FULL.key]
+
+
+# --- not a run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "{", "no run", "\0", "\udcff"])
+def test_what_is_no_run_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text, errors="surrogateescape")
+    (tmp_path / "trials.jsonl").touch()
+    with pytest.raises(UsageError, match="not a run"):
+        store.load(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["run.json", "trials.jsonl"])
+def test_a_missing_file_is_said(run: Path, missing: str) -> None:
+    (run / missing).unlink()
+    with pytest.raises(UsageError, match="not a run"):
+        store.load(run)
+
+
+@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
+def test_another_schema_is_refused(run: Path, schema: object) -> None:
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "schema": schema}))
+    with pytest.raises(UsageError, match="schema"):
+        store.load(run)
+
+
+@pytest.mark.parametrize("document", ["[]", "1", "null", '"text"', f'{{"schema": {SCHEMA}}}'])
+def test_a_document_of_another_kind_is_said(run: Path, document: str) -> None:
+    (run / "run.json").write_text(document)
+    with pytest.raises(UsageError):
+        store.load(run)
+
+
+@pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"record": {"key": "a"}}', "\0"])
+def test_a_damaged_line_in_the_middle_is_said(run: Path, line: str) -> None:
+    """It was synced whole once, so the file is damaged: nothing of it can be trusted."""
+    (run / "trials.jsonl").write_text(f'{{"began": "a"}}\n{line}\n{{"began": "b"}}\n')
+    with pytest.raises(UsageError, match="line 2"):
+        store.load(run)
+
+
+# --- full disks -----------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_the_lines_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the line fits, then nothing."""
+    ended(run, FULL)
+    whole, real, calls = lines(run), os.write, []
+
+    def write(handle: int, data: bytes) -> int:
+        calls.append(len(data))
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(handle, data[: len(data) // 2])
+
+    with store.appending(run) as writer:
+        monkeypatch.setattr(os, "write", write)
+        with pytest.raises(OSError, match="No space"):
+            writer.began("next")
+        monkeypatch.undo()
+        assert lines(run) == whole
+        writer.began("later")
+    assert list(store.load(run).records) == [FULL.key, "later"]
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+from harness import run_store as store
+from harness.model import Record
+run = Path(sys.argv[1])
+size = (run / "trials.jsonl").stat().st_size
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with store.appending(run) as writer:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
+    try:
+        writer.ended(Record("too-long", None, warnings=("x" * 1000,)))
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+def test_a_file_that_may_not_grow_leaves_the_lines_before(run: Path) -> None:
+    """The kernel's own refusal, in the middle of a line."""
+    ended(run, FULL)
+    whole = lines(run)
+    words = [sys.executable, "-c", LIMITED, str(run)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{errno.EFBIG}\n", done.stderr
+    assert lines(run) == whole
+
+
+def test_a_run_that_cannot_be_created_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EnvironmentProblem, match="No space"):
+        store.create(tmp_path / "run", PLAN, ENVIRONMENT)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_place_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot write"):
+        store.create(tmp_path / "results" / "run", PLAN, ENVIRONMENT)
