@@ -19,7 +19,7 @@ from harness.experiments.options import add_experiments
 from harness.experiments.reading import find, report_of
 from harness.experiments.studies import SWEEP, kind_of, study_of
 from harness.experiments.sweep import sweep, tell
-from harness.model import EnvironmentProblem, LabError, Report, Study
+from harness.model import Document, EnvironmentProblem, LabError, Report
 from harness.options import parser, program
 from harness.report import FORMATS, publish, table
 from harness.report.study import STUDY_FORMATS
@@ -27,19 +27,19 @@ from harness.report.study import table as study_table
 from harness.terminal import interrupt
 
 
-def shown(directory: Path) -> Report | Study:
+def shown(directory: Path) -> Report | Document:
     """What a run of any kind has to show."""
     return report_of(directory) if kind_of(directory) == SWEEP else study_of(directory)
 
 
-def show(found: Report | Study, chosen: str | None) -> None:
+def show(found: Report | Document, chosen: str | None) -> None:
     """Print it on standard output: the table coloured and fitted only on a terminal."""
     if (chosen or "table") == "table":
         on_terminal = sys.stdout.isatty()
         colour = on_terminal and "NO_COLOR" not in os.environ
         width = shutil.get_terminal_size().columns if on_terminal else None
         text = _table(found, colour, width)
-    elif isinstance(found, Study):
+    elif isinstance(found, Document):
         text = STUDY_FORMATS[str(chosen)].render(found)
     else:
         text = FORMATS[str(chosen)].render(found)
@@ -47,8 +47,8 @@ def show(found: Report | Study, chosen: str | None) -> None:
     sys.stdout.flush()
 
 
-def _table(found: Report | Study, colour: bool, width: int | None) -> str:
-    if isinstance(found, Study):
+def _table(found: Report | Document, colour: bool, width: int | None) -> str:
+    if isinstance(found, Document):
         return study_table.render(found, colour=colour, width=width)
     return table.render(found, colour=colour, width=width)
 

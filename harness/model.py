@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 SCHEMA = 1
 
@@ -51,6 +51,32 @@ class ParseError(Exception):
     def __init__(self, why: str, line: str = "") -> None:
         self.why, self.line = why, line.strip()[:200]
         super().__init__(f"{why}: {self.line!r}" if self.line else why)
+
+
+# --- what is said ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found out: a code, and the numbers and names it is about.
+
+    `code` is a key of `harness.report.messages`, where its sentence stands; `values` are in base
+    units (seconds, bytes, shares of 1) and may hold further findings. `trials`: keys of the trials
+    it rests on. `evidence`: what it was concluded from. `question`: the code of the question that
+    it answers, "" where nobody asked.
+    """
+
+    code: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    trials: tuple[str, ...] = ()
+    evidence: tuple[Finding, ...] = ()
+    question: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+
+Text = str | Finding  # in transition: every text of an analysis becomes a Finding
 
 
 # --- what shall be done -------------------------------------------------------------------
@@ -525,7 +551,7 @@ class CellResult:
     app: str
     sleep_s: float | None
     verdict: Verdict
-    reason: str
+    reason: Text
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -549,15 +575,15 @@ class CellResult:
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
     generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
-    bound_reasons: tuple[str, ...] = ()  # why it is called so, each with its numbers
+    bound_reasons: tuple[Text, ...] = ()  # why it is called so, each with its numbers
     achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
     asked_rps: float | None = None  # open model
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
     parts: Parts | None = None  # of an app that keeps a ledger
-    diagnosis: str | None = None  # what a colleague would say, and what to change
-    notes: tuple[str, ...] = ()
+    diagnosis: Text | None = None  # what a colleague would say, and what to change
+    notes: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -593,7 +619,7 @@ class Phase:
     name: Literal["ramp-up", "drain", "steady", "churn"]
     start_s: float
     end_s: float
-    why: str = ""
+    why: Text = ""
 
 
 @dataclass(frozen=True)
@@ -618,7 +644,7 @@ class View:
     steady: tuple[float, float] | None = None
     connects: tuple[tuple[float, float, int], ...] = ()
     syn_steps_s: tuple[float, ...] = ()
-    note: str = ""
+    note: tuple[Text, ...] = ()
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
@@ -635,9 +661,9 @@ class ClassResult:
     capacity_rps: float | None
     capacity_ci95: tuple[float, float] | None
     knee: float | None
-    knee_note: str
+    knee_note: Text
     keepalive: bool = False
-    diagnosis: str | None = None
+    diagnosis: Text | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
 
@@ -652,13 +678,14 @@ class Report:
     cells: tuple[CellResult, ...]
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     views: tuple[View, ...] = ()  # for the page; other formats leave them out
 
 
 # --- experiments beyond the sweep ---------------------------------------------------------
 
-Value = str | int | float | bool | Mapping[str, int] | None
+Value = str | int | float | bool | Mapping[str, int] | Finding | None
+Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"]
 
 
 @dataclass(frozen=True)
@@ -668,23 +695,23 @@ class Column:
     in its own unit), bytes, percent (of 1), counts (by name)."""
 
     name: str
-    title: str
-    form: Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"] = "number"
+    title: str = ""  # in transition: headings stand in `report.messages`, by the column's name
+    form: Form = "number"
 
 
 @dataclass(frozen=True)
 class Table:
     """`rows` hold a value per column; None is missing."""
 
-    title: str
+    title: Text
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    note: str = ""
+    note: Text = ""
 
 
 @dataclass(frozen=True)
 class Series:
-    name: str
+    name: Text
     points: tuple[tuple[float, float], ...]
 
 
@@ -696,35 +723,43 @@ class Chart:
     "stacked" on each other. Of bars, x is the place in `names`, from 0.
     """
 
-    title: str
-    x_title: str
-    y_title: str
+    title: Text
+    x_title: Text
+    y_title: Text
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)
-    note: str = ""
+    note: Text = ""
     form: Literal["lines", "bars", "stacked"] = "lines"
-    names: tuple[str, ...] = ()
+    names: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
-class Finding:
-    """An answer that was computed, and the numbers it stands on."""
+class Answer:
+    """In transition: a Finding with its `question` and `evidence` takes its place."""
 
-    question: str
-    answer: str
-    evidence: tuple[str, ...] = ()
+    question: Text
+    answer: Text
+    evidence: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
-class Study:
-    """What an experiment beyond the sweep shows. `kind`: the command that made it."""
+class Document:
+    """What a run has to show, whichever command made it (`kind`), before it has a format.
+
+    `cells`, `classes`, `timelines`, `overhead` and `setup_s` as in Report: of a sweep.
+    """
 
     run: str
     kind: str
-    title: str
+    title: Text
     environment: Mapping[str, object]
-    findings: tuple[Finding, ...]
+    findings: tuple[Answer | Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
+    cells: tuple[CellResult, ...] = ()
+    classes: tuple[ClassResult, ...] = ()
+    timelines: tuple[View, ...] = ()
+    overhead: float | None = None
+    setup_s: Mapping[str, float | None] = field(default_factory=dict)

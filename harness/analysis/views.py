@@ -83,7 +83,7 @@ def view(facts: Facts, budget: int = MOST) -> View:
         else (clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)),
         connects=_connects(facts.said.connects_s),
         syn_steps_s=seen.syn_steps_s,
-        note=" ".join(_notes(spans, facts, clock, cut)),
+        note=tuple(_notes(spans, facts, clock, cut)),
         phases=(found := phases_of(facts)),
         responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
         in_app=not timed(facts),

@@ -1,4 +1,4 @@
-"""From the directory of a run that is not a sweep to its Study, as `reading` does for a sweep.
+"""From the directory of a run that is not a sweep to its Document, as `reading` does for a sweep.
 
 A run says in its plan what kind it is. A new kind: its pure analysis in `analyse/studies/`, and a
 line in KINDS that says how its raw files become what that analysis takes.
@@ -14,7 +14,7 @@ from harness.analysis.studies import bottleneck, generators, ladder, limits
 from harness.experiments.demonstrations import read_demonstrations
 from harness.experiments.points import read_shots
 from harness.experiments.reading import report_of
-from harness.model import Study, UsageError
+from harness.model import Document, UsageError
 from harness.plan import from_json
 
 SWEEP = "sweep"
@@ -25,7 +25,7 @@ def kind_of(directory: Path) -> str:
     return str(store.load(directory).plan.get("kind", SWEEP))
 
 
-def study_of(directory: Path) -> Study:
+def study_of(directory: Path) -> Document:
     """Raises UsageError when `directory` is not a run, or a sweep, or of a kind not known here."""
     run = store.load(directory)
     kind = str(run.plan.get("kind", SWEEP))
@@ -34,25 +34,25 @@ def study_of(directory: Path) -> Study:
     return KINDS[kind](run)
 
 
-def _generators(run: store.Run) -> Study:
+def _generators(run: store.Run) -> Document:
     return generators.study(run.name, run.environment, run.plan, read_shots(run))
 
 
-def _limits(run: store.Run) -> Study:
+def _limits(run: store.Run) -> Document:
     shots, shown = read_shots(run), read_demonstrations(run)
     return limits.study(run.name, run.environment, run.plan, shots, shown)
 
 
-def _bottleneck(run: store.Run) -> Study:
+def _bottleneck(run: store.Run) -> Document:
     return bottleneck.study(report_of(run.directory))
 
 
-def _ladder(run: store.Run) -> Study:
+def _ladder(run: store.Run) -> Document:
     plan = from_json(run.plan)
     return ladder.study(report_of(run.directory), plan.rungs, plan.notes)
 
 
-KINDS: Mapping[str, Callable[[store.Run], Study]] = {
+KINDS: Mapping[str, Callable[[store.Run], Document]] = {
     "generators": _generators,
     "limits": _limits,
     "bottleneck": _bottleneck,

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.model import EnvironmentProblem, Report, Study, UsageError
+from harness.model import Document, EnvironmentProblem, Report, UsageError
 
 MISSING = (
     "the report page needs Altair and vl-convert ({}): install them with"
@@ -15,7 +15,7 @@ MISSING = (
 )
 
 
-def page(shown: Report | Study, path: Path) -> None:
+def page(shown: Report | Document, path: Path) -> None:
     """One HTML file that needs nothing else.
 
     Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
@@ -26,11 +26,11 @@ def page(shown: Report | Study, path: Path) -> None:
         from harness.report.study.page import render as page_of_study
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
-    text = page_of_study(shown) if isinstance(shown, Study) else page_of_report(shown)
+    text = page_of_study(shown) if isinstance(shown, Document) else page_of_report(shown)
     _write(((path, text.encode(errors="replace")),))
 
 
-def pictures(shown: Report | Study, directory: Path) -> list[Path]:
+def pictures(shown: Report | Document, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""
     check(directory.parent)
@@ -43,7 +43,7 @@ def pictures(shown: Report | Study, directory: Path) -> list[Path]:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    found = images_of_study(shown) if isinstance(shown, Study) else images_of_report(shown)
+    found = images_of_study(shown) if isinstance(shown, Document) else images_of_report(shown)
     return _write((directory / name, data) for name, data in found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model import Chart, Column, Finding, Series, Study, Table
+from harness.model import Answer, Chart, Column, Document, Series, Table
 
 COLUMNS = (
     Column("tool", "generator", "text"),
@@ -16,7 +16,7 @@ COLUMNS = (
 )
 
 
-def whole_study(**changes: object) -> Study:
+def whole_study(**changes: object) -> Document:
     rows = (
         ("fast", 10, 61234.567, 0.000_123_4, 13 << 20, 0.987, True, None),
         ("fast", 100, 70000.0, 0.001_3, 14 << 20, 1.0, True, None),
@@ -29,12 +29,12 @@ def whole_study(**changes: object) -> Study:
         "title": "Load generators on the same server",
         "environment": {"cpu": "a CPU", "cores": 2, "load": float("nan")},
         "findings": (
-            Finding(
+            Answer(
                 "Who wins at a high rate?",
                 "fast: 70 000 requests/s, 58 \N{MULTIPLICATION SIGN} threads | <b>",
                 ("fast at 100 connections: 14 µs of CPU per request", "threads [red]1.2[/red]"),
             ),
-            Finding("Where does the GIL show?", "Cannot be said here: one core."),
+            Answer("Where does the GIL show?", "Cannot be said here: one core."),
         ),
         "tables": (
             Table("High rate", COLUMNS, rows, "p50: response time."),
@@ -57,4 +57,4 @@ def whole_study(**changes: object) -> Study:
         ),
         "notes": ("locust is not installed: pip install locust", "load [3.9]\x1b[0m"),
     }
-    return Study(**{**values, **changes})  # type: ignore[arg-type]
+    return Document(**{**values, **changes})  # type: ignore[arg-type]

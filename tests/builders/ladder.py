@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.studies.ladder import study
 from harness.experiments.ladder_rungs import rungs
-from harness.model import Cell, CellResult, Parts, Report, Rung, Split, Study, Summary, Trial, Usage
+from harness.model import (
+    Cell,
+    CellResult,
+    Document,
+    Parts,
+    Report,
+    Rung,
+    Split,
+    Summary,
+    Trial,
+    Usage,
+)
 
 NOISE = (0.97, 1.0, 1.03)  # of three launches
 PAGE_S = 120e-6  # template and all other code of a page, CPU
@@ -124,6 +135,6 @@ def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Rep
     return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
 
 
-def whole(measured: Mapping[str, Seen] = MEASURED, cores: int = 2) -> Study:
+def whole(measured: Mapping[str, Seen] = MEASURED, cores: int = 2) -> Document:
     planned = all_rungs()
     return study(report(cells(planned, measured), cores), planned)

@@ -16,9 +16,9 @@ from harness.model import (
     CellResult,
     Chart,
     Column,
+    Document,
     Report,
     Series,
-    Study,
     Table,
     Value,
 )
@@ -96,14 +96,14 @@ NOTE = (
 )
 
 
-def study(report: Report) -> Study:
+def study(report: Report) -> Document:
     """`report`: of the run's cells, which are ordinary ones."""
     hunted = hunted_of(report.cells)
     found = {factor.name: experiment(factor, report.cells, hunted) for factor in FACTORS}
     tables = [_table(factor, found[factor.name]) for factor in FACTORS if found[factor.name]]
     invalid = [cell for cell in report.cells if cell.verdict == "invalid"]
     cores = report.environment.get("cores")
-    return Study(
+    return Document(
         run=report.run,
         kind="bottleneck",
         title=_title(report.cells, hunted),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from harness.model import CellResult, Finding
+from harness.model import Answer, CellResult
 from harness.numbers.words import number, plural, seconds
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
@@ -23,7 +23,7 @@ Groups: TypeAlias = Sequence[Sequence[CellResult]]
 
 def findings(
     experiments: Mapping[str, Groups], hunted: str, cores: int | None
-) -> tuple[Finding, ...]:
+) -> tuple[Answer, ...]:
     """`experiments`: by factor (users, threads, servers, processes, tool), groups of cells that
     differ in it alone, first the usual one. `cores`: of the machine."""
     known = {name: _believed(groups) for name, groups in experiments.items()}
@@ -83,7 +83,7 @@ def gain(groups: Groups) -> float:
     return max((max(map(rate, group[1:])) / rate(group[0]) for group in groups), default=1.0)
 
 
-def _users(groups: Groups) -> Finding | None:
+def _users(groups: Groups) -> Answer | None:
     if not groups:
         return None
     group = groups[0]
@@ -95,10 +95,10 @@ def _users(groups: Groups) -> Finding | None:
     if waits and before:
         answer += f", and each waits {times(waits / before)} times as long"
     word = "No" if brings <= CHANGES else "Hardly" if brings < HALF_WAY * more else "Yes"
-    return Finding("Do more users bring more?", f"{word}: {answer}.", (_told(group, "users"),))
+    return Answer("Do more users bring more?", f"{word}: {answer}.", (_told(group, "users"),))
 
 
-def _server(groups: Groups, question: str, factor: str) -> Finding | None:
+def _server(groups: Groups, question: str, factor: str) -> Answer | None:
     """A factor of the server: what helps there speaks against it."""
     if not groups:
         return None
@@ -112,10 +112,10 @@ def _server(groups: Groups, question: str, factor: str) -> Finding | None:
         answer = (
             f"No: they differ by less than {100 * (CHANGES - 1):.0f} %. It is not the server's."
         )
-    return Finding(question, answer, evidence)
+    return Answer(question, answer, evidence)
 
 
-def _processes(groups: Groups, hunted: str, cores: int | None) -> Finding | None:
+def _processes(groups: Groups, hunted: str, cores: int | None) -> Answer | None:
     """The cure, where the machine has the cores for it."""
     if not groups:
         return None
@@ -133,10 +133,10 @@ def _processes(groups: Groups, hunted: str, cores: int | None) -> Finding | None
     evidence = [_told(groups[0], "processes")]
     if (busy := several.usage.host_busy) is not None:
         evidence.append(f"with {asked.processes} processes the host was {100 * busy:.0f} % busy")
-    return Finding("Do more processes of the generator help?", answer, tuple(evidence))
+    return Answer("Do more processes of the generator help?", answer, tuple(evidence))
 
 
-def _tools(groups: Groups, hunted: str) -> Finding | None:
+def _tools(groups: Groups, hunted: str) -> Answer | None:
     """The server under another generator: what it can do at least."""
     if not groups:
         return None
@@ -150,14 +150,14 @@ def _tools(groups: Groups, hunted: str) -> Finding | None:
             f"Yes: with the same {users} the same server does {times(brings)} times as much under"
             f" {name}. What {hunted} measured is a lower bound."
         )
-    return Finding(
+    return Answer(
         "Does another generator get more out of the same server?",
         answer,
         tuple(_told(one, "tool") for one in groups),
     )
 
 
-def _inside(groups: Groups) -> Finding | None:
+def _inside(groups: Groups) -> Answer | None:
     """Where the hunted generator's requests spend their time."""
     cells = [cell for group in groups for cell in group]
     told = []
@@ -180,10 +180,10 @@ def _inside(groups: Groups) -> Finding | None:
         f"{plural(one.trial.cell.concurrency, 'user')}: {seconds(spent)} of {seconds(whole)}"
         for one, spent, whole in told
     )
-    return Finding("Where is a request while it waits?", answer, evidence)
+    return Answer("Where is a request while it waits?", answer, evidence)
 
 
-def _verdict(known: Mapping[str, Groups], hunted: str) -> Finding:
+def _verdict(known: Mapping[str, Groups], hunted: str) -> Answer:
     """The generator, the server, or what is missing to tell."""
     question = "Is it the server or the load generator?"
     against, acquits = _against(known, hunted), _for_generator(known)
@@ -193,20 +193,20 @@ def _verdict(known: Mapping[str, Groups], hunted: str) -> Finding:
     if by_others > CHANGES or (bound and server <= CHANGES):
         best = f": it did {times(by_others)} times as much under another one"
         more = best if by_others > CHANGES else ""
-        return Finding(
+        return Answer(
             question, f"The generator, {hunted}, is the bottleneck, {lower}{more}.", (*against,)
         )
     if server > CHANGES:
-        return Finding(
+        return Answer(
             question, f"The server is the bottleneck: {hunted} kept up with more of it.", acquits
         )
     if known["tool"] and bound is False:
-        return Finding(
+        return Answer(
             question,
             f"The server is the bottleneck: no other generator gets more out of it than {hunted}.",
             acquits,
         )
-    return Finding(question, "It cannot be told from these cells.", (*against, *acquits))
+    return Answer(question, "It cannot be told from these cells.", (*against, *acquits))
 
 
 def _bound(known: Mapping[str, Groups]) -> bool | None:

@@ -9,7 +9,7 @@ from typing import Any
 from harness.analysis.studies.generators_findings import findings
 from harness.analysis.studies.ways import DISTURBED, Way, others_most, way_of
 from harness.experiments.points import Shot
-from harness.model import Chart, Column, Series, Study, Table, Value
+from harness.model import Chart, Column, Document, Series, Table, Value
 
 TITLE = "Load generators, each against the same server, which does nothing"
 GAP_S = 0.5  # CPU and memory are to be seen at least that often
@@ -61,13 +61,13 @@ BELIEF_NOTE = (
 
 def study(
     run: str, environment: Mapping[str, object], plan: Mapping[str, Any], shots: Sequence[Shot]
-) -> Study:
+) -> Document:
     """`plan`: `points` (as `shots`), `unavailable` (tool: why), `server_core`, `keepalive`."""
     found = [way for shot in shots if (way := way_of(shot)) is not None]
     full = _in_order([way for way in found if not way.low])
     low = _in_order([way for way in found if way.low])
     cores = environment.get("cores")
-    return Study(
+    return Document(
         run=run,
         kind="generators",
         title=_title(plan),

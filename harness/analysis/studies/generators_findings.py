@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from harness.analysis.studies.generators_gil import gil
 from harness.analysis.studies.ways import BUSY, DISTURBED, Way, others_most
 from harness.analysis.studies.words import amount, connections, listed, percent
-from harness.model import Finding
+from harness.model import Answer
 from harness.numbers.units import format_duration
 
 FOUR_WAYS = ("processes", "threads", "coroutines", "processes-coroutines")  # of writing one
@@ -27,7 +27,7 @@ ROOM = 3.0  # a ceiling this many times above a server's throughput does not hid
 OFF = 0.5  # of a believed response time: more of its own than the server's
 
 
-def findings(full: Sequence[Way], low: Sequence[Way], cores: int | None) -> tuple[Finding, ...]:
+def findings(full: Sequence[Way], low: Sequence[Way], cores: int | None) -> tuple[Answer, ...]:
     """`full`: as fast as each can; `low`: at the low rate; `cores` of the machine."""
     return (
         _low_rate([way for way in low if not way.doubt]),
@@ -41,12 +41,12 @@ def findings(full: Sequence[Way], low: Sequence[Way], cores: int | None) -> tupl
 # --- at a low rate ------------------------------------------------------------------------
 
 
-def _low_rate(ways: Sequence[Way]) -> Finding:
+def _low_rate(ways: Sequence[Way]) -> Answer:
     question = "Who needs the least CPU at a low rate?"
     asked = max((way.rps for way in ways), default=0.0)
     kept = [way for way in ways if way.rps >= KEPT * asked and way.cpu_per_request_s is not None]
     if not kept:
-        return Finding(question, "Cannot be said: no CPU was seen of a generator at a low rate.")
+        return Answer(question, "Cannot be said: no CPU was seen of a generator at a low rate.")
     kept.sort(key=_cpu)
     least = kept[0]
     alike = [way for way in kept if _cpu(way) - _step(way) <= _cpu(least) + _step(least)]
@@ -69,7 +69,7 @@ def _low_rate(ways: Sequence[Way]) -> Finding:
         for way in kept
     ]
     slow = [f"{way.name} sent {amount(way.rps)} only" for way in ways if way.rps < KEPT * asked]
-    return Finding(question, answer, (*evidence, *slow))
+    return Answer(question, answer, (*evidence, *slow))
 
 
 def _cpu(way: Way) -> float:
@@ -83,11 +83,11 @@ def _step(way: Way) -> float:
 # --- at a high rate -----------------------------------------------------------------------
 
 
-def _high_rate(ways: Sequence[Way]) -> Finding:
+def _high_rate(ways: Sequence[Way]) -> Answer:
     question = "Who sends the most at a high rate?"
     best = _best(ways)
     if not best:
-        return Finding(question, "Cannot be said: no generator was measured as fast as it can.")
+        return Answer(question, "Cannot be said: no generator was measured as fast as it can.")
     first = best[0]
     answer = f"{first.name}: {_reaches(first)}."
     four = [way for way in best if way.tool in FOUR_WAYS]
@@ -96,7 +96,7 @@ def _high_rate(ways: Sequence[Way]) -> Finding:
             f" Of the ways to write one in Python {four[0].name}: {_reaches(four[0])},"
             f" {amount(four[0].rps / four[1].rps)} times {four[1].name}."
         )
-    return Finding(question, answer, tuple(f"{way.name}: {_reaches(way)}" for way in best))
+    return Answer(question, answer, tuple(f"{way.name}: {_reaches(way)}" for way in best))
 
 
 def _best(ways: Sequence[Way]) -> list[Way]:
@@ -120,11 +120,11 @@ def _reaches(way: Way) -> str:
 # --- a second machine ---------------------------------------------------------------------
 
 
-def _machine(ways: Sequence[Way]) -> Finding:
+def _machine(ways: Sequence[Way]) -> Answer:
     question = "Where is a second machine needed?"
     best = _best(ways)
     if not best:
-        return Finding(question, "Cannot be said: no generator was measured as fast as it can.")
+        return Answer(question, "Cannot be said: no generator was measured as fast as it can.")
     first = best[0]
     lower = ", a lower bound, as the server was busy" if first.server_busy else ""
     if not lower and others_most([first]) > DISTURBED:
@@ -145,19 +145,19 @@ def _machine(ways: Sequence[Way]) -> Finding:
         for way in best
         if way.server_cores is not None and way.server_cores >= BUSY
     ]
-    return Finding(question, answer, tuple(evidence))
+    return Answer(question, answer, tuple(evidence))
 
 
 # --- what is believed ---------------------------------------------------------------------
 
 
-def _belief(ways: Sequence[Way]) -> Finding:
+def _belief(ways: Sequence[Way]) -> Answer:
     question = "Whose response times are its own queueing?"
     known = [
         (own, way) for way in ways if (own := way.own_error_s("p50")) is not None
     ]  # of servers that are not busy
     if not known:
-        return Finding(question, "Cannot be said: wherever response times are known, the server's"
+        return Answer(question, "Cannot be said: wherever response times are known, the server's"
                                  " core was busy, and requests waited in front of it.")  # fmt: skip
     known.sort(key=lambda pair: -pair[0] / (pair[1].believed.p50 or pair[0]))
     off = [way for own, way in known if own > OFF * (way.believed.p50 or 0.0)]
@@ -177,4 +177,4 @@ def _belief(ways: Sequence[Way]) -> Finding:
         for _, way in known
         if worst_of[way.name] is way
     )
-    return Finding(question, answer[0].upper() + answer[1:], evidence)
+    return Answer(question, answer[0].upper() + answer[1:], evidence)

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 from harness.analysis.studies.ways import DISTURBED, Way, others_most
 from harness.analysis.studies.words import amount
-from harness.model import Finding
+from harness.model import Answer
 
 GROWS = 1.2  # more units bring more throughput if they bring that many times as much
 ONE_CORE = 1.25  # threads that share a GIL use one core, and some of the kernel's work beside it
 SEVERAL = 1.3  # cores: more than one is used
 
 
-def gil(ways: Sequence[Way], cores: int | None) -> Finding:
+def gil(ways: Sequence[Way], cores: int | None) -> Answer:
     question = "Where does the GIL show?"
     threads, processes = _levels(ways, "threads"), _levels(ways, "processes")
     if len(threads) < 2 or not processes:
-        return Finding(question, "Cannot be said: it takes threads at two levels, and processes.")
+        return Answer(question, "Cannot be said: it takes threads at two levels, and processes.")
     few, many = threads[0], max(threads[1:], key=lambda way: way.rps)
     used = [way.cores for way in threads if way.cores is not None]
     others = [way.cores for way in processes if way.cores is not None]
     evidence = tuple(map(_unit, (*threads, *processes)))
     if not used or not others or not few.rps:
-        return Finding(question, "Cannot be said: no CPU was seen.", evidence)
+        return Answer(question, "Cannot be said: no CPU was seen.", evidence)
     growth, most, beside = many.rps / few.rps, max(used), max(others)
     grown = (
         f"{many.connections} threads send {amount(growth)} times as much as {few.connections},"
@@ -46,7 +46,7 @@ def gil(ways: Sequence[Way], cores: int | None) -> Finding:
         )
     else:
         answer = f"In the threads: {grown}; processes used {beside:.2f}."
-    return Finding(question, answer, evidence)
+    return Answer(question, answer, evidence)
 
 
 def _machine_of(cores: int | None) -> str:

@@ -14,17 +14,17 @@ from harness.analysis.studies.ladder_findings import findings
 from harness.analysis.studies.ladder_limits import DISTURBED, others_cores
 from harness.analysis.studies.ladder_steps import Ladder, Load, ladder
 from harness.analysis.studies.ladder_tables import tables
-from harness.model import CellResult, Report, Rung, Study
+from harness.model import CellResult, Document, Report, Rung
 
 TITLE = "What makes a real web app fast? A blog, one thing less on each rung"
 
 
-def study(report: Report, rungs: Sequence[Rung], notes: Sequence[str] = ()) -> Study:
+def study(report: Report, rungs: Sequence[Rung], notes: Sequence[str] = ()) -> Document:
     """`report`: of the run's cells; `rungs`, `notes`: of its plan, with those rungs that cannot be
     run."""
     found = ladder(report.cells, rungs, report.environment)
     invalid = [cell for cell in report.cells if cell.verdict == "invalid"]
-    return Study(
+    return Document(
         run=report.run,
         kind="ladder",
         title=_title(found),

@@ -19,14 +19,14 @@ from harness.analysis.studies.ladder_limits import KIND, grouped, limit
 from harness.analysis.studies.ladder_steps import Factor, Ladder, Step, held_up
 from harness.analysis.studies.ladder_why import why_redis, why_sync
 from harness.analysis.studies.words import amount, listed
-from harness.model import Finding
+from harness.model import Answer
 from harness.numbers.units import format_duration
 
 CANNOT = "Cannot be said"
 TOLD = 0.1  # round trips per request that are no chance
 
 
-def findings(ladder: Ladder) -> tuple[Finding, ...]:
+def findings(ladder: Ladder) -> tuple[Answer, ...]:
     return (
         _fast(ladder),
         _trips(ladder),
@@ -40,16 +40,16 @@ def findings(ladder: Ladder) -> tuple[Finding, ...]:
 # --- what made it fast --------------------------------------------------------------------------
 
 
-def _fast(ladder: Ladder) -> Finding:
+def _fast(ladder: Ladder) -> Answer:
     question = "What made it fast?"
     steps = [step for step in ladder.crowd if step.factor]
     if not steps:
-        return Finding(question, f"{CANNOT}: no two rungs were measured under many users.")
+        return Answer(question, f"{CANNOT}: no two rungs were measured under many users.")
     known = [(step, step.factor) for step in steps if step.factor]
     evidence = tuple(_told(step, factor) for step, factor in known)
     if not any(factor.known for _, factor in known):
         least = "a factor has no interval, as each rung was launched too few times (--trials 3)."
-        return Finding(question, f"{CANNOT}: {least}", evidence)
+        return Answer(question, f"{CANNOT}: {least}", evidence)
     told = sorted((one for one in known if one[1].differs), key=lambda one: one[1].ratio)
     same = [step.name for step, factor in known if factor.known and not factor.differs]
     cost = [f"{step.name} {_times(factor)}" for step, factor in told if factor.ratio < 1]
@@ -68,7 +68,7 @@ def _fast(ladder: Ladder) -> Finding:
             f" Where the load tool was the limit (removed: {listed(bound)}), requests/s are a lower"
             " bound, and the factors beside it are not the app's."
         )
-    return Finding(question, answer, evidence)
+    return Answer(question, answer, evidence)
 
 
 def _times(factor: Factor) -> str:
@@ -89,13 +89,13 @@ def _told(step: Step, factor: Factor) -> str:
 # --- round trips --------------------------------------------------------------------------------
 
 
-def _trips(ladder: Ladder) -> Finding:
+def _trips(ladder: Ladder) -> Answer:
     question = "Does each removed cache cost a round trip, and does each round trip cost?"
     rungs = caching(ladder.crowd or ladder.alone)
     counted = [(step, redis_trips(step), storage_trips(step)) for step in rungs]
     known = [(s, redis, stored) for s, redis, stored in counted if None not in (redis, stored)]
     if len(known) < 2:
-        return Finding(question, f"{CANNOT}: round trips were counted on fewer than two rungs.")
+        return Answer(question, f"{CANNOT}: round trips were counted on fewer than two rungs.")
     said = [
         f"{_one_kind(redis or 0.0, stored or 0.0)} ({amount(step.rps)} requests/s)"
         for step, redis, stored in known
@@ -108,9 +108,9 @@ def _trips(ladder: Ladder) -> Finding:
     )
     if kinds != sorted(kinds) or len(set(kinds)) < len(kinds):
         answer = f"No: each rung does not ask farther away than the one before: {_arrows(said)}."
-        return Finding(question, answer, evidence)
+        return Answer(question, answer, evidence)
     answer = f"Round trips per request go {_arrows(said)}. {_cost([step for step, _, _ in known])}"
-    return Finding(question, answer, evidence)
+    return Answer(question, answer, evidence)
 
 
 def caching(steps: Sequence[Step]) -> list[Step]:
@@ -172,7 +172,7 @@ def _cost(steps: Sequence[Step]) -> str:
 # --- limits -------------------------------------------------------------------------------------
 
 
-def _limits(ladder: Ladder) -> Finding:
+def _limits(ladder: Ladder) -> Answer:
     question = "Who was the limit of each rung: load tool, storage, app or machine?"
     answers, evidence = [], []
     for load, steps in ladder.crowds.items():
@@ -180,16 +180,16 @@ def _limits(ladder: Ladder) -> Finding:
         answers.append(f"With {load.words}, by what was removed last: {grouped(found)}.")
         evidence += [f"{load.words}, removed {name}: {one.why}" for name, one in found]
     if not answers:
-        return Finding(question, f"{CANNOT}: no rung was measured under many users.")
+        return Answer(question, f"{CANNOT}: no rung was measured under many users.")
     if ladder.cores is not None and ladder.cores <= 2:
         answers.append("On so few cores app, storage and load tool take them from each other.")
-    return Finding(question, " ".join(answers), tuple(evidence))
+    return Answer(question, " ".join(answers), tuple(evidence))
 
 
 # --- who answered -------------------------------------------------------------------------------
 
 
-def _answered(ladder: Ladder) -> Finding:
+def _answered(ladder: Ladder) -> Answer:
     question = "Who answered as each storage and cache?"
     said = ladder.environment.get("components")
     known = {str(kind): str(says) for kind, says in said.items()} if isinstance(
@@ -197,7 +197,7 @@ def _answered(ladder: Ladder) -> Finding:
     ) else {}  # fmt: skip
     evidence = tuple(f"{KIND.get(kind, kind)}: {says}" for kind, says in known.items())
     if not known:
-        return Finding(question, f"{CANNOT}: the run does not say it.")
+        return Answer(question, f"{CANNOT}: the run does not say it.")
     if "mongodb" in known:
         answer = f"As MongoDB: {known['mongodb']}."
     else:
@@ -207,4 +207,4 @@ def _answered(ladder: Ladder) -> Finding:
               if kind != "mongodb"]  # fmt: skip
     if others:
         answer += f" Others: {'; '.join(others)}."
-    return Finding(question, answer, evidence)
+    return Answer(question, answer, evidence)

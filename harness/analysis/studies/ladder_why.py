@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from harness.analysis.studies.ladder_steps import Factor, Ladder, Step
 from harness.analysis.studies.words import amount, percent
-from harness.model import Finding
+from harness.model import Answer
 from harness.numbers.units import format_duration
 from harness.server.worker_classes import ASGI_CLASSES
 
@@ -30,17 +30,17 @@ MISS = ("pool", "storage")
 # --- Redis --------------------------------------------------------------------------------------
 
 
-def why_redis(ladder: Ladder) -> Finding:
+def why_redis(ladder: Ladder) -> Answer:
     question = "Why does losing Redis cost so little?"
     pair = _redis_pair(ladder.crowd)
     if pair is None:
-        return Finding(question, f"{CANNOT}: no rung lost Redis and nothing else.")
+        return Answer(question, f"{CANNOT}: no rung lost Redis and nothing else.")
     before, after = pair
     factor = after.factor
     said, evidence = _lone(ladder, before, after)
     cpu, more = _cpu(before, after, ("with Redis", "without it"))
     answer = f"{_how_much(factor)} {said} {cpu}".strip()
-    return Finding(question, answer, (*evidence, *more))
+    return Answer(question, answer, (*evidence, *more))
 
 
 def _redis_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:
@@ -128,16 +128,16 @@ def _cpu(before: Step, after: Step, words: tuple[str, str]) -> tuple[str, tuple[
 # --- sync ---------------------------------------------------------------------------------------
 
 
-def why_sync(ladder: Ladder) -> Finding:
+def why_sync(ladder: Ladder) -> Answer:
     question = "Why does going from async to sync move p95 more than requests/s?"
     pair = _sync_pair(ladder.crowd)
     if pair is None:
-        return Finding(question, f"{CANNOT}: no rung lost async and nothing else.")
+        return Answer(question, f"{CANNOT}: no rung lost async and nothing else.")
     before, after = pair
     spread = [_spread(step) for step in pair]
     p95 = [step.mean(lambda cell: cell.response.p95) for step in pair]
     if None in (*spread, *p95):
-        return Finding(question, f"{CANNOT}: the load tool told no percentiles.")
+        return Answer(question, f"{CANNOT}: the load tool told no percentiles.")
     moved = (p95[1] or 1.0) / (p95[0] or 1.0)
     rps = after.rps / before.rps
     cpu, evidence = _cpu(before, after, ("async", "sync"))
@@ -151,7 +151,7 @@ def why_sync(ladder: Ladder) -> Finding:
         f" {spread[0]:.1f} times p50 async, {spread[1]:.1f} times sync."
         f" {_alike(spread[0] or 0.0, spread[1] or 0.0)}"
     )
-    return Finding(question, " ".join(answer.split()), (*evidence, *map(_told, pair)))
+    return Answer(question, " ".join(answer.split()), (*evidence, *map(_told, pair)))
 
 
 def _sync_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:

@@ -13,7 +13,7 @@ from harness.analysis.studies.limits_mistakes import mistake_findings, mistake_t
 from harness.analysis.studies.limits_rows import Seen, causes, seen, tables
 from harness.experiments.demonstrations import Demonstration
 from harness.experiments.points import Shot
-from harness.model import Chart, Finding, Series, Study
+from harness.model import Answer, Chart, Document, Series
 from harness.numbers.units import format_bytes, format_duration, three_digits
 
 TITLE = "How far one client goes, and what stops it"
@@ -26,9 +26,9 @@ def study(
     plan: Mapping[str, Any],
     shots: Sequence[Shot],
     shown: Sequence[Demonstration] = (),
-) -> Study:
+) -> Document:
     steps = seen(tuple(shots), plan["steps"])
-    questions: tuple[Callable[[list[Seen]], Finding | None], ...] = (
+    questions: tuple[Callable[[list[Seen]], Answer | None], ...] = (
         _asynchronous,
         _unbounded,
         _bounded,
@@ -40,7 +40,7 @@ def study(
     answers = [answer for question in questions if (answer := question(steps))]
     lost = [f"{step.key} was not measured: {step.shot.why_not}" for step in steps if not _ran(step)]
     lost += [f"{one.key} was not shown: {one.why_not}" for one in shown if one.why_not]
-    return Study(
+    return Document(
         run=run,
         kind="limits",
         title=TITLE,
@@ -72,7 +72,7 @@ def _said(step: Seen) -> str:
     return f"{step.shot.point.tool}, {load}: {took}{ideal}, {step.failed:,} failed{why}"
 
 
-def _asynchronous(steps: list[Seen]) -> Finding | None:
+def _asynchronous(steps: list[Seen]) -> Answer | None:
     alone, together = _one(steps, "sync-"), _one(steps, "async-")
     if together is None or together.shot.server is None or not together.wall_s:
         return None
@@ -89,10 +89,10 @@ def _asynchronous(steps: list[Seen]) -> Finding | None:
     else:
         answer += f"would take {format_duration(together.shot.server.delays_s)}, all added up."
     evidence = [_said(step) for step in steps if step.chapter == "clients" and _ran(step)]
-    return Finding("What does an asynchronous client gain?", answer, tuple(evidence))
+    return Answer("What does an asynchronous client gain?", answer, tuple(evidence))
 
 
-def _unbounded(steps: list[Seen]) -> Finding | None:
+def _unbounded(steps: list[Seen]) -> Answer | None:
     tried = [step for step in steps if step.key.startswith("unbounded-") and _ran(step)]
     if not tried:
         return None
@@ -104,12 +104,12 @@ def _unbounded(steps: list[Seen]) -> Finding | None:
             f"{last.requests:,} requests at once did not run out of files here:"
             f" {last.failed:,} failed."
         )
-    return Finding(
+    return Answer(
         "What stops a client without a bound?", answer, tuple(_said(step) for step in tried)
     )
 
 
-def _bounded(steps: list[Seen]) -> Finding | None:
+def _bounded(steps: list[Seen]) -> Answer | None:
     ways = [step for step in steps if step.key.startswith(("raised-", "bounded-")) and _ran(step)]
     if not ways:
         return None
@@ -125,10 +125,10 @@ def _bounded(steps: list[Seen]) -> Finding | None:
             f" The {faster.connections:,} connections took {format_duration(faster.wall_s)}, the"
             f" {slower.connections:,} {format_duration(slower.wall_s)}."
         )
-    return Finding("What avoids it?", answer, tuple(map(_said, ways)))
+    return Answer("What avoids it?", answer, tuple(map(_said, ways)))
 
 
-def _far(steps: list[Seen]) -> Finding | None:
+def _far(steps: list[Seen]) -> Answer | None:
     tried = [step for step in steps if step.chapter == "far" and _ran(step)]
     whole = [step for step in tried if step.failed == 0 and step.ratio is not None]
     if not whole:
@@ -143,10 +143,10 @@ def _far(steps: list[Seen]) -> Finding | None:
         f" which failed, in {format_duration(best.wall_s)}: {three_digits(best.ratio)} times the"
         f" ideal {format_duration(best.ideal_s)}, {near}."
     )
-    return Finding("How far does one client go?", answer, tuple(map(_said, tried)))
+    return Answer("How far does one client go?", answer, tuple(map(_said, tried)))
 
 
-def _memory(steps: list[Seen]) -> Finding | None:
+def _memory(steps: list[Seen]) -> Answer | None:
     known = [
         step
         for step in steps
@@ -160,11 +160,11 @@ def _memory(steps: list[Seen]) -> Finding | None:
         " are counted in a histogram and their bodies thrown away once they are verified."
     )
     evidence = [f"{step.requests:,} requests: {format_bytes(step.memory_bytes)}" for step in known]
-    return Finding("What does a million cost in memory?" if most.requests >= 1_000_000 else
+    return Answer("What does a million cost in memory?" if most.requests >= 1_000_000 else
                    "What do so many cost in memory?", answer, tuple(evidence))  # fmt: skip
 
 
-def _bodies(steps: list[Seen]) -> Finding | None:
+def _bodies(steps: list[Seen]) -> Answer | None:
     step = _one(steps, "bodies-")
     if step is None or not step.wall_s:
         return None
@@ -175,10 +175,10 @@ def _bodies(steps: list[Seen]) -> Finding | None:
         f" {format_bytes(read)} in all, came whole in {format_duration(step.wall_s)}"
         f" ({format_bytes(read / step.wall_s)} a second); {step.failed:,} failed."
     )
-    return Finding("And with large bodies?", answer, (_said(step),))
+    return Answer("And with large bodies?", answer, (_said(step),))
 
 
-def _ports(steps: list[Seen]) -> Finding | None:
+def _ports(steps: list[Seen]) -> Answer | None:
     used_up = _one(steps, "ports-used-up")
     if used_up is None:
         return None
@@ -191,7 +191,7 @@ def _ports(steps: list[Seen]) -> Finding | None:
     if good:
         answer += f" Without a failure: {'; '.join(good)}."
     evidence = tuple(map(_said, [used_up, *ways]))
-    return Finding("What happens when the local ports run out?", answer, evidence)
+    return Answer("What happens when the local ports run out?", answer, evidence)
 
 
 def _charts(steps: list[Seen]) -> tuple[Chart, ...]:

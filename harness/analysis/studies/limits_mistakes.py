@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.experiments.demonstrations import Demonstration
-from harness.model import Column, Finding, Table, Value
+from harness.model import Answer, Column, Table, Value
 from harness.numbers.units import format_duration, three_digits
 
 COLUMNS = (
@@ -44,7 +44,7 @@ def _got(one: Demonstration) -> str:
     return ", ".join(f"{count} {name}" for name, count in one.got.items())
 
 
-def mistake_findings(shown: Sequence[Demonstration]) -> list[Finding]:
+def mistake_findings(shown: Sequence[Demonstration]) -> list[Answer]:
     by_name = {(one.mistake, one.form): one for one in shown if one.why_not is None}
     found = [_missing_await(by_name), _session_per_request(by_name)]
     return [one for one in found if one is not None]
@@ -61,7 +61,7 @@ def _evidence(one: Demonstration) -> str:
     )
 
 
-def _missing_await(by_name: Shown) -> Finding | None:
+def _missing_await(by_name: Shown) -> Answer | None:
     wrong, right = by_name.get(("missing_await", "mistake")), by_name.get(("missing_await", "cure"))
     if wrong is None or right is None:
         return None
@@ -71,10 +71,10 @@ def _missing_await(by_name: Shown) -> Finding | None:
         f" ({format_duration(wrong.seconds)}), and the server sees {wrong.requests_seen} requests;"
         f" with await it sees {right.requests_seen}."
     )
-    return Finding("How does a missing await show?", answer, tuple(map(_evidence, forms)))
+    return Answer("How does a missing await show?", answer, tuple(map(_evidence, forms)))
 
 
-def _session_per_request(by_name: Shown) -> Finding | None:
+def _session_per_request(by_name: Shown) -> Answer | None:
     wrong = by_name.get(("session_per_request", "mistake"))
     right = by_name.get(("session_per_request", "cure"))
     if wrong is None or right is None or not right.seconds or wrong.seconds is None:
@@ -88,4 +88,4 @@ def _session_per_request(by_name: Shown) -> Finding | None:
     if wrong.time_wait is not None:
         answer += f" and left {wrong.time_wait} ports in TIME_WAIT, against {right.time_wait}"
     evidence = (_evidence(wrong), _evidence(right))
-    return Finding("How does a session per request show?", f"{answer}.", evidence)
+    return Answer("How does a session per request show?", f"{answer}.", evidence)

@@ -14,6 +14,7 @@ from harness.report.html.frame import Charts, compact
 from harness.report.html.members import Group, groups, most_telling, seen
 from harness.report.html.series import unseen
 from harness.report.loops import load
+from harness.report.messages import text
 from harness.report.sentences import amount, listed
 from harness.report.values import finite
 
@@ -78,7 +79,7 @@ def _part(group: Group, cell: CellResult, view: View, *, opened: bool) -> Part:
     if cell.diagnosis or cell.reason:
         inner.append(parts.paragraph(cell.diagnosis or cell.reason))
     if view.note:
-        inner.append(parts.paragraph(view.note, "soft"))
+        inner.append(parts.paragraph(" ".join(map(text, view.note)), "soft"))
     if missing := unseen(view):
         inner.append(parts.paragraph(f"Missing: {listed(missing)}.", "soft"))
     inner += [parts.figure(figure) for figure in found[:1]]

@@ -7,12 +7,12 @@ import csv
 import io
 from collections.abc import Mapping
 
-from harness.model import Study, Value
+from harness.model import Document, Value
 from harness.report.study.values import counted, plain
 from harness.report.terminal import clean
 
 
-def render(study: Study) -> str:
+def render(study: Document) -> str:
     """RFC 4180 with line feeds; the header is there even where no row is."""
     names = dict.fromkeys(column.name for table in study.tables for column in table.columns)
     text = io.StringIO()

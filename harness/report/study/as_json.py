@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.model import SCHEMA, Chart, Study, Table
+from harness.model import SCHEMA, Chart, Document, Table
 from harness.report.study.values import plain
 from harness.report.values import jsonable
 
 
-def render(study: Study) -> str:
+def render(study: Document) -> str:
     """One JSON document. Raises ValueError rather than write NaN."""
     return json.dumps(document(study), indent=2, allow_nan=False) + "\n"
 
 
-def document(study: Study) -> dict[str, Any]:
+def document(study: Document) -> dict[str, Any]:
     """The whole study."""
     return {
         "schema": SCHEMA,

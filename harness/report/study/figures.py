@@ -14,7 +14,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import Chart, Series, Study
+from harness.model import Chart, Document, Series
 from harness.report.html.colours import CLASSES, var
 from harness.report.html.figures import DASHES, Figure, Key, Shape, data, y_axis
 from harness.report.sentences import amount
@@ -30,7 +30,7 @@ FEW = 12  # places on an axis that are all named
 Points = Sequence[tuple[float, float]]
 
 
-def figures(study: Study) -> list[Figure]:
+def figures(study: Document) -> list[Figure]:
     """Those that have anything to show, in the study's order; their names are different."""
     found = []
     for number, chart in enumerate(study.charts, 1):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.model import Study
+from harness.model import Document
 from harness.report.html.images import drawn
 from harness.report.study.figures import figures
 
 
-def images(study: Study) -> Iterator[tuple[str, bytes]]:
+def images(study: Document) -> Iterator[tuple[str, bytes]]:
     """(file name, content), one figure after the other."""
     for figure in figures(study):
         yield from drawn(figure)

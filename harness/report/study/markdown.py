@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from harness.model import Finding, Study, Table
+from harness.model import Answer, Document, Table
 from harness.report.markdown import bullets, escaped, pipe_table
 from harness.report.study.values import blank_columns, said, titles, to_right
 
 
-def render(study: Study) -> str:
+def render(study: Document) -> str:
     """A document of its own, ready to be pasted into an issue."""
     blocks = [f"## {escaped(study.title)}", escaped(study.run)]
     blocks += [_finding(one) for one in study.findings]
@@ -19,7 +19,7 @@ def render(study: Study) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Answer) -> str:
     said = f"**{escaped(finding.question)}** {escaped(finding.answer)}"
     return f"{said}\n\n{bullets(finding.evidence)}" if finding.evidence else said
 

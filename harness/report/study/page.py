@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from harness.model import Finding, Study, Table
+from harness.model import Answer, Document, Table
 from harness.report.html import parts
 from harness.report.html.figures import Figure, spec
 from harness.report.html.frame import frame
@@ -12,14 +12,14 @@ from harness.report.study.figures import figures
 from harness.report.study.values import blank_columns, said, titles, to_right
 
 
-def render(study: Study) -> str:
+def render(study: Document) -> str:
     """The whole page as text."""
     drawn = figures(study)
     charts = {one.name: [spec(pane) for pane in one.panes] for one in drawn}
     return frame(study.run, _body(study, drawn), charts)
 
 
-def _body(study: Study, drawn: list[Figure]) -> str:
+def _body(study: Document, drawn: list[Figure]) -> str:
     said = [f"<h1>{escape(study.title)}</h1>"]
     if study.findings:
         inner = "".join(map(_finding, study.findings))
@@ -39,7 +39,7 @@ def _body(study: Study, drawn: list[Figure]) -> str:
     return "".join(said)
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Answer) -> str:
     said = f"<h3>{escape(finding.question)}</h3>{parts.paragraph(finding.answer)}"
     if not finding.evidence:
         return said

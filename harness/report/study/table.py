@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from harness.model import Column, Finding, Study, Table
+from harness.model import Answer, Column, Document, Table
 from harness.numbers.units import MISSING
 from harness.report.study.values import blank_columns, said, titles, to_right
 from harness.report.terminal import bare_table, clean, drawn, natural, section, to_ascii, wrapped
@@ -22,7 +22,7 @@ HEADING_LEAST = 6  # letters a heading may take in a line, however short its val
 QUESTION, INVALID = "bold", "red"
 
 
-def render(study: Study, *, colour: bool = False, width: int | None = None) -> str:
+def render(study: Document, *, colour: bool = False, width: int | None = None) -> str:
     """The study for a person. `width`: columns of the terminal; None: as wide as it needs."""
     blocks = [wrapped([study.title], width)]
     blocks += [_finding(one, colour, width) for one in study.findings]
@@ -33,7 +33,7 @@ def render(study: Study, *, colour: bool = False, width: int | None = None) -> s
     return text if colour else to_ascii(text)
 
 
-def _finding(finding: Finding, colour: bool, width: int | None) -> str:
+def _finding(finding: Answer, colour: bool, width: int | None) -> str:
     question = wrapped([finding.question], width)
     if colour:
         question = f"\x1b[1m{question}\x1b[0m"

@@ -50,7 +50,7 @@ def seen(trial: Evidence, budget: int = MOST) -> View:
 
 def test_a_short_trial_is_shown_whole() -> None:
     found = seen(evidence(SYNC, 8, rounds=3))
-    assert (len(found.bars), found.spans, found.note) == (25, 25, "")
+    assert (len(found.bars), found.spans, found.note) == (25, 25, ())
     assert found.bars[0].start_s == 0.0
     assert all(bar.end_s - bar.start_s == pytest.approx(1.0) for bar in found.bars)
     assert {bar.lane for bar in found.bars} == {0}
@@ -80,7 +80,7 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
     cut = replace(whole, spans=(*whole.spans[:-1], replace(whole.spans[-1], end_ns=None)))
     found = view(cut)
     assert found.bars[-1].end_s == pytest.approx(found.shown[1])
-    assert found.note == "1 request never ended and is drawn to the end."
+    assert found.note == ("1 request never ended and is drawn to the end.",)
 
 
 def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
@@ -91,7 +91,7 @@ def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
     assert found.shown == (0.0, pytest.approx(11.0))
     assert [bar.start_s for bar in found.bars] == sorted(bar.start_s for bar in found.bars)
     assert found.bars == view(whole).bars[:41]
-    assert found.note.startswith(
+    assert found.note[0].startswith(
         "Drawn are the first 11.0 s of 41.0 s, 41 of 161 requests. The accept queue is drawn"
     )
 
@@ -101,7 +101,7 @@ def test_a_million_requests_are_bounded() -> None:
     last = small.spans[-1]
     (found,) = views([replace(small, spans=small.spans + (last,) * (10**6 - len(small.spans)))])
     assert (len(found.bars), found.spans) == (MOST, 10**6)
-    assert "800 of 1,000,000 requests" in found.note
+    assert "800 of 1,000,000 requests" in found.note[0]
     assert len(found.queue) <= POINTS
 
 
@@ -146,7 +146,7 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     assert len(found.queue) <= POINTS
     peaks = [at for at, length in found.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
-    assert "The accept queue is drawn at its longest of every" in found.note
+    assert "The accept queue is drawn at its longest of every" in " ".join(map(str, found.note))
 
 
 def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
@@ -190,14 +190,14 @@ def test_what_was_not_observed_is_empty() -> None:
     found = seen(bare(evidence(SYNC, 8)))
     assert found.bars
     assert (found.queue, found.queue_limit, found.states, found.usage) == ((), None, (), ())
-    assert found.note == ""
+    assert found.note == ()
 
 
 def test_a_series_that_breaks_off_says_why() -> None:
     trial = evidence(SYNC, 8)
     lost = replace(trial.observations, missing={"queue": "netlink said no"})
     found = seen(replace(trial, observations=lost))
-    assert found.note == "Shown only in part: accept queue (netlink said no)."
+    assert found.note == ("Shown only in part: accept queue (netlink said no).",)
 
 
 # --- connecting -----------------------------------------------------------------------------

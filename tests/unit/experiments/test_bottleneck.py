@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.studies.bottleneck import study
 from harness.experiments.bottleneck import APP, FULL, QUICK, SERVER, Scale, cells
-from harness.model import Cell, CellResult, Finding, Report, Split, Study, Summary, Trial, Usage
+from harness.model import Answer, Cell, CellResult, Document, Report, Split, Summary, Trial, Usage
 from harness.plan import Plan, from_json, to_json
 from harness.report.study import STUDY_FORMATS
 
@@ -61,11 +61,11 @@ HUNT = (
 )
 
 
-def hunted(*results: CellResult, cores: int | None = 8) -> Study:
+def hunted(*results: CellResult, cores: int | None = 8) -> Document:
     return study(Report("run", {"cores": cores}, None, results, (), {}))
 
 
-def finding(found: Study, question: str) -> Finding:
+def finding(found: Document, question: str) -> Answer:
     (one,) = (one for one in found.findings if one.question == question)
     return one
 

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis.studies.ladder import study
 from harness.analysis.studies.ladder_limits import limit
 from harness.analysis.studies.ladder_steps import Ladder, Load, Step, factor_of, ladder
-from harness.model import CellResult, Finding, Study, Table
+from harness.model import Answer, CellResult, Document, Table
 from harness.report.study import STUDY_FORMATS
 from harness.report.study.figures import figures
 from tests.builders.ladder import (
@@ -33,12 +33,12 @@ WHO = "Who answered as each storage and cache?"
 NOBODY = Seen(1000, app=0.2, storage=0.1, tool=0.1)
 
 
-def finding(found: Study, question: str) -> Finding:
+def finding(found: Document, question: str) -> Answer:
     (one,) = (one for one in found.findings if one.question == question)
     return one
 
 
-def table(found: Study, title: str) -> Table:
+def table(found: Document, title: str) -> Table:
     (one,) = (one for one in found.tables if one.title == title)
     return one
 

@@ -17,15 +17,15 @@ from harness.experiments.demonstrations import Demonstration
 from harness.experiments.limits_steps import Machine, predicted_s, steps
 from harness.experiments.points import Shot, TargetReport, point_from_json, point_to_json
 from harness.model import (
+    Answer,
+    Document,
     Fault,
-    Finding,
     Load,
     Measurement,
     Observations,
     Point,
     ProcessSample,
     Record,
-    Study,
     Summary,
     Target,
 )
@@ -70,7 +70,9 @@ CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far"
            "new": "far", "ports": "ports"}  # fmt: skip
 
 
-def of(*shots: Shot, open_files: int | None = None, shown: tuple[Demonstration, ...] = ()) -> Study:
+def of(
+    *shots: Shot, open_files: int | None = None, shown: tuple[Demonstration, ...] = ()
+) -> Document:
     meant = {
         one.point.key: {
             "chapter": CHAPTER.get(one.point.key.partition("-")[0], "unbounded"),
@@ -82,7 +84,7 @@ def of(*shots: Shot, open_files: int | None = None, shown: tuple[Demonstration, 
     return study("run", {}, {"steps": meant, "left_out": ["the moon"]}, shots, shown)
 
 
-def answer(found: Study, question: str) -> Finding:
+def answer(found: Document, question: str) -> Answer:
     (one,) = (finding for finding in found.findings if question in finding.question)
     return one
 

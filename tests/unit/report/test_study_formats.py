@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.model import Chart, Column, Finding, Series, Study, Table, Value
+from harness.model import Answer, Chart, Column, Document, Series, Table, Value
 from harness.report.study import STUDY_FORMATS, table
 from tests.builders.document import whole_study
 
@@ -99,9 +99,9 @@ charts = st.builds(
     st.tuples(st.booleans(), st.booleans()),
     words,
 )
-findings = st.builds(Finding, words, words, st.lists(words, max_size=3).map(tuple))
+findings = st.builds(Answer, words, words, st.lists(words, max_size=3).map(tuple))
 studies = st.builds(
-    Study,
+    Document,
     words,
     words,
     words,
@@ -120,7 +120,7 @@ def refuse(constant: str) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(studies, st.none() | st.integers(20, 140), st.booleans())
-def test_any_study_can_be_read(study: Study, width: int | None, colour: bool) -> None:
+def test_any_study_can_be_read(study: Document, width: int | None, colour: bool) -> None:
     text = table.render(study, colour=colour, width=width)
     assert text.endswith("\n")
     assert not re.search(r"\b(nan|inf)\b", text)

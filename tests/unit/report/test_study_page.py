@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from harness.model import Chart, Series, Study
+from harness.model import Chart, Document, Series
 from harness.report.study.figures import figures
 from harness.report.study.images import images
 from harness.report.study.page import render
@@ -30,7 +30,7 @@ class _Tags(HTMLParser):
         self.text += data
 
 
-def read(study: Study) -> _Tags:
+def read(study: Document) -> _Tags:
     tags = _Tags()
     tags.feed(render(study))
     return tags
@@ -95,7 +95,7 @@ def test_a_study_of_nothing_is_a_page() -> None:
 # --- bars ---------------------------------------------------------------------------------
 
 
-def bars(form: Literal["bars", "stacked"], count: int = 2) -> Study:
+def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
     series = tuple(
         Series(name, ((0, 1.0 + place), (2, 2.0)))
         for place, name in enumerate(["connect", "</script>", *(f"s{i}" for i in range(9))][:count])

@@ -27,10 +27,7 @@ from harness.server.inside import probe
 ROOT = Path(__file__).resolve().parents[3]
 INSIDE = ROOT / "harness" / "server" / "inside"
 FOREIGN = (
-    *(
-        INSIDE / f"{name}.py"
-        for name in ("probe", "accepts", "boot", "introspect", "gunicorn_conf")
-    ),
+    *sorted(INSIDE.glob("[!_]*.py")),
     ROOT / "harness" / "server" / "guard.py",
 )
 
@@ -676,7 +673,7 @@ KILLED = """
 probed = probe.wrap_wsgi(lambda *_: [b"x"])
 probed({}, None).close()
 open_one = probed({}, None)
-print("boot", flush=True)
+print("inside", flush=True)
 time.sleep(600)
 """
 
