@@ -2,7 +2,7 @@
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
 (harness/load/generators/locustfile.py), where every user sends one request after the other, and
-which writes what each process has seen. Importing Locust patches the standard library, so nobody does.
+which writes what each process has seen. Importing Locust patches the standard library: nobody does.
 
 In several processes (`load.processes`), they talk on loopback. From several hosts (`load.hosts`),
 this machine is the master, and each of them runs `worker_command`, which fetches the locustfile
