@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.experiments.bottleneck import bottleneck
+from harness.experiments.bottleneck.command import bottleneck
 from harness.experiments.demo import demo
-from harness.experiments.generators import generators
-from harness.experiments.ladder import ladder
-from harness.experiments.limits import limits
+from harness.experiments.generators.command import generators
+from harness.experiments.ladder.command import ladder
+from harness.experiments.limits.command import limits
 from harness.experiments.options import add_experiments
 from harness.experiments.reading import find, report_of
 from harness.experiments.studies import SWEEP, kind_of, study_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.experiments.ladder_rungs import NAMES, STORAGES
+from harness.experiments.ladder.configurations import NAMES, STORAGES
 from harness.load.registry import TOOLS
 from harness.options import (
     Parser,

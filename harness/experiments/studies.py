@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import run_store as store
-from harness.analysis.studies import bottleneck, generators, ladder, limits
-from harness.experiments.demonstrations import read_demonstrations
+from harness.experiments.bottleneck import document as bottleneck
+from harness.experiments.generators import document as generators
+from harness.experiments.ladder import document as ladder
+from harness.experiments.limits import document as limits
+from harness.experiments.limits.demonstrations import read_demonstrations
 from harness.experiments.points import read_shots
 from harness.experiments.reading import report_of
 from harness.model import Document, UsageError

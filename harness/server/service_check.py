@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
-from harness.experiments.ladder_rungs import NAMES
+from harness.experiments.ladder.configurations import NAMES
 
 ANSWER_S = 5
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.experiments.ladder_rungs import NAMES
+from harness.experiments.ladder.configurations import NAMES
 from harness.model import EnvironmentProblem
 from harness.server.process import Guarded
 from harness.server.service_check import ANSWER_S, Silent, ask

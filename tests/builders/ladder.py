@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis.studies.ladder import study
-from harness.experiments.ladder_rungs import rungs
+from harness.experiments.ladder.configurations import rungs
+from harness.experiments.ladder.document import study
 from harness.model import (
     Cell,
     CellResult,

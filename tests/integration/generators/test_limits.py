@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from harness import run_store as store
-from harness.experiments import limits
-from harness.experiments.limits_steps import Machine, Step, steps
+from harness.experiments.limits import command as limits
+from harness.experiments.limits.steps import Machine, Step, steps
 from harness.experiments.points import Shot, point_from_json, point_to_json, read_point
 from harness.experiments.shot import shot
 from harness.model import Target
@@ -159,7 +159,7 @@ def test_a_machine_of_few_files_and_an_old_kernel() -> None:
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:
     with target(tmp_path, Target()) as server:
-        words = [sys.executable, "-m", f"harness.experiments.mistakes.{name}", server.url]
+        words = [sys.executable, "-m", f"harness.experiments.limits.mistakes.{name}", server.url]
         done = subprocess.run(
             [*words, "--requests", "10"], cwd=ROOT, capture_output=True, text=True, timeout=LONG_S
         )

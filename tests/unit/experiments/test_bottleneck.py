@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.studies.bottleneck import study
-from harness.experiments.bottleneck import APP, FULL, QUICK, SERVER, Scale, cells
+from harness.experiments.bottleneck.command import APP, FULL, QUICK, SERVER, Scale, cells
+from harness.experiments.bottleneck.document import study
 from harness.model import Answer, Cell, CellResult, Document, Report, Split, Summary, Trial, Usage
 from harness.plan import Plan, from_json, to_json
 from harness.report.study import STUDY_FORMATS

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.studies.generators import study
-from harness.analysis.studies.generators_findings import findings
-from harness.analysis.studies.ways import Way, way_of
+from harness.experiments.generators.document import study
+from harness.experiments.generators.findings import findings
+from harness.experiments.generators.usage import Way, way_of
 from harness.experiments.points import Shot, TargetReport
 from harness.model import (
     Fault,

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.studies.ladder import study
-from harness.analysis.studies.ladder_limits import limit
-from harness.analysis.studies.ladder_steps import Ladder, Load, Step, factor_of, ladder
+from harness.experiments.ladder.document import study
+from harness.experiments.ladder.limits import limit
+from harness.experiments.ladder.steps import Ladder, Load, Step, factor_of, ladder
 from harness.model import Answer, CellResult, Document, Table
 from harness.report.study import STUDY_FORMATS
 from harness.report.study.figures import figures

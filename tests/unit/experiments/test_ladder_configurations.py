@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from harness.experiments.ladder_rungs import NAMES, STORAGES, rungs
+from harness.experiments.ladder.configurations import NAMES, STORAGES, rungs
 from harness.model import App, Cell, Rung
 from harness.plan import Plan, from_json, grid, to_json
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.causes import explained
-from harness.analysis.studies.limits import study
-from harness.analysis.studies.limits_rows import causes, seen
-from harness.experiments.demonstrations import Demonstration
-from harness.experiments.limits_steps import Machine, predicted_s, steps
+from harness.experiments.limits.causes import explained
+from harness.experiments.limits.demonstrations import Demonstration
+from harness.experiments.limits.document import study
+from harness.experiments.limits.rows import causes, seen
+from harness.experiments.limits.steps import Machine, predicted_s, steps
 from harness.experiments.points import Shot, TargetReport, point_from_json, point_to_json
 from harness.model import (
     Answer,

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.studies.generators_gil import gil
-from harness.analysis.studies.ways import BUSY, DISTURBED, Way, others_most
-from harness.analysis.studies.words import amount, connections, listed, percent
+from harness.experiments.generators.gil import gil
+from harness.experiments.generators.usage import BUSY, DISTURBED, Way, others_most
+from harness.experiments.words import amount, connections, listed, percent
 from harness.model import Answer
 from harness.numbers.units import format_duration
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis.studies.bottleneck_findings import findings
+from harness.experiments.bottleneck.findings import findings
 from harness.model import (
     Cell,
     CellResult,

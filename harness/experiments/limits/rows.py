@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis.causes import explained
+from harness.experiments.limits.causes import explained
 from harness.experiments.points import Shot
 from harness.model import Column, Table, Value
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import run_store as store
-from harness.experiments.limits_steps import LEAST_FILES, Machine, predicted_s, steps
+from harness.experiments.limits.steps import LEAST_FILES, Machine, predicted_s, steps
 from harness.experiments.points import point_from_json, point_to_json
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, shoot, versions

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis.studies.ladder_limits import KIND, grouped, limit
-from harness.analysis.studies.ladder_steps import Factor, Ladder, Step, held_up
-from harness.analysis.studies.ladder_why import why_redis, why_sync
-from harness.analysis.studies.words import amount, listed
+from harness.experiments.ladder.limits import KIND, grouped, limit
+from harness.experiments.ladder.steps import Factor, Ladder, Step, held_up
+from harness.experiments.ladder.why import why_redis, why_sync
+from harness.experiments.words import amount, listed
 from harness.model import Answer
 from harness.numbers.units import format_duration
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.analysis.studies.generators_findings import findings
-from harness.analysis.studies.ways import DISTURBED, Way, others_most, way_of
+from harness.experiments.generators.findings import findings
+from harness.experiments.generators.usage import DISTURBED, Way, others_most, way_of
 from harness.experiments.points import Shot
 from harness.model import Chart, Column, Document, Series, Table, Value
 

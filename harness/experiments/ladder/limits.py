@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.analysis.studies.ladder_steps import Step, held_up
-from harness.analysis.studies.words import listed, percent
+from harness.experiments.ladder.steps import Step, held_up
+from harness.experiments.words import listed, percent
 from harness.model import CellResult
 from harness.numbers.units import format_duration
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from harness.analysis.studies.ladder_limits import inside_s, limit
-from harness.analysis.studies.ladder_steps import ALONE, Ladder, Load, Step, named
+from harness.experiments.ladder.limits import inside_s, limit
+from harness.experiments.ladder.steps import ALONE, Ladder, Load, Step, named
 from harness.model import Column, Split, Table, Value
 
 Field = tuple[Column, Callable[[Step], Value]]

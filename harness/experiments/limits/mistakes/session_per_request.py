@@ -1,6 +1,6 @@
 """A session for each request throws away what a session is for: its connections.
 
-    python -m harness.experiments.mistakes.session_per_request http://127.0.0.1:8000/
+    python -m harness.experiments.limits.mistakes.session_per_request http://127.0.0.1:8000/
 
 Every request then connects anew and closes after it. That costs time, and the side that closes
 first, the client, leaves each of its sockets in TIME_WAIT for a minute: ports that are gone for so

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.analysis.studies.ladder_steps import Factor, Ladder, Step
-from harness.analysis.studies.words import amount, percent
+from harness.experiments.ladder.steps import Factor, Ladder, Step
+from harness.experiments.words import amount, percent
 from harness.model import Answer
 from harness.numbers.units import format_duration
 from harness.server.worker_classes import ASGI_CLASSES

@@ -15,7 +15,7 @@ from harness.run_store import Run
 @dataclass(frozen=True)
 class Demonstration:
     """One form of a mistake, run against a target of its own. What the program says of itself, as
-    in harness/experiments/mistakes/showing.py, and what the server counted; `why_not`: one
+    in harness/experiments/limits/mistakes/showing.py, and what the server counted; `why_not`: one
     sentence, where it could not be run or read."""
 
     key: str

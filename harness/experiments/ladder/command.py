@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import run_store as store
-from harness.experiments.ladder_rungs import NAMES, STORAGES, rungs
+from harness.experiments.ladder.configurations import NAMES, STORAGES, rungs
 from harness.experiments.planning import check, lacking
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, versions

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.analysis.studies.limits_mistakes import mistake_findings, mistake_tables
-from harness.analysis.studies.limits_rows import Seen, causes, seen, tables
-from harness.experiments.demonstrations import Demonstration
+from harness.experiments.limits.demonstrations import Demonstration
+from harness.experiments.limits.mistake_findings import mistake_findings, mistake_tables
+from harness.experiments.limits.rows import Seen, causes, seen, tables
 from harness.experiments.points import Shot
 from harness.model import Answer, Chart, Document, Series
 from harness.numbers.units import format_bytes, format_duration, three_digits

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.studies.ways import DISTURBED, Way, others_most
-from harness.analysis.studies.words import amount
+from harness.experiments.generators.usage import DISTURBED, Way, others_most
+from harness.experiments.words import amount
 from harness.model import Answer
 
 GROWS = 1.2  # more units bring more throughput if they bring that many times as much

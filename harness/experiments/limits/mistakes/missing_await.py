@@ -1,6 +1,6 @@
 """An `async def` that is called and not awaited does nothing at all.
 
-    python -m harness.experiments.mistakes.missing_await http://127.0.0.1:8000/
+    python -m harness.experiments.limits.mistakes.missing_await http://127.0.0.1:8000/
 
 Calling it makes a coroutine object; only awaiting it runs it. Nothing fails: the caller gets a list
 of as many objects as it expected answers, very fast, and no request is sent. Python says so when

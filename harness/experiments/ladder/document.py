@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.capacity import TRIALS
-from harness.analysis.studies.ladder_charts import charts
-from harness.analysis.studies.ladder_findings import findings
-from harness.analysis.studies.ladder_limits import DISTURBED, others_cores
-from harness.analysis.studies.ladder_steps import Ladder, Load, ladder
-from harness.analysis.studies.ladder_tables import tables
+from harness.experiments.ladder.charts import charts
+from harness.experiments.ladder.findings import findings
+from harness.experiments.ladder.limits import DISTURBED, others_cores
+from harness.experiments.ladder.steps import Ladder, Load, ladder
+from harness.experiments.ladder.tables import tables
 from harness.model import CellResult, Document, Report, Rung
 
 TITLE = "What makes a real web app fast? A blog, one thing less on each rung"

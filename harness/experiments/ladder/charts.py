@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.studies.ladder_steps import Ladder, Step, named
-from harness.analysis.studies.ladder_tables import PARTS, RUNGS_NOTE, TIME_NOTE
+from harness.experiments.ladder.steps import Ladder, Step, named
+from harness.experiments.ladder.tables import PARTS, RUNGS_NOTE, TIME_NOTE
 from harness.model import Chart, Series
 
 SHORT_S = 0.001  # what is shorter is drawn in microseconds

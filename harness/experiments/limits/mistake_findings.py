@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.experiments.demonstrations import Demonstration
+from harness.experiments.limits.demonstrations import Demonstration
 from harness.model import Answer, Column, Table, Value
 from harness.numbers.units import format_duration, three_digits
 
