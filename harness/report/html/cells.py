@@ -19,9 +19,9 @@ from harness.report.sentences import amount, listed
 from harness.report.values import finite
 
 
-def size(text: str) -> int:
+def size(page: str) -> int:
     """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
-    return len(text.encode(errors="replace"))
+    return len(page.encode(errors="replace"))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _part(group: Group, cell: CellResult, view: View, *, opened: bool) -> Part:
         said.append(f"{amount(rate)} requests/s")
     inner = []
     if cell.diagnosis or cell.reason:
-        inner.append(parts.paragraph(cell.diagnosis or cell.reason))
+        inner.append(parts.paragraph(text(cell.diagnosis or cell.reason)))
     if view.note:
         inner.append(parts.paragraph(" ".join(map(text, view.note)), "soft"))
     if missing := unseen(view):

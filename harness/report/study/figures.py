@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -17,6 +18,7 @@ import altair as alt
 from harness.model import Chart, Document, Series
 from harness.report.html.colours import CLASSES, var
 from harness.report.html.figures import DASHES, Figure, Key, Shape, data, y_axis
+from harness.report.messages import text
 from harness.report.sentences import amount
 from harness.report.study.bars import colours
 from harness.report.study.bars import pane as bars_pane
@@ -33,12 +35,25 @@ Points = Sequence[tuple[float, float]]
 def figures(study: Document) -> list[Figure]:
     """Those that have anything to show, in the study's order; their names are different."""
     found = []
-    for number, chart in enumerate(study.charts, 1):
+    for number, chart in enumerate(map(_worded, study.charts), 1):
         shown = [(series, _drawable(series, chart.log)) for series in chart.series]
         shown = [(series, points) for series, points in shown if points]
         if shown:
             found.append(_figure(chart, f"chart-{number}-{_slug(chart.title)}", shown))
     return found
+
+
+def _worded(chart: Chart) -> Chart:
+    """The chart with every finding said."""
+    return replace(
+        chart,
+        title=text(chart.title),
+        x_title=text(chart.x_title),
+        y_title=text(chart.y_title),
+        note=text(chart.note),
+        names=tuple(map(text, chart.names)),
+        series=tuple(replace(one, name=text(one.name)) for one in chart.series),
+    )
 
 
 def _slug(title: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from harness.model import Answer, Document, Table
+from harness.model import Answer, Document, Finding, Table
 from harness.report.html import parts
 from harness.report.html.figures import Figure, spec
 from harness.report.html.frame import frame
+from harness.report.messages import text
 from harness.report.study.figures import figures
 from harness.report.study.values import blank_columns, said, titles, to_right
 
@@ -20,7 +21,7 @@ def render(study: Document) -> str:
 
 
 def _body(study: Document, drawn: list[Figure]) -> str:
-    said = [f"<h1>{escape(study.title)}</h1>"]
+    said = [f"<h1>{escape(text(study.title))}</h1>"]
     if study.findings:
         inner = "".join(map(_finding, study.findings))
         said.append(f"<section><h2>What was found</h2>{inner}</section>")
@@ -30,7 +31,7 @@ def _body(study: Document, drawn: list[Figure]) -> str:
         said.append(f'<section><h2>Charts</h2><div class="{kind}">{inner}</div></section>')
     said += [_table(table) for table in study.tables if table.rows]
     if study.notes:
-        said.append(f"<section><h2>Notes</h2>{parts.bullets(study.notes)}</section>")
+        said.append(f"<section><h2>Notes</h2>{parts.bullets(map(text, study.notes))}</section>")
     if facts := parts.environment(study.environment):
         said.append(
             "<section><h2>Environment</h2><details class='words'>"
@@ -39,11 +40,15 @@ def _body(study: Document, drawn: list[Figure]) -> str:
     return "".join(said)
 
 
-def _finding(finding: Answer) -> str:
-    said = f"<h3>{escape(finding.question)}</h3>{parts.paragraph(finding.answer)}"
+def _finding(finding: Answer | Finding) -> str:
+    if isinstance(finding, Answer):
+        question, answer = text(finding.question), text(finding.answer)
+    else:
+        question, answer = text(Finding(finding.question)), text(finding)
+    said = f"<h3>{escape(question)}</h3>{parts.paragraph(answer)}"
     if not finding.evidence:
         return said
-    evidence = parts.bullets(finding.evidence)
+    evidence = parts.bullets(map(text, finding.evidence))
     return f"{said}<details class='words'><summary>Evidence</summary>{evidence}</details>"
 
 
@@ -52,7 +57,9 @@ def _table(table: Table) -> str:
     shown = [(place, one) for place, one in enumerate(table.columns) if place not in blank]
     rows = [[said(one, row[place]) for place, one in shown] for row in table.rows]
     right = [to_right(one) for _, one in shown]
-    below = f"{table.note} Missing in all rows: {titles(table, blank)}." if blank else table.note
-    drawn = parts.table(table.title, [one.title for _, one in shown], rows, right)
+    title, below = text(table.title), text(table.note)
+    if blank:
+        below += f" Missing in all rows: {titles(table, blank)}."
+    drawn = parts.table(title, [one.title for _, one in shown], rows, right)
     note = parts.paragraph(below.strip(), "soft") if below else ""
-    return f"<section><h2>{escape(table.title)}</h2>{drawn}{note}</section>"
+    return f"<section><h2>{escape(title)}</h2>{drawn}{note}</section>"
