@@ -1,4 +1,4 @@
-"""Recorded runs: small run directories of every command, packed, and what each was found to show."""
+"""Recorded runs: small run directories of every command, packed."""
 
 from __future__ import annotations
 
