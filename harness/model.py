@@ -7,7 +7,7 @@ Who makes what:
     measure  -> Record                                 (what was seen: facts, nothing derived)
                 Observations                           (what the kernel and /proc said meanwhile)
     tools    -> Command, Output -> Measurement         (what one load tool says)
-    analyse  -> Summary, Split, CellResult, ClassResult, View, Report   (what it means)
+    analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
                 Study                                  (what an experiment beyond the sweep shows)
 
 `None` means "not known" or "unlimited", never 0.
@@ -362,7 +362,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class PartSample:
+class ServiceSample:
     """What stands beside the app (storage, cache) has used up to this moment, by name: CPU seconds
     since sampling began, and memory. Only what runs on this machine, started by the lab."""
 
@@ -372,7 +372,7 @@ class PartSample:
 
 
 @dataclass(frozen=True)
-class LedgerSample:
+class AppMetricsSample:
     """What the app's own ledgers say at one moment, of all workers together since they started: see
     `apps/blog/ledger.py` for the names."""
 
@@ -394,8 +394,8 @@ class Observations:
     processes: tuple[ProcessSample, ...] = ()
     connections: tuple[ConnectionSample, ...] = ()
     counters: Counters | None = None
-    parts: tuple[PartSample, ...] = ()
-    ledger: tuple[LedgerSample, ...] = ()
+    parts: tuple[ServiceSample, ...] = ()
+    ledger: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()
     intervals_s: Mapping[str, float] = field(default_factory=dict)
@@ -490,15 +490,15 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Where a response time went: means in seconds over the steady window, None: no witness.
+class Breakdown:
+    """Where a response time went: means in seconds over the steady window, None: no source.
 
     connect: until the client's connect() returned. accept_queue: until a worker accepted.
     in_worker: until the app was called. service: in the app. transfer: until the client had the
     last byte. unattributed: response - the known parts; may be negative, never spread.
 
     `exact`: every request was followed by its id, its accept timed in the worker; otherwise each
-    part is an estimate of its own witness, which `witnesses` names, by part.
+    part is an estimate from a source of its own, which `sources` names, by part.
     """
 
     response_s: float | None = None
@@ -509,7 +509,7 @@ class Split:
     transfer_s: float | None = None
     unattributed_s: float | None = None
     exact: bool = False
-    witnesses: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -525,7 +525,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Parts:
+class AppMetrics:
     """What a request costs inside an app that keeps a ledger, and what stands beside it uses, over
     the steady window.
 
@@ -567,7 +567,7 @@ class CellResult:
     requests_per_worker: Mapping[int, int] = field(default_factory=dict)
     load_s: float | None = None
     ideal_s: float | None = None
-    split: Split = Split()
+    breakdown: Breakdown = Breakdown()
     counters: Counters = Counters()
     accept_queue_max: int | None = None
     accept_queue_limit: int | None = None
@@ -581,7 +581,7 @@ class CellResult:
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
-    parts: Parts | None = None  # of an app that keeps a ledger
+    app_metrics: AppMetrics | None = None  # of an app that keeps a ledger
     diagnosis: Text | None = None  # what a colleague would say, and what to change
     notes: tuple[Text, ...] = ()
 
@@ -623,7 +623,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class View:
+class Timeline:
     """One trial over time, thinned to what a page can show; seconds since the load began.
 
     `bars`: the requests of the stretch `shown`, of `spans` in all; `note` says what was left out
@@ -679,7 +679,7 @@ class Report:
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
     notes: tuple[Text, ...] = ()
-    views: tuple[View, ...] = ()  # for the page; other formats leave them out
+    timelines: tuple[Timeline, ...] = ()  # for the page; other formats leave them out
 
 
 # --- experiments beyond the sweep ---------------------------------------------------------
@@ -760,6 +760,6 @@ class Document:
     valid: bool = True  # False: something it had to measure could not be (exit 1)
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()
-    timelines: tuple[View, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
     overhead: float | None = None
     setup_s: Mapping[str, float | None] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """What a run means. Pure: evidence in, report out; the same evidence gives the same report.
 
-    Evidence ─► Facts (one trial by itself) ─► witnesses ─┬─► invalid, with the reason
+    TrialData ─► Facts (one trial by itself) ─► witnesses ─┬─► invalid, with the reason
                                                           └─► R0 of its group ─► the load tool's
         limits ─► knee, capacity of its group ─► verdict of each cell
 
@@ -15,27 +15,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.analysis.alone import at_most, lone_s, slower_alone
 from harness.analysis.capacity import TRIALS
 from harness.analysis.cells import invalid, result
-from harness.analysis.classes import Group, Served, served_by
-from harness.analysis.evidence import Evidence
+from harness.analysis.checks import contradictions
+from harness.analysis.evidence import TrialData
 from harness.analysis.facts import Facts, look
-from harness.analysis.generator import Judgement
+from harness.analysis.load_tool import Judgement
 from harness.analysis.open_model import best_rps, open_result
+from harness.analysis.r0 import at_most, lone_s, slower_alone
+from harness.analysis.series import Group, Served, served_by
 from harness.analysis.suspects import judgements
-from harness.analysis.views import views
-from harness.analysis.witnesses import contradictions
+from harness.analysis.timeline import views
 from harness.model import CellResult, ClassResult, Record, Report
 from harness.server.worker_classes import configured_slots
 
-__all__ = ["Evidence", "analyse", "configured_slots"]
+__all__ = ["TrialData", "analyse", "configured_slots"]
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
 SETUP = ("start", "warmup", "stop")
 
 
-def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Evidence]) -> Report:
+def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialData]) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan.
 
     Groups appear in the order of their first trial, their cells by concurrency and trial, those of
@@ -62,12 +62,12 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[Eviden
         classes=tuple(classes),
         setup_s=_setup([trial.record for trial in done if trial.record is not None]),
         notes=(*_unfinished(len(trials) - len(done)), *_capacity_notes(groups)),
-        views=views(facts for group in groups for facts in (*group.valid, *group.opened)),
+        timelines=views(facts for group in groups for facts in (*group.valid, *group.opened)),
     )
 
 
 def _hear(
-    members: Sequence[Evidence], lone: Mapping[Served, float | None]
+    members: Sequence[TrialData], lone: Mapping[Served, float | None]
 ) -> tuple[Group, list[CellResult], tuple[str, ...]]:
     """One group with the trials that are believed, a cell for each of the others, and notes on the
     whole group."""
@@ -122,18 +122,18 @@ def _place(cell: CellResult) -> tuple[bool, float, int, int]:
     return rate is not None, how_much, asked.concurrency, cell.trial.number
 
 
-def _served(trials: Iterable[Evidence]) -> list[Served]:
+def _served(trials: Iterable[TrialData]) -> list[Served]:
     return list(dict.fromkeys(served_by(trial.trial.cell) for trial in trials))
 
 
-def _of(trials: Iterable[Evidence], served: Served) -> list[Evidence]:
+def _of(trials: Iterable[TrialData], served: Served) -> list[TrialData]:
     return [trial for trial in trials if served_by(trial.trial.cell) == served]
 
 
-def _grouped(trials: Iterable[Evidence]) -> list[list[Evidence]]:
+def _grouped(trials: Iterable[TrialData]) -> list[list[TrialData]]:
     """Trials by (what serves, tool, processes, keep-alive), in the order in which these first
     appear."""
-    groups: dict[tuple[Served, str, int, bool], list[Evidence]] = {}
+    groups: dict[tuple[Served, str, int, bool], list[TrialData]] = {}
     for trial in trials:
         cell = trial.trial.cell
         key = served_by(cell), cell.tool, cell.processes, cell.keepalive

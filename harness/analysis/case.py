@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.analysis.alone import parallel
 from harness.analysis.handshakes import Handshakes
 from harness.analysis.knee import BUSY
+from harness.analysis.r0 import parallel
 from harness.model import CellResult, Server
 from harness.numbers.words import plural
 
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def service_s(self) -> float:
-        return self.cell.split.service_s or self.cell.service.mean or 0.0
+        return self.cell.breakdown.service_s or self.cell.service.mean or 0.0
 
     @property
     def response_s(self) -> float:

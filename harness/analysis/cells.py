@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.alone import parallel
+from harness.analysis.app_metrics import parts
+from harness.analysis.breakdown import split
 from harness.analysis.case import Case
 from harness.analysis.diagnosis import diagnose
-from harness.analysis.evidence import Evidence
+from harness.analysis.evidence import TrialData
 from harness.analysis.facts import Facts
-from harness.analysis.generator import BOUND, Judgement, in_flight, lower_bound
 from harness.analysis.handshakes import (
     NAMESPACE,
     handshakes,
@@ -19,11 +19,11 @@ from harness.analysis.handshakes import (
 )
 from harness.analysis.keepalive import kept_connections, split_prediction
 from harness.analysis.knee import Knee
+from harness.analysis.load_tool import BOUND, Judgement, in_flight, lower_bound
 from harness.analysis.loops import one_at_a_time
-from harness.analysis.observed import missing_notes
-from harness.analysis.parts import parts
+from harness.analysis.r0 import parallel
+from harness.analysis.samples import missing_notes
 from harness.analysis.shown import shown
-from harness.analysis.split import split
 from harness.analysis.verdict import Seen, verdict
 from harness.analysis.waiting import waiting
 from harness.model import CellResult
@@ -33,7 +33,7 @@ from harness.server.worker_classes import WORKER_CLASSES
 SHORT_S = 0.1
 
 
-def invalid(evidence: Evidence, reason: str) -> CellResult:
+def invalid(evidence: TrialData, reason: str) -> CellResult:
     """A cell that is not believed: its numbers are unknown, its reason is not."""
     warnings = evidence.record.warnings if evidence.record else ()
     return CellResult(
@@ -78,8 +78,8 @@ def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
     kept = kept_connections(facts)
     return replace(
         believed,
-        split=spent,
-        parts=parts(facts),
+        breakdown=spent,
+        app_metrics=parts(facts),
         connections_per_worker=kept,
         split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
         notes=(*believed.notes, *left_out, *missing_notes(seen), *_whose(facts)),

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.analysis.case import Case
-from harness.analysis.generator import load_tool
-from harness.analysis.held_by_cpu import blocked_loop, busy_machine, busy_workers, slow_together
-from harness.analysis.held_by_slots import full_queue, nothing_waits, uneven, waiting
+from harness.analysis.diagnosis_cpu import blocked_loop, busy_machine, busy_workers, slow_together
+from harness.analysis.diagnosis_slots import full_queue, nothing_waits, uneven, waiting
+from harness.analysis.load_tool import load_tool
 from harness.analysis.outcomes import NEVER_ACCEPTED
 from harness.numbers.words import plural
 from harness.server.worker_classes import titled

@@ -8,7 +8,7 @@ from harness.model import Measurement, Observations, Record, Spans, Trial
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TrialData:
     """One trial, as read from its run. Nothing in here is derived.
 
     `record` None: the trial has not been run to its end. `measurement` None: the tool's output

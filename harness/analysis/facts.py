@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.analysis import spans as spanning
-from harness.analysis.evidence import Evidence
-from harness.analysis.observed import overflowed
+from harness.analysis.evidence import TrialData
 from harness.analysis.outcomes import Outcome, excused, outcome
+from harness.analysis.samples import overflowed
 from harness.analysis.throughput import Rate, steady_rate
 from harness.model import Measurement, Record, Span, Summary
 
@@ -17,7 +17,7 @@ from harness.model import Measurement, Record, Span, Summary
 class Facts:
     """A trial whose output could be read. Its witnesses have not been heard yet."""
 
-    evidence: Evidence
+    evidence: TrialData
     record: Record
     said: Measurement
     spans: tuple[Span, ...]  # of the load, by start
@@ -50,7 +50,7 @@ class Facts:
         return None if rps is None else rps * self.outcome.success
 
 
-def connections(evidence: Evidence) -> int:
+def connections(evidence: TrialData) -> int:
     """The most at once. At a rate the plan does not know them: they follow from what a lone request
     costs."""
     cell, record = evidence.trial.cell, evidence.record
@@ -58,7 +58,7 @@ def connections(evidence: Evidence) -> int:
     return planned or cell.concurrency
 
 
-def stopped_ns(evidence: Evidence, end_ns: int) -> int | None:
+def stopped_ns(evidence: TrialData, end_ns: int) -> int | None:
     """When a load that runs for a time sends nothing more, CLOCK_MONOTONIC; None for a counted one.
 
     A tool that waits for its last answers keeps fewer and fewer connections busy from then on.
@@ -73,7 +73,7 @@ def stopped_ns(evidence: Evidence, end_ns: int) -> int | None:
     return min(end_ns, said.origin_ns + round(record.planned_duration_s * spanning.NS))
 
 
-def unusable(evidence: Evidence) -> str | None:
+def unusable(evidence: TrialData) -> str | None:
     """Why there is nothing to look at in a finished trial, or None."""
     record = evidence.record
     if record is None:
@@ -90,7 +90,7 @@ def unusable(evidence: Evidence) -> str | None:
     return None
 
 
-def look(evidence: Evidence) -> Facts | str:
+def look(evidence: TrialData) -> Facts | str:
     """The facts of a trial, or the reason why there are none."""
     why = unusable(evidence)
     record, said = evidence.record, evidence.measurement

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.analysis.facts import Facts
-from harness.analysis.observed import accept_queue, counters
+from harness.analysis.samples import accept_queue, counters
 from harness.model import ConnectionSample, Counters
 from harness.numbers.words import plural, seconds
 

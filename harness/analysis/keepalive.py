@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from harness.analysis.facts import Facts
-from harness.analysis.observed import connections_per_worker
+from harness.analysis.samples import connections_per_worker
 from harness.analysis.window import Window, window
 from harness.server.worker_classes import slots_per_worker
 

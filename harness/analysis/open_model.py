@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.analysis.breakdown import split
 from harness.analysis.facts import Facts
-from harness.analysis.observed import missing_notes, usage
+from harness.analysis.samples import missing_notes, usage
 from harness.analysis.shown import shown
-from harness.analysis.split import split
-from harness.model import Cell, CellResult, Report, Split, Summary, Verdict
+from harness.model import Breakdown, Cell, CellResult, Report, Summary, Verdict
 from harness.numbers.words import number, plural, seconds
 
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
@@ -202,7 +202,7 @@ def open_result(
     simple = shown(facts, word, reason)
     return replace(
         simple,
-        split=parts,
+        breakdown=parts,
         generator_bound=word == "generator-bound",
         bound_reasons=(reason,) if word == "generator-bound" else (),
         achieved_concurrency=about.busy,
@@ -221,14 +221,14 @@ def open_result(
     )
 
 
-def _split(facts: Facts) -> tuple[Split, tuple[str, ...]]:
+def _split(facts: Facts) -> tuple[Breakdown, tuple[str, ...]]:
     """Only where each request was followed: the estimates rest on the closed loop's N = X * R."""
     lag, mean = facts.said.lag.mean or 0.0, facts.said.response.mean or 0.0
     if lag > TOLD * mean:
         note = f"no split: requests were sent {seconds(lag)} late on average, as they found no"
-        return Split(), (f"{note} free connection or the load tool was busy",)
+        return Breakdown(), (f"{note} free connection or the load tool was busy",)
     parts, left_out = split(facts)
-    return (parts, left_out) if parts.exact else (Split(), ())
+    return (parts, left_out) if parts.exact else (Breakdown(), ())
 
 
 def _lateness(seen: Offered) -> Sequence[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.analysis.facts import Facts
-from harness.analysis.observed import accept_queue, counters, usage
 from harness.analysis.outcomes import listed_causes
+from harness.analysis.samples import accept_queue, counters, usage
 from harness.model import CellResult, Verdict
 
 

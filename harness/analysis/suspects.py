@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis.classes import Group
-from harness.analysis.generator import Judgement, Suspect, ceilings, judge
+from harness.analysis.load_tool import Judgement, Suspect, ceilings, judge
+from harness.analysis.series import Group
 
 
 def judgements(

@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from harness import run_store as store
-from harness.analysis.generator import SAFE, Ceiling
+from harness.analysis.load_tool import SAFE, Ceiling
 from harness.experiments.points import Shot, read_point
 from harness.experiments.shot import shot
 from harness.load.registry import tool_named

@@ -153,7 +153,7 @@ def outcome(step: Step, cell: CellResult) -> list[str]:
     """What came out, beside what was predicted; and where the time went."""
     if cell.throughput_rps is None:
         return [f"Nothing can be said: {cell.reason}."]
-    split = cell.split
+    split = cell.breakdown
     lines = [
         f"Came out: {amount(cell.throughput_rps)} requests/s"
         f" (the law: {amount(step.rps)} at best),"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness import run_store as store
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.load.outputs import output_of
 from harness.load.parallel import cores_used_at_most
 from harness.load.registry import tool_named
@@ -50,14 +50,14 @@ def _spans(raw: Path) -> tuple[Spans, str | None]:
         return Spans(()), f"the spans cannot be read: {error}"
 
 
-def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Evidence:
+def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All witnesses of one trial."""
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
     tool, app = tool_named(trial.cell.tool), plan.app(trial.cell)
     counted = counts(plan, trial.cell, counted=tool.COUNTED)
-    return Evidence(
+    return TrialData(
         trial=trial,
         record=record,
         measurement=measurement,

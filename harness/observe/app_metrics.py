@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from apps.blog import ledger
-from harness.model import LedgerSample
+from harness.model import AppMetricsSample
 
 FILES = "blog-*.ledger"
 
@@ -17,7 +17,7 @@ class Ledgers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def sample(self) -> LedgerSample | None:
+    def sample(self) -> AppMetricsSample | None:
         """None where there are none. Those of workers that have ended still count. Raises OSError,
         or ValueError for a file that is none."""
         # An empty one was made a moment ago
@@ -28,4 +28,4 @@ class Ledgers:
         at_ns = time.monotonic_ns()
         for path in paths:
             totals.update(ledger.read(path))
-        return LedgerSample(at_ns, dict(totals))
+        return AppMetricsSample(at_ns, dict(totals))

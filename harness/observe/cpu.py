@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from harness.model import PartSample, ProcessSample
+from harness.model import ProcessSample, ServiceSample
 
 # Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
 # Steal stays: a core that was wanted and given to another machine was not to be had.
@@ -118,14 +118,14 @@ class Parts:
         self._trees: Mapping[str, Tree] = {}
         self._zero_s: dict[str, float] = {}
 
-    def sample(self) -> PartSample:
+    def sample(self) -> ServiceSample:
         """One that has ended is not in it. Raises psutil.Error where one never ran or is hidden."""
         self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
         each = {name: tree.used() for name, tree in self._trees.items()}
         known = {name: used for name, used in each.items() if used is not None}
         for name, (cpu_s, _) in known.items():
             self._zero_s.setdefault(name, cpu_s)
-        return PartSample(
+        return ServiceSample(
             at_ns=time.monotonic_ns(),
             cpu_s={name: cpu_s - self._zero_s[name] for name, (cpu_s, _) in known.items()},
             rss_bytes={name: rss_bytes for name, (_, rss_bytes) in known.items()},

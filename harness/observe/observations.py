@@ -16,13 +16,13 @@ from statistics import median
 from typing import Any
 
 from harness.model import (
+    AppMetricsSample,
     ConnectionSample,
     Counters,
-    LedgerSample,
     Observations,
-    PartSample,
     ProcessSample,
     QueueSample,
+    ServiceSample,
 )
 
 FILE = "observed.jsonl"
@@ -51,8 +51,8 @@ class _Heard:
         self.processes: list[ProcessSample] = []
         self.connections: list[ConnectionSample] = []
         self.counts: list[Mapping[str, int]] = []
-        self.parts: list[PartSample] = []
-        self.ledger: list[LedgerSample] = []
+        self.parts: list[ServiceSample] = []
+        self.ledger: list[AppMetricsSample] = []
         self.missing: dict[str, str] = {}
         self.whole = False
 
@@ -70,9 +70,9 @@ class _Heard:
             self.counts.append(dict(said["counts"]))
         elif kind == "parts":
             cpu_s, rss_bytes = dict(said["cpu_s"]), dict(said["rss_bytes"])
-            self.parts.append(PartSample(said["at_ns"], cpu_s, rss_bytes))
+            self.parts.append(ServiceSample(said["at_ns"], cpu_s, rss_bytes))
         elif kind == "ledger":
-            self.ledger.append(LedgerSample(said["at_ns"], dict(said["totals"])))
+            self.ledger.append(AppMetricsSample(said["at_ns"], dict(said["totals"])))
         elif kind == "lost":
             self.missing[str(said["sampler"])] = str(said["reason"])
         elif kind == "header":

@@ -33,7 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from harness.model import ConnectionSample, LedgerSample, PartSample, ProcessSample, QueueSample
+from harness.model import (
+    AppMetricsSample,
+    ConnectionSample,
+    ProcessSample,
+    QueueSample,
+    ServiceSample,
+)
 from harness.observe.app_metrics import Ledgers
 from harness.observe.cpu import Parts, Processes
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
@@ -45,7 +51,14 @@ JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
-Sample = QueueSample | ProcessSample | ConnectionSample | CountersSample | PartSample | LedgerSample
+Sample = (
+    QueueSample
+    | ProcessSample
+    | ConnectionSample
+    | CountersSample
+    | ServiceSample
+    | AppMetricsSample
+)
 
 
 @dataclass

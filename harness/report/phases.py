@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from harness.model import CellResult, Phase, Report, View
+from harness.model import CellResult, Phase, Report, Timeline
 from harness.numbers.units import format_duration
 from harness.report.loops import load, named
 
 
-def phased(report: Report) -> list[tuple[CellResult, View]]:
+def phased(report: Report) -> list[tuple[CellResult, Timeline]]:
     """The cells in which phases were found, and their views."""
-    views = {view.key: view for view in report.views if view.phases}
+    views = {view.key: view for view in report.timelines if view.phases}
     return [(cell, views[cell.trial.key]) for cell in report.cells if cell.trial.key in views]
 
 
-def tells(view: View) -> bool:
+def tells(view: Timeline) -> bool:
     """Whether there is more to see than that nothing changes."""
     return {phase.name for phase in view.phases} & {"ramp-up", "drain"} != set()
 

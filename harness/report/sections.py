@@ -45,7 +45,7 @@ def sections(report: Report) -> list[Section]:
     if not whole.cells:
         return []
     found = [Section("", columns(report), report.cells)] if report.cells else []
-    split = [cell for cell in report.cells if cell.split.response_s is not None]
+    split = [cell for cell in report.cells if cell.breakdown.response_s is not None]
     if split:
         title = "Where the time goes, mean of the steady part:"
         found.append(Section(title, _parts(report, split), split, _how(split)))
@@ -64,16 +64,16 @@ def _parts(report: Report, cells: Sequence[CellResult]) -> list[Column]:
     unit, factor = time_unit(report)
     found = _which(report)
     found.append(
-        Column("response", unit, lambda c: three(c.split.response_s, factor), expendable=2)
+        Column("response", unit, lambda c: three(c.breakdown.response_s, factor), expendable=2)
     )
     found += [_part(name, unit, factor) for name in PARTS]
-    if len({cell.split.exact for cell in cells}) > 1:
+    if len({cell.breakdown.exact for cell in cells}) > 1:
         found.append(Column("how", "", _exactness, right=False))
     return found
 
 
 def _exactness(cell: CellResult) -> str:
-    return "exact" if cell.split.exact else "estimate"
+    return "exact" if cell.breakdown.exact else "estimate"
 
 
 def _part(name: str, unit: str, factor: float) -> Column:
@@ -81,7 +81,7 @@ def _part(name: str, unit: str, factor: float) -> Column:
     expendable = {"transfer": 1}.get(name, 0)
 
     def value(cell: CellResult) -> str:
-        seconds: float | None = getattr(cell.split, f"{name}_s")
+        seconds: float | None = getattr(cell.breakdown, f"{name}_s")
         return three(seconds, factor)
 
     return Column(heading, unit, value, expendable=expendable, meaning=MEANINGS[name])
@@ -89,12 +89,12 @@ def _part(name: str, unit: str, factor: float) -> Column:
 
 def _how(cells: Sequence[CellResult]) -> str:
     """Exact, or estimated and from which witnesses."""
-    estimates = [cell for cell in cells if not cell.split.exact]
+    estimates = [cell for cell in cells if not cell.breakdown.exact]
     if not estimates:
         return EXACT
     witnesses: dict[str, list[str]] = {}
     for cell in estimates:
-        for part, witness in cell.split.witnesses.items():
+        for part, witness in cell.breakdown.sources.items():
             found = witnesses.setdefault(part, [])
             if witness not in found:
                 found.append(witness)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.model import SCHEMA, CellResult, ClassResult, Phase, Report, Server, Split, Summary
+from harness.model import SCHEMA, Breakdown, CellResult, ClassResult, Phase, Report, Server, Summary
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
@@ -45,7 +45,7 @@ def _settings(server: Server) -> dict[str, Any]:
     }
 
 
-def split_ms(parts: Split) -> dict[str, float | None]:
+def split_ms(parts: Breakdown) -> dict[str, float | None]:
     """The parts of a response time in ms, their names without unit."""
     found: dict[str, float | None] = {}
     for name in PARTS:
@@ -106,8 +106,8 @@ def cell(result: CellResult) -> dict[str, Any]:
         "connect_ms": milliseconds(result.connect),
         "service_ms": milliseconds(result.service),
         "waiting_ms": milliseconds(result.waiting),
-        "waiting_split_ms": split_ms(result.split),
-        "split_exact": result.split.exact,
+        "waiting_split_ms": split_ms(result.breakdown),
+        "split_exact": result.breakdown.exact,
         **_outside(result),
         "requests_per_worker": pairs(result.requests_per_worker),
         "connections_per_worker": None if kept is None else pairs(kept),
@@ -154,7 +154,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
 
 def document(report: Report) -> dict[str, Any]:
     """The whole report."""
-    phases = {view.key: [_phase(one) for one in view.phases] for view in report.views}
+    phases = {view.key: [_phase(one) for one in view.phases] for view in report.timelines}
     return {
         "schema": SCHEMA,
         "run": report.run,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.facts import Facts, look
-from harness.analysis.views import MOST, views
+from harness.analysis.timeline import MOST, views
 from harness.model import Report
 from harness.report.html.members import groups, seen
 from tests.browser.conftest import Open, Opened
@@ -29,7 +29,7 @@ def late() -> Report:
     found = replace(one, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
     again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
     whole = report(("sync",), (4, 8), known=False)
-    return replace(whole, cells=(*whole.cells, again), views=(whole.views[0], found))
+    return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], found))
 
 
 CONSTRUCTED = {
@@ -62,7 +62,7 @@ def assert_marks(opened: Opened, one: Report) -> None:
     assert opened.marks("throughput", "trials") == len(believed)
     for group in groups(one):
         stacks = sum(
-            getattr(cells[0].split, f"{part}_s") is not None
+            getattr(cells[0].breakdown, f"{part}_s") is not None
             for cells in group.levels.values()
             for part in (
                 "connect", "accept_queue", "in_worker", "service", "transfer", "unattributed"
@@ -131,10 +131,10 @@ def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
     small = look(evidence(SYNC, 8, rounds=150, tool="fast"))
     assert isinstance(small, Facts)
     many = small.spans + small.spans[-1:] * (10**6 - len(small.spans))
-    one = replace(report(("sync",), (8,), tool="fast"), views=())
+    one = replace(report(("sync",), (8,), tool="fast"), timelines=())
     (found,) = views([replace(small, spans=many)])
     began = time.perf_counter()
-    opened = open_page(replace(one, views=(found,)))
+    opened = open_page(replace(one, timelines=(found,)))
     print(f"made, opened and drawn in {time.perf_counter() - began:.2f} s")
     assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MOST
     assert opened.page.locator("svg.marks path").count() < 3 * MOST
@@ -149,7 +149,7 @@ def test_foreign_text_does_not_run(open_page: Open) -> None:
     bad = replace(one.cells[0], app=evil, reason=evil, diagnosis=evil, notes=(evil,))
     states = ((0.0, evil, 1), (1.0, evil, 2))
     opened = open_page(
-        replace(one, run=evil, cells=(bad,), views=(replace(one.views[0], states=states),))
+        replace(one, run=evil, cells=(bad,), timelines=(replace(one.timelines[0], states=states),))
     )
     assert_whole(opened)
     assert evil in opened.page.inner_text("main")

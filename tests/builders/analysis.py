@@ -1,4 +1,4 @@
-"""Evidence made by an ideal server, for the tests of analysis and report.
+"""Trials made by an ideal server, for the tests of analysis and report.
 
 A small discrete-event simulation: a closed loop of N connections, the first request alone if
 wanted, `slots` requests served at once, each for exactly `delay_s`. What waits does so in one
@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis import Evidence, configured_slots
+from harness.analysis import TrialData, configured_slots
 from harness.model import (
     Cell,
     ConnectionSample,
@@ -147,7 +147,7 @@ def observations_of(done: Sequence[Served], every_s: float) -> Observations:
     )
 
 
-def bare(trial: Evidence) -> Evidence:
+def bare(trial: TrialData) -> TrialData:
     """The same trial on a machine where nothing can be observed but spans and the tool."""
     names = ("queue", "processes", "connections", "counters")
     unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
@@ -191,7 +191,7 @@ def evidence(
     slots: Sequence[int] | None = None,
     deal: Callable[[int], int] | None = None,
     timed: bool = False,
-) -> Evidence:
+) -> TrialData:
     """A trial on an ideal server. slots: what each worker really serves, one queue for all
     unless `deal` says otherwise; by default what the class's settings say."""
     configured = configured_slots(asked)
@@ -227,7 +227,7 @@ def evidence(
         planned_requests=len(done),
         worker_pids=tuple(range(100, 100 + asked.workers)),
     )
-    return Evidence(
+    return TrialData(
         trial=key,
         record=record,
         measurement=said,
@@ -242,7 +242,7 @@ def evidence(
     )
 
 
-def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> Evidence:
+def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> TrialData:
     """Connections dealt by a fixed pattern that is not even, queued inside each worker."""
     pattern = (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)
     return evidence(

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from harness.model import (
     Bar,
+    Breakdown,
     Cell,
     CellResult,
     ClassResult,
     Moment,
     Report,
     Server,
-    Split,
     Summary,
+    Timeline,
     Trial,
-    View,
 )
 from harness.numbers.lanes import lanes
 from tests.builders.analysis import Served, serve
@@ -62,7 +62,7 @@ def bars_of(done: Sequence[Served], workers: Sequence[int], *, known: bool) -> t
 
 def view(
     asked: Trial, rounds: int = 5, *, known: bool = True, observed: bool = True, note: str = ""
-) -> View:
+) -> Timeline:
     """A cell over time; `known`: arrivals; `observed`: queue, states and usage."""
     at, room = asked.cell.concurrency, slots(asked.cell.server.worker_class)
     done = serve(1 + rounds * at, at, [room], lambda number: SLEEP_S)
@@ -85,7 +85,7 @@ def view(
         Moment(m, 0.02 + 0.001 * i, 0.01, 0.1, (90 + i) * mega, 12 * mega)
         for i, m in enumerate(moments)
     ]
-    return View(
+    return Timeline(
         key=asked.key,
         bars=bars_of(done, workers, known=known),
         shown=(0.0, end_s),
@@ -120,7 +120,9 @@ def cell(asked: Trial) -> CellResult:
         connect=Summary(0.0001, 0.0001, 0.0001, 0.0001, 0.0001),
         service=Summary(SLEEP_S, SLEEP_S, SLEEP_S, SLEEP_S, SLEEP_S),
         waiting=Summary(mean=wait_s),
-        split=Split(response_s, 0.0001, wait_s, 0.0004, SLEEP_S, 0.0003, -0.0008, exact=True),
+        breakdown=Breakdown(
+            response_s, 0.0001, wait_s, 0.0004, SLEEP_S, 0.0003, -0.0008, exact=True
+        ),
     )
 
 
@@ -152,5 +154,5 @@ def report(
         cells=tuple(cell(one) for one in trials),
         classes=tuple(group(name, tool, knees.get(name)) for name in classes),
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
-        views=tuple(view(one, known=known, observed=observed) for one in trials),
+        timelines=tuple(view(one, known=known, observed=observed) for one in trials),
     )

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from harness.experiments.ladder.configurations import rungs
 from harness.experiments.ladder.document import study
 from harness.model import (
+    AppMetrics,
+    Breakdown,
     Cell,
     CellResult,
     Document,
-    Parts,
     Report,
     Rung,
-    Split,
     Summary,
     Trial,
     Usage,
@@ -56,7 +56,7 @@ def all_rungs(lacking: Mapping[str, str] | None = None) -> tuple[Rung, ...]:
     return rungs(lacking or {}, STORAGES[:2])
 
 
-def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> Parts:
+def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> AppMetrics:
     """`slower`: how much longer everything takes than for a lone user."""
     local, redis = dict(rung.app.env)["BLOG_LOCAL"] == "1", bool(rung.cache)
     to_redis = 0.001 if local else 1.0 if redis else 0.0
@@ -68,7 +68,7 @@ def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> Parts:
         "serialise": 20e-6 * to_redis,
         "template": 40e-6,
     }
-    return Parts(
+    return AppMetrics(
         requests=10_000,
         per_request={"redis_trips": to_redis, "storage_trips": to_storage},
         spent_s={name: value * slower for name, value in spent.items()},
@@ -97,10 +97,12 @@ def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResu
         slots_configured=None if rung.server.worker_class == "uvicorn" else rung.server.workers,
         throughput_rps=rps,
         response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * seen.spread),
-        split=Split(mean_s, in_worker_s=max(0.0, mean_s - service_s) * 0.9, service_s=service_s),
+        breakdown=Breakdown(
+            mean_s, in_worker_s=max(0.0, mean_s - service_s) * 0.9, service_s=service_s
+        ),
         usage=Usage(seen.app, seen.tool, min(1.0, (seen.app + seen.storage + seen.tool) / 2 + 0.2)),
         generator_bound=False,
-        parts=parts,
+        app_metrics=parts,
     )
 
 

@@ -1,11 +1,11 @@
-"""Evidence of the open model, made by an ideal server and a load tool whose faults are known."""
+"""Trials of the open model, made by an ideal server and a load tool whose faults are known."""
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import replace
 
-from harness.analysis import Evidence
+from harness.analysis import TrialData
 from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Timing, Trial
 from harness.numbers.quantiles import summarise
 from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
@@ -75,7 +75,7 @@ def opened(
     duration_s: float = 10.0,
     connections: int = 1000,
     tool_s: float = 0.0,
-) -> Evidence:
+) -> TrialData:
     """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`."""
     sent, unsent = arrivals(
         *(rate_rps, duration_s),

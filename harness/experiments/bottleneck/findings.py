@@ -162,7 +162,7 @@ def _inside(groups: Groups) -> Answer | None:
     cells = [cell for group in groups for cell in group]
     told = []
     for cell in cells:
-        parts = cell.split
+        parts = cell.breakdown
         known = (parts.accept_queue_s, parts.in_worker_s, parts.service_s)
         if cell.response.mean and None not in known:
             inside = sum(part for part in known if part is not None)

@@ -150,7 +150,7 @@ def _arrows(said: Sequence[str]) -> str:
 
 def _response(ladder: Ladder, step: Step) -> str:
     twin = ladder.twin(step)
-    mean_s = None if twin is None else twin.mean(lambda cell: cell.split.response_s)
+    mean_s = None if twin is None else twin.mean(lambda cell: cell.breakdown.response_s)
     return f"a lone user's response {format_duration(mean_s)}"
 
 

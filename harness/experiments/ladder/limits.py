@@ -99,9 +99,9 @@ def _app(step: Step, cores: int | None) -> Limit | None:
 
 def _slots(step: Step, _cores: int | None) -> Limit | None:
     def busy(cell: CellResult) -> float | None:
-        if not cell.slots_configured or cell.split.service_s is None:
+        if not cell.slots_configured or cell.breakdown.service_s is None:
             return None
-        return (cell.throughput_rps or 0.0) * cell.split.service_s / cell.slots_configured
+        return (cell.throughput_rps or 0.0) * cell.breakdown.service_s / cell.slots_configured
 
     share = step.mean(busy)
     if share is None or share < SLOTS_FULL:
@@ -115,9 +115,9 @@ def _pool(step: Step, _cores: int | None) -> Limit | None:
     pool_s = step.spent_s("pool")
     others = [step.spent_s(name) for name in SPENT if name != "pool"]
     others += [
-        step.mean(lambda cell: cell.split.connect_s),
-        step.mean(lambda cell: cell.split.accept_queue_s),
-        step.mean(lambda cell: cell.split.in_worker_s),
+        step.mean(lambda cell: cell.breakdown.connect_s),
+        step.mean(lambda cell: cell.breakdown.accept_queue_s),
+        step.mean(lambda cell: cell.breakdown.in_worker_s),
         inside_s(step),
     ]
     known = [value for value in others if value is not None]
@@ -158,7 +158,7 @@ def _crowded(step: Step, full: float = HOST_FULL) -> bool:
 
 def inside_s(step: Step) -> float | None:
     """What is spent in the app and in none of its parts; None where either is not known."""
-    service_s = step.mean(lambda cell: cell.split.service_s)
+    service_s = step.mean(lambda cell: cell.breakdown.service_s)
     known = [value for name in SPENT if (value := step.spent_s(name)) is not None]
     return None if service_s is None or not known else service_s - sum(known)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from harness.analysis.capacity import half_width
-from harness.model import CellResult, Parts, Rung
+from harness.model import AppMetrics, CellResult, Rung
 
 ALONE = 1  # users that have the server for themselves
 
@@ -78,8 +78,10 @@ class Step:
         known = [one for cell in self.cells if (one := value(cell)) is not None]
         return fmean(known) if known else None
 
-    def of_parts(self, value: Callable[[Parts], float | None]) -> float | None:
-        return self.mean(lambda cell: value(cell.parts) if cell.parts is not None else None)
+    def of_parts(self, value: Callable[[AppMetrics], float | None]) -> float | None:
+        return self.mean(
+            lambda cell: value(cell.app_metrics) if cell.app_metrics is not None else None
+        )
 
     def per_request(self, name: str) -> float | None:
         """A count of the app's ledger."""

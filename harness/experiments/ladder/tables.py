@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.experiments.ladder.limits import inside_s, limit
 from harness.experiments.ladder.steps import ALONE, Ladder, Load, Step, named
-from harness.model import Column, Split, Table, Value
+from harness.model import Breakdown, Column, Table, Value
 
 Field = tuple[Column, Callable[[Step], Value]]
 
@@ -53,7 +53,9 @@ TRIPS: tuple[Field, ...] = (
     ),
     (
         Column("ledger_requests", "requests counted", "count"),
-        lambda step: sum(cell.parts.requests for cell in step.cells if cell.parts) or None,
+        lambda step: (
+            sum(cell.app_metrics.requests for cell in step.cells if cell.app_metrics) or None
+        ),
     ),
 )
 RUNGS_NOTE = "Each rung lacks what those above it have removed, and one thing more."
@@ -77,11 +79,11 @@ TIME_NOTE = (
 
 
 def _split(step: Step, field: str) -> float | None:
-    def part(split: Split) -> float | None:
+    def part(split: Breakdown) -> float | None:
         found: float | None = getattr(split, field)
         return found
 
-    return step.mean(lambda cell: part(cell.split))
+    return step.mean(lambda cell: part(cell.breakdown))
 
 
 def rest_s(step: Step) -> float | None:

@@ -82,7 +82,7 @@ def _lone(ladder: Ladder, before: Step, after: Step) -> tuple[str, tuple[str, ..
         f"For a lone user a hit costs {format_duration(hit)} (round trip and serialisation), the"
         f" storage {format_duration(miss)}: Redis {word} {format_duration(abs(miss - hit))}"
     )
-    response_s = other.mean(lambda cell: cell.split.response_s)
+    response_s = other.mean(lambda cell: cell.breakdown.response_s)
     if response_s:
         said += f" of a response of {format_duration(response_s)}"
     evidence = tuple(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from harness.model import CellResult, Report, View
+from harness.model import CellResult, Report, Timeline
 from harness.report.html import parts
 from harness.report.html.charts import of_cell, where
 from harness.report.html.figures import spec
@@ -59,7 +59,7 @@ def cells(report: Report, room: int) -> tuple[str, Charts]:
     return "".join(html), charts
 
 
-def _ordered(report: Report) -> Iterator[tuple[Group, CellResult, View, bool]]:
+def _ordered(report: Report) -> Iterator[tuple[Group, CellResult, Timeline, bool]]:
     """The most telling cell of every group, then the others."""
     every = [(group, seen(group, report)) for group in groups(report)]
     best = {group.number: most_telling(pairs) for group, pairs in every}
@@ -70,7 +70,7 @@ def _ordered(report: Report) -> Iterator[tuple[Group, CellResult, View, bool]]:
                     yield group, *pair, telling
 
 
-def _part(group: Group, cell: CellResult, view: View, *, opened: bool) -> Part:
+def _part(group: Group, cell: CellResult, view: Timeline, *, opened: bool) -> Part:
     found = of_cell(group, cell, view)
     said = [f"{load(cell)}: {cell.verdict}"]
     if (rate := finite(cell.throughput_rps)) is not None:

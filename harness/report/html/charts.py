@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model import CellResult, Report, View
+from harness.model import CellResult, Report, Timeline
 from harness.report.html.connects import connects
 from harness.report.html.figures import Figure
 from harness.report.html.keepalive import keepalive
@@ -27,7 +27,7 @@ def of_run(report: Report) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def of_cell(group: Group, cell: CellResult, view: View) -> list[Figure]:
+def of_cell(group: Group, cell: CellResult, view: Timeline) -> list[Figure]:
     """Those that have anything to show; names are different in all cells of a run."""
     suffix, place = f"{group.slug}-{_level(cell)}", where(group, cell)
     found = [

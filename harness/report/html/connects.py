@@ -6,14 +6,14 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import View
+from harness.model import Timeline
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Key, count_axis, data
 
 LATE_S = 0.5  # no loopback takes that long by itself, and no kernel repeats a SYN sooner
 
 
-def connects(view: View, name: str, title: str) -> Figure | None:
+def connects(view: Timeline, name: str, title: str) -> Figure | None:
     """None where every connection came up at once, or it is not known."""
     late = sum(count for since, _, count in view.connects if since >= LATE_S)
     if not late:
@@ -37,7 +37,7 @@ def connects(view: View, name: str, title: str) -> Figure | None:
     )
 
 
-def _bars(view: View, steps: list[float], longest: float) -> Any:
+def _bars(view: Timeline, steps: list[float], longest: float) -> Any:
     most = max(count for _, _, count in view.connects)
     scale = alt.Scale(domain=[0, longest], nice=False)
     across = alt.X("from:Q", title="time to connect, s", scale=scale, axis=alt.Axis(tickCount=8))
@@ -63,7 +63,7 @@ def _bars(view: View, steps: list[float], longest: float) -> Any:
     ).properties(height=200)
 
 
-def _peaks(view: View) -> list[tuple[float, float, int]]:
+def _peaks(view: Timeline) -> list[tuple[float, float, int]]:
     """Bars with no taller one beside them: the numbers of neighbours would lie on each other."""
     found = []
     for one in view.connects:

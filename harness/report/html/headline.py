@@ -51,7 +51,7 @@ def _names(there: Sequence[tuple[Group, CellResult]]) -> str:
 
 
 def _response_s(cell: CellResult) -> float | None:
-    return finite(cell.split.response_s) or finite(cell.response.mean)
+    return finite(cell.breakdown.response_s) or finite(cell.response.mean)
 
 
 def _brief(cell: CellResult) -> str:
@@ -63,7 +63,7 @@ def _says(cell: CellResult) -> str:
     said, response = _brief(cell), _response_s(cell)
     if response is None:
         return said
-    parts = [(finite(getattr(cell.split, field)) or 0.0, where) for field, where in WAITS]
+    parts = [(finite(getattr(cell.breakdown, field)) or 0.0, where) for field, where in WAITS]
     longest, where = max(parts)
     if longest < NOTABLE * response:
         return said

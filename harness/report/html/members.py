@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.model import CellResult, ClassResult, Report, View
+from harness.model import CellResult, ClassResult, Report, Timeline
 from harness.report.sentences import label, varying
 from harness.report.values import finite
 
@@ -73,14 +73,14 @@ def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None
     return fmean(known) if known and len(known) == len(found) else None
 
 
-def seen(group: Group, report: Report) -> list[tuple[CellResult, View]]:
+def seen(group: Group, report: Report) -> list[tuple[CellResult, Timeline]]:
     """Its cells that were seen over time, by connections; those at a rate last."""
-    views = {view.key: view for view in report.views}
+    views = {view.key: view for view in report.timelines}
     cells = [*(cell for level in group.levels.values() for cell in level), *group.opened]
     return [(cell, views[cell.trial.key]) for cell in cells if cell.trial.key in views]
 
 
-def most_telling(pairs: list[tuple[CellResult, View]]) -> tuple[CellResult, View] | None:
+def most_telling(pairs: list[tuple[CellResult, Timeline]]) -> tuple[CellResult, Timeline] | None:
     """The most loaded cell in which something waits and that can still be read; where nothing
     waits, the most loaded one."""
     if not pairs:

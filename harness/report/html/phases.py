@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import View
+from harness.model import Timeline
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Key, count_axis, data, unit, y_axis
 from harness.report.html.series import corners, time_axis, whole
@@ -17,7 +17,7 @@ OPEN, CLOSING = "client ESTABLISHED", ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_
 FAINT = 0.16
 
 
-def phases(view: View, name: str, where: str) -> Figure | None:
+def phases(view: Timeline, name: str, where: str) -> Figure | None:
     """None where none were found, or nothing but a steady load."""
     if not tells(view) or not view.responses:
         return None
@@ -39,11 +39,11 @@ def phases(view: View, name: str, where: str) -> Figure | None:
     )
 
 
-def _shown(view: View) -> tuple[float, float]:
+def _shown(view: Timeline) -> tuple[float, float]:
     return 0.0, max(whole(view)[1], *(phase.end_s for phase in view.phases))
 
 
-def _bands(view: View, factor: float, across: Any, mark: str) -> Any:
+def _bands(view: Timeline, factor: float, across: Any, mark: str) -> Any:
     rows = [(one.name, one.start_s * factor, one.end_s * factor) for one in view.phases]
     names = list(COLOURS)
     colours = alt.Scale(domain=names, range=[var(COLOURS[one]) for one in names])
@@ -54,7 +54,7 @@ def _bands(view: View, factor: float, across: Any, mark: str) -> Any:
     )
 
 
-def _lines(view: View, rows: list[tuple[str, float, float]], down: Any, mark: str) -> Any:
+def _lines(view: Timeline, rows: list[tuple[str, float, float]], down: Any, mark: str) -> Any:
     name, factor = unit(_shown(view)[1])
     title = None if mark == "responses" else f"{name} since the load began"
     across = time_axis("from:Q", _shown(view), factor, title)
@@ -77,7 +77,7 @@ def _lines(view: View, rows: list[tuple[str, float, float]], down: Any, mark: st
     return alt.layer(bands, lines).properties(height=150)
 
 
-def _responses(view: View) -> Any:
+def _responses(view: Timeline) -> Any:
     _, across = unit(_shown(view)[1])
     name, factor = unit(max(high for _, _, high in view.responses))
     rows = [("first", at * across, half * factor) for at, half, _ in view.responses]
@@ -87,7 +87,7 @@ def _responses(view: View) -> Any:
     return _lines(view, rows, down, "responses")
 
 
-def _sockets(view: View) -> Any:
+def _sockets(view: Timeline) -> Any:
     _, factor = unit(_shown(view)[1])
     opened, closing = dict[float, int](), dict[float, int]()
     for at, state, count in view.states:

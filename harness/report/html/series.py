@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import altair as alt
 
-from harness.model import View
+from harness.model import Timeline
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Key, count_axis, data, unit
 
@@ -18,7 +18,7 @@ ROW = 34  # pixels of a state's row
 T = TypeVar("T")
 
 
-def unseen(view: View) -> list[str]:
+def unseen(view: Timeline) -> list[str]:
     """What was not observed, in words."""
     names = (("the accept queue", view.queue), ("TCP states", view.states),
              ("CPU and memory", view.usage))  # fmt: skip
@@ -43,7 +43,7 @@ def corners(points: Sequence[tuple[float, T]]) -> list[tuple[float, T]]:
     ]
 
 
-def edges(view: View, factor: float, across: Any) -> list[Any]:
+def edges(view: Timeline, factor: float, across: Any) -> list[Any]:
     """Where the steady part begins and ends."""
     if view.steady is None:
         return []
@@ -54,7 +54,7 @@ def edges(view: View, factor: float, across: Any) -> list[Any]:
     return [rule.mark_rule(color=var("soft"), strokeDash=[6, 4]).encode(x=across)]
 
 
-def whole(view: View) -> tuple[float, float]:
+def whole(view: Timeline) -> tuple[float, float]:
     ends = [view.shown[1], *(at for at, _ in view.queue[-1:]), *(s[0] for s in view.states[-1:])]
     return 0.0, max([*ends, *(moment.at_s for moment in view.usage[-1:])])
 
@@ -62,7 +62,7 @@ def whole(view: View) -> tuple[float, float]:
 # --- accept queue -------------------------------------------------------------------------
 
 
-def queue_pane(view: View, shown: tuple[float, float]) -> Any:
+def queue_pane(view: Timeline, shown: tuple[float, float]) -> Any:
     """The accept queue's length as steps, and its limit where that is near."""
     name, factor = unit(shown[1])
     most = max(length for _, length in view.queue)
@@ -87,7 +87,7 @@ def queue_pane(view: View, shown: tuple[float, float]) -> Any:
     return alt.layer(*layers).properties(height=90)
 
 
-def queue(view: View, name: str, where: str) -> Figure | None:
+def queue(view: Timeline, name: str, where: str) -> Figure | None:
     """None where it was not seen. `where`: 'sync at 8 connections'."""
     if not view.queue:
         return None
@@ -111,7 +111,7 @@ def queue(view: View, name: str, where: str) -> Figure | None:
 # --- TCP states ---------------------------------------------------------------------------
 
 
-def states(view: View, name: str, where: str) -> Figure | None:
+def states(view: Timeline, name: str, where: str) -> Figure | None:
     """A row per side and state, all of one scale."""
     most: dict[str, int] = {}
     for _, state, count in view.states:
@@ -131,7 +131,7 @@ def states(view: View, name: str, where: str) -> Figure | None:
     )
 
 
-def _state_rows(view: View, most: dict[str, int]) -> Any:
+def _state_rows(view: Timeline, most: dict[str, int]) -> Any:
     name, factor = unit(whole(view)[1])
     row = {state: i for i, state in enumerate(most)}
     tallest = max(most.values())

@@ -17,7 +17,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import CellResult, View
+from harness.model import CellResult, Timeline
 from harness.numbers.lanes import lanes
 from harness.numbers.units import format_duration
 from harness.report.html.colours import var
@@ -38,7 +38,7 @@ ROOM = 16.0  # lane heights that all rows of waiting share, where they are many
 Wait = tuple[float, float, int]  # arrived, served from, place of the bar in the view
 
 
-def timeline(cell: CellResult, view: View, name: str, title: str) -> Figure | None:
+def timeline(cell: CellResult, view: Timeline, name: str, title: str) -> Figure | None:
     """None where no request was seen."""
     if not view.bars:
         return None
@@ -80,7 +80,7 @@ class Places:
     depth: float
 
 
-def _place(view: View, shared: bool) -> Places:
+def _place(view: Timeline, shared: bool) -> Places:
     """`shared`: what waits does so for any worker."""
     rows = _rows(view, shared)
     deep = {pid: 1 + max(mine.values()) for pid, mine in rows.items()}
@@ -102,7 +102,7 @@ def _place(view: View, shared: bool) -> Places:
     return Places(slots, waits, wait, labels, top - GAP)
 
 
-def _rows(view: View, shared: bool) -> dict[int, dict[int, int]]:
+def _rows(view: Timeline, shared: bool) -> dict[int, dict[int, int]]:
     """The row of each wait, by its bar's place in the view, by worker; `shared`: all together."""
     short_s = SHORT * (view.shown[1] - view.shown[0])
     waited: dict[int, list[Wait]] = {}
@@ -131,7 +131,7 @@ def _in_order(waited: list[Wait], short_s: float) -> list[Wait]:
     return found + sorted(together, key=itemgetter(1))
 
 
-def _lanes(view: View, places: Places, factor: float, title: str | None) -> Any:
+def _lanes(view: Timeline, places: Places, factor: float, title: str | None) -> Any:
     down = alt.Scale(domain=[places.depth, -0.1], nice=False, zero=False)
     labels = dict(list(places.labels.items())[:: -(-len(places.labels) // LABELS)])
     axis = alt.Axis(
@@ -149,7 +149,7 @@ def _lanes(view: View, places: Places, factor: float, title: str | None) -> Any:
     return alt.layer(*layers, *edges(view, factor, across)).properties(height=round(tall))
 
 
-def _served(view: View, places: Places, factor: float) -> Any:
+def _served(view: Timeline, places: Places, factor: float) -> Any:
     number = {pid: i + 1 for i, pid in enumerate(view.workers)}
     rows = [
         (
@@ -176,14 +176,14 @@ def _served(view: View, places: Places, factor: float) -> Any:
     )
 
 
-def _line(view: View) -> int:
+def _line(view: Timeline) -> int:
     """How wide the line between two bars is."""
     typical = median(bar.end_s - bar.start_s for bar in view.bars)
     in_a_row = (view.shown[1] - view.shown[0]) / max(typical, 1e-9)
     return 0 if in_a_row > FINE else 1 if in_a_row > FINE / 3 else 2
 
 
-def _waits(view: View, places: Places, factor: float) -> Any:
+def _waits(view: Timeline, places: Places, factor: float) -> Any:
     rows = [
         (top, (view.bars[i].arrived_s or 0.0) * factor, view.bars[i].start_s * factor)
         for i, top in places.waits.items()
@@ -217,7 +217,7 @@ def _caption(known: bool, shared: bool, queue: bool) -> str:
     return " ".join(said)
 
 
-def _said(cell: CellResult, view: View) -> str:
+def _said(cell: CellResult, view: Timeline) -> str:
     served = median(bar.end_s - bar.start_s for bar in view.bars)
     waits = [bar.start_s - bar.arrived_s for bar in view.bars if bar.arrived_s is not None]
     said = (

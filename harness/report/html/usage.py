@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import Moment, View
+from harness.model import Moment, Timeline
 from harness.numbers.units import format_bytes
 from harness.report.html.colours import var
 from harness.report.html.figures import DASHES, Figure, Key, Shape, data, unit, y_axis
@@ -19,7 +19,7 @@ LITTLE = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms
 Lines = Sequence[tuple[str, Shape, Sequence[tuple[float, float | None]]]]
 
 
-def cpu(view: View, name: str, where: str) -> Figure | None:
+def cpu(view: Timeline, name: str, where: str) -> Figure | None:
     lines: Lines = (
         ("server", "solid", [(m.at_s, m.server_cores) for m in view.usage]),
         ("load tool", "dashed", [(m.at_s, m.generator_cores) for m in view.usage]),
@@ -47,7 +47,7 @@ def _percent(moment: Moment) -> float | None:
     return None if moment.host_busy is None else 100 * moment.host_busy
 
 
-def memory(view: View, name: str, where: str) -> Figure | None:
+def memory(view: Timeline, name: str, where: str) -> Figure | None:
     def size(value: int | None) -> float | None:
         return None if value is None else value / MEGABYTE
 
@@ -76,7 +76,7 @@ def _most(line: tuple[str, Shape, Sequence[tuple[float, float | None]]], say: An
     return f"{line[0]} {say(max(known)) if known else 'missing'}"
 
 
-def _lines(view: View, lines: Lines, title: str, least: float, mark: str = "usage") -> Any:
+def _lines(view: Timeline, lines: Lines, title: str, least: float, mark: str = "usage") -> Any:
     """None where nothing is known. `least`: what the axis reaches at least; `mark`: the name of
     its marks, one of a kind in a figure."""
     name, factor = unit(whole(view)[1])

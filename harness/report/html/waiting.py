@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import CellResult, Report, Split
+from harness.model import Breakdown, CellResult, Report
 from harness.numbers.units import format_duration
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Key, data, unit, y_axis
@@ -29,7 +29,7 @@ SEEN = 0.005  # of the axis: a shorter part is thinner than a line
 Levels = dict[int, dict[str, float | None]]  # connections: seconds by field
 
 
-def _part(split: Split, field: str) -> float | None:
+def _part(split: Breakdown, field: str) -> float | None:
     found: float | None = getattr(split, field)
     return finite(found)
 
@@ -40,15 +40,15 @@ def longest_s(report: Report) -> float:
 
 
 def _height(cell: CellResult) -> float:
-    known = [_part(cell.split, field) or 0.0 for field, _, _ in PARTS]
-    return max(sum(part for part in known if part > 0), finite(cell.split.response_s) or 0.0)
+    known = [_part(cell.breakdown, field) or 0.0 for field, _, _ in PARTS]
+    return max(sum(part for part in known if part > 0), finite(cell.breakdown.response_s) or 0.0)
 
 
 def waiting(group: Group, longest_s: float) -> Figure | None:
     """The mean response time by where it was spent, a bar per level. `longest_s`: of the run, so
     that classes can be compared."""
     levels = {
-        at: {field: mean(cells, lambda c, field=field: _part(c.split, field))  # type: ignore[misc]
+        at: {field: mean(cells, lambda c, field=field: _part(c.breakdown, field))  # type: ignore[misc]
              for field in ("response_s", *(field for field, _, _ in PARTS))}
         for at, cells in group.levels.items()
     }  # fmt: skip
@@ -78,7 +78,7 @@ def waiting(group: Group, longest_s: float) -> Figure | None:
 
 
 def _how(group: Group) -> str:
-    exact = all(cell.split.exact for cell in group.believed)
+    exact = all(cell.breakdown.exact for cell in group.believed)
     return "Every request was followed by its id." if exact else "Each part by its own witness."
 
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
+from harness.analysis.app_metrics import parts
+from harness.analysis.checks import contradictions
 from harness.analysis.facts import Facts, look
-from harness.analysis.parts import parts
 from harness.analysis.window import window
-from harness.analysis.witnesses import contradictions
-from harness.model import LedgerSample, Parts, PartSample
+from harness.model import AppMetrics, AppMetricsSample, ServiceSample
 from tests.builders.analysis import NS, evidence, ns
 
 PAGE, OTHER = "a" * 64, "b" * 64
 
 
-def facts_of(one: Evidence) -> Facts:
+def facts_of(one: TrialData) -> Facts:
     found = look(one)
     assert isinstance(found, Facts)
     return found
@@ -36,14 +36,14 @@ def with_ledger(
     one = evidence()
     seen = replace(
         one.observations,
-        ledger=tuple(LedgerSample(ns(at), said) for at, said in totals.items()),
-        parts=tuple(PartSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
+        ledger=tuple(AppMetricsSample(ns(at), said) for at, said in totals.items()),
+        parts=tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
         missing=missing,
     )
     return facts_of(replace(one, observations=seen))
 
 
-def said(facts: Facts) -> Parts:
+def said(facts: Facts) -> AppMetrics:
     found = parts(facts)
     assert found is not None
     return found
@@ -140,18 +140,18 @@ def test_no_ratio_leaves_its_range(steps: list[int]) -> None:
 
 def test_a_report_holds_them() -> None:
     one = evidence()
-    ledger = (LedgerSample(ns(2.0), FIRST), LedgerSample(ns(4.0), LAST))
+    ledger = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
     report = analyse(
         "run", {}, [replace(one, observations=replace(one.observations, ledger=ledger))]
     )
-    assert report.cells[0].parts is not None
-    assert report.cells[0].parts.requests == 20
+    assert report.cells[0].app_metrics is not None
+    assert report.cells[0].app_metrics.requests == 20
 
 
 # --- rungs --------------------------------------------------------------------------------------
 
 
-def on_rung(one: Evidence, rung: str) -> Evidence:
+def on_rung(one: TrialData, rung: str) -> TrialData:
     trial = replace(one.trial, cell=replace(one.trial.cell, rung=rung))
     assert one.record is not None
     return replace(one, trial=trial, record=replace(one.record, key=trial.key))

@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.throughput import Rate
 from harness.analysis.window import Window, window
-from harness.model import CellResult, Server, Span, Split, Timing
+from harness.model import Breakdown, CellResult, Server, Span, Timing
 from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
 
-def judged(trial: Evidence) -> CellResult:
+def judged(trial: TrialData) -> CellResult:
     return analyse("r", {}, [trial]).cells[0]
 
 
-def parts(split: Split) -> list[float | None]:
+def parts(split: Breakdown) -> list[float | None]:
     return [getattr(split, name) for name in PARTS]
 
 
 @pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_a_sync_server_makes_requests_wait_in_the_accept_queue(tool: str) -> None:
-    found = judged(evidence(SYNC, 8, tool=tool)).split
+    found = judged(evidence(SYNC, 8, tool=tool)).breakdown
     assert found.exact == (tool == "fast")
     assert found.response_s == pytest.approx(2.0)
     assert parts(found) == pytest.approx([0, 1, 0, 1, 0], abs=1e-6)
@@ -39,10 +39,10 @@ def test_a_sync_server_makes_requests_wait_in_the_accept_queue(tool: str) -> Non
 def test_what_was_accepted_waits_in_the_worker(tool: str) -> None:
     asked = server("gthread", 2, 2)
     trial = evidence(asked, 8, tool=tool, slots=[2, 2], deal=lambda number: number % 2)
-    assert parts(judged(trial).split) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
+    assert parts(judged(trial).breakdown) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
 
 
-def shifted(trial: Evidence, change: Callable[[Timing], Timing]) -> Evidence:
+def shifted(trial: TrialData, change: Callable[[Timing], Timing]) -> TrialData:
     assert trial.measurement is not None
     timings = tuple(map(change, trial.measurement.timings))
     return replace(trial, measurement=replace(trial.measurement, timings=timings))
@@ -64,7 +64,7 @@ def test_connect_and_transfer_are_the_clients() -> None:
         )
         for span in trial.spans.spans
     )
-    found = judged(replace(trial, spans=replace(trial.spans, spans=spans))).split
+    found = judged(replace(trial, spans=replace(trial.spans, spans=spans))).breakdown
     assert found.exact
     assert parts(found) == pytest.approx([0.06, 0.04, 0.1, 0.9, 0.2])
     assert found.response_s == pytest.approx(1.3)
@@ -75,12 +75,12 @@ def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -
         evidence(SYNC, 8, tool="fast"), lambda timing: replace(timing, reused=True, connect_s=0.0)
     )
     old = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
-    found = judged(replace(trial, spans=replace(trial.spans, spans=old))).split
+    found = judged(replace(trial, spans=replace(trial.spans, spans=old))).breakdown
     assert found.exact
     assert parts(found) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
 
 
-def without_accept(trial: Evidence, number: int) -> Evidence:
+def without_accept(trial: TrialData, number: int) -> TrialData:
     spans = list(trial.spans.spans)
     spans[number] = replace(spans[number], accept_ns=None)
     return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
@@ -88,13 +88,13 @@ def without_accept(trial: Evidence, number: int) -> Evidence:
 
 def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
     base = evidence(SYNC, 8, tool="fast")
-    assert judged(without_accept(base, 0)).split.exact  # the lone one is not in the window
-    assert not judged(without_accept(base, 20)).split.exact
+    assert judged(without_accept(base, 0)).breakdown.exact  # the lone one is not in the window
+    assert not judged(without_accept(base, 20)).breakdown.exact
     assert base.measurement is not None
     unknown = replace(base, measurement=replace(base.measurement, origin_ns=None))
-    assert not judged(unknown).split.exact
+    assert not judged(unknown).breakdown.exact
     moved = shifted(base, lambda timing: replace(timing, start_s=timing.start_s + 5))
-    assert not judged(moved).split.exact  # clocks that do not agree
+    assert not judged(moved).breakdown.exact  # clocks that do not agree
 
 
 def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
@@ -105,18 +105,18 @@ def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
     timings[20] = replace(timings[20], end_s=None, status=None, cause="reset")
     broken = replace(said, timings=tuple(timings), requests=40, failed=1, errors={"reset": 1})
     cell = judged(replace(base, measurement=broken))
-    assert cell.split.exact
-    assert cell.split.service_s == pytest.approx(1.0, rel=0.01)
+    assert cell.breakdown.exact
+    assert cell.breakdown.service_s == pytest.approx(1.0, rel=0.01)
     assert any("the split leaves out 1 request" in note for note in cell.notes)
 
 
 def test_what_has_no_witness_is_missing_and_not_spread() -> None:
     cell = judged(bare(evidence(SYNC, 8)))
-    found = cell.split
+    found = cell.breakdown
     assert (found.accept_queue_s, found.in_worker_s) == (None, None)
     assert found.service_s == pytest.approx(1.0)
     assert found.unattributed_s == pytest.approx(1.0)
-    assert set(found.witnesses) == {"connect", "service", "transfer"}
+    assert set(found.sources) == {"connect", "service", "transfer"}
     assert (cell.accept_queue_max, cell.counters.listen_overflows) == (None, None)
     missing = "accept queue, CPU and memory, TCP connections, kernel counters missing: not Linux"
     assert missing in cell.notes
@@ -126,12 +126,12 @@ def test_wrk_tells_neither_connect_nor_transfer() -> None:
     base = evidence(SYNC, 8, tool="wrk", timed=True)
     assert base.measurement is not None
     said = replace(base.measurement, exact_mean=False, connects_s=())
-    found = judged(replace(base, measurement=said)).split
+    found = judged(replace(base, measurement=said)).breakdown
     assert (found.connect_s, found.transfer_s) == (None, None)
-    assert set(found.witnesses) == {"accept_queue", "in_worker", "service"}
+    assert set(found.sources) == {"accept_queue", "in_worker", "service"}
 
 
-def kept(trial: Evidence) -> Evidence:
+def kept(trial: TrialData) -> TrialData:
     cell = replace(trial.trial.cell, keepalive=True)
     spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
     return replace(
@@ -145,17 +145,17 @@ def test_kept_connections_wait_as_unread_requests() -> None:
     """8 connections of 4 a worker, 2 of which wait: half of the time is waiting."""
     asked = server("gthread", 2, 2)
     trial = kept(evidence(asked, 8, slots=[2, 2], deal=lambda number: number % 2))
-    found = judged(trial).split
+    found = judged(trial).breakdown
     assert found.in_worker_s == pytest.approx(1.0, rel=0.06)
-    assert found.witnesses["in_worker"] == "unread requests, by Little's law"
+    assert found.sources["in_worker"] == "unread requests, by Little's law"
     few = replace(trial.observations, connections=trial.observations.connections[:9])
-    assert judged(replace(trial, observations=few)).split.in_worker_s is None
+    assert judged(replace(trial, observations=few)).breakdown.in_worker_s is None
 
 
 def test_too_few_samples_are_no_mean() -> None:
     trial = evidence(SYNC, 8)
     few = replace(trial.observations, queue=trial.observations.queue[::60])
-    assert judged(replace(trial, observations=few)).split.accept_queue_s is None
+    assert judged(replace(trial, observations=few)).breakdown.accept_queue_s is None
 
 
 def test_samples_weigh_as_long_as_they_hold() -> None:
@@ -204,7 +204,7 @@ def test_no_part_is_negative_and_all_add_up(
         for s in trial.spans.spans
     )
     trial = replace(trial, spans=replace(trial.spans, spans=late))
-    found = judged(trial if see else bare(trial)).split
+    found = judged(trial if see else bare(trial)).breakdown
     if found.response_s is None:
         return
     known = [part for part in parts(found) if part is not None]
@@ -215,6 +215,6 @@ def test_no_part_is_negative_and_all_add_up(
 
 
 def test_the_simulated_gthread_waits_inside() -> None:
-    found = judged(gthread(16)).split
+    found = judged(gthread(16)).breakdown
     assert found.accept_queue_s == 0
     assert found.in_worker_s == pytest.approx((found.response_s or 0) - 1, rel=0.01)

@@ -8,31 +8,31 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.outcomes import outcome
 from harness.model import CellResult, Fault, Measurement, Record, Span, Spans, Summary
 from tests.builders.analysis import SYNC, evidence, gthread, server
 
 
-def said(base: Evidence) -> Measurement:
+def said(base: TrialData) -> Measurement:
     assert base.measurement is not None
     return base.measurement
 
 
-def recorded(base: Evidence) -> Record:
+def recorded(base: TrialData) -> Record:
     assert base.record is not None
     return base.record
 
 
-def judged(trial: Evidence) -> CellResult:
+def judged(trial: TrialData) -> CellResult:
     return analyse("r", {}, [trial]).cells[0]
 
 
-def saying(base: Evidence, **changes: Any) -> Evidence:
+def saying(base: TrialData, **changes: Any) -> TrialData:
     return replace(base, measurement=replace(said(base), **changes))
 
 
-def recording(base: Evidence, **changes: Any) -> Evidence:
+def recording(base: TrialData, **changes: Any) -> TrialData:
     return replace(base, record=replace(recorded(base), **changes))
 
 
@@ -134,7 +134,7 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         saying(TIMED, failed=20, errors={"status": 20}, rps=21 / 11),
     ],
 )
-def test_honest_trials_are_believed(trial: Evidence) -> None:
+def test_honest_trials_are_believed(trial: TrialData) -> None:
     cell = judged(trial)
     assert cell.verdict != "invalid", cell.reason
 

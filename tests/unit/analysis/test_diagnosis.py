@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.model import Counters, ProcessSample, Report, Server
 from tests.builders.analysis import SYNC, bare, evidence, gthread, server
 from tests.unit.analysis.test_observed import split_of
 
 
-def diagnosis(trial: Evidence) -> str:
+def diagnosis(trial: TrialData) -> str:
     said = analyse("r", {}, [trial]).cells[0].diagnosis
     assert said is not None
     assert said.endswith(".")
@@ -20,8 +20,8 @@ def diagnosis(trial: Evidence) -> str:
 
 
 def using(
-    trial: Evidence, cores: float, *, tool: float = 0.0, others: float = 0.0, of: int = 2
-) -> Evidence:
+    trial: TrialData, cores: float, *, tool: float = 0.0, others: float = 0.0, of: int = 2
+) -> TrialData:
     """The same trial, its server using so many cores of `of`."""
     busy = cores + tool + others
     samples = []
@@ -112,7 +112,7 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     assert "event loop" not in diagnosis(free)
 
 
-def slowed(asked: Server, connections: int, used: int) -> Evidence:
+def slowed(asked: Server, connections: int, used: int) -> TrialData:
     """Requests that take as much longer as there are connections, and wait for no slot."""
     trial = evidence(asked, connections, delay_s=connections / used, slots=[connections])
     assert trial.record is not None

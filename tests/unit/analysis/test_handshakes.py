@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.handshakes import at_steps
 from harness.model import CellResult, Counters, QueueSample, Server
 from tests.builders.analysis import evidence
@@ -49,7 +49,7 @@ def dropping(
     connects_s: tuple[float, ...] = (1.02,) * 12 + (2.03,) * 3,
     counters: Counters | None = DROPS,
     longest: int = 3,
-) -> Evidence:
+) -> TrialData:
     """16 connections on 2 slots with an accept queue of 2."""
     trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
     assert trial.measurement is not None
@@ -60,7 +60,7 @@ def dropping(
     return replace(trial, measurement=said, observations=seen)
 
 
-def judged(trial: Evidence) -> CellResult:
+def judged(trial: TrialData) -> CellResult:
     return analyse("r", {}, [trial]).cells[0]
 
 
@@ -80,7 +80,7 @@ def test_the_connect_spike_is_measured() -> None:
     assert cell.accept_queue_limit == 2
 
 
-def half_open(trial: Evidence, count: int) -> Evidence:
+def half_open(trial: TrialData, count: int) -> TrialData:
     """So many of the waiting connections are known to the client alone."""
     queue = tuple(replace(s, length=max(0, s.length - count)) for s in trial.observations.queue)
     connections = tuple(
@@ -99,11 +99,13 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
     drops = half_open(trial, 5)
     counted = replace(drops, observations=replace(drops.observations, counters=DROPS))
     dropped = judged(replace(counted, measurement=dropping().measurement))
-    assert dropped.split.accept_queue_s == pytest.approx(whole.split.accept_queue_s, rel=0.01)
-    assert "half-open connections" in dropped.split.witnesses["accept_queue"]
+    assert dropped.breakdown.accept_queue_s == pytest.approx(
+        whole.breakdown.accept_queue_s, rel=0.01
+    )
+    assert "half-open connections" in dropped.breakdown.sources["accept_queue"]
     assert "up to 5 connections existed for the client alone" in (dropped.diagnosis or "")
     quiet = judged(drops)
-    assert (quiet.split.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
+    assert (quiet.breakdown.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
 
 
 def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
@@ -119,7 +121,7 @@ def test_without_counters_it_is_likely() -> None:
     assert "connecting took up to 2.0 s, likely because" in (cell.diagnosis or "")
 
 
-def lost(trial: Evidence, count: int) -> Evidence:
+def lost(trial: TrialData, count: int) -> TrialData:
     """The workers never saw the last requests."""
     spans = replace(trial.spans, spans=trial.spans.spans[:-count])
     return replace(trial, spans=spans)
@@ -163,7 +165,7 @@ def test_drops_excuse_nothing_else() -> None:
     assert judged(lost(fast, 3)).verdict == "invalid"
 
 
-def failing(trial: Evidence, number: int, **errors: Any) -> Evidence:
+def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
     """The python generator's request `number` and those after it failed, as `errors` says."""
     said = trial.measurement
     assert said is not None
@@ -203,5 +205,5 @@ def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
     cell = judged(replace(trial, measurement=said))
     assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
     assert (cell.diagnosis or "").endswith(" 1 request failed (non_2xx: 1).")
-    assert cell.split.transfer_s is None  # ab's means hold what was never accepted
-    assert cell.split.connect_s is not None
+    assert cell.breakdown.transfer_s is None  # ab's means hold what was never accepted
+    assert cell.breakdown.connect_s is not None

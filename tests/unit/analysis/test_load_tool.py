@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts, look
-from harness.analysis.generator import Ceiling, Suspect, ceilings, judge
+from harness.analysis.load_tool import Ceiling, Suspect, ceilings, judge
 from harness.analysis.suspects import judgements
 from harness.model import ConnectionSample, ProcessSample, Rate, Report
 from harness.report import FORMATS
@@ -20,13 +20,13 @@ FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
 
 
-def facts_of(trial: Evidence) -> Facts:
+def facts_of(trial: TrialData) -> Facts:
     found = look(trial)
     assert isinstance(found, Facts), found
     return found
 
 
-def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) -> Evidence:
+def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) -> TrialData:
     """A server with slots to spare, and a tool that hands it no more than `rps`: as if one more
     slot, before the server, were taken by each request for 1/rps; the spans are the server's."""
     rounds = max(2, math.ceil(90 / connections))
@@ -50,8 +50,8 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) ->
 
 
 def seen_by(
-    trial: Evidence, *, tool_cores: float = 0.1, server_cores: float = 0.1, host: float = 0.5
-) -> Evidence:
+    trial: TrialData, *, tool_cores: float = 0.1, server_cores: float = 0.1, host: float = 0.5
+) -> TrialData:
     """The same trial where so many cores were used all the time, of 2, and nothing waited in the
     kernel or inside the workers."""
     assert trial.record is not None
@@ -70,11 +70,11 @@ def seen_by(
     return replace(trial, observations=seen)
 
 
-def suspect(trial: Evidence, lone_s: float = SHORT_S, **known: Any) -> Suspect:
+def suspect(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Suspect:
     return Suspect(facts_of(trial), lone_s, **known)
 
 
-def report_of(*trials: Evidence, **environment: object) -> Report:
+def report_of(*trials: TrialData, **environment: object) -> Report:
     return analyse("run", environment, trials)
 
 
@@ -204,7 +204,7 @@ def test_another_tool_that_was_dealt_other_workers_proves_nothing() -> None:
     assert judge(suspect(bare(trial), 1.0, **known)).bound is False
 
 
-def kept(connections: int, established: int, *, accepts: int = 4) -> Evidence:
+def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
     """Connections that bore many requests each, as the kernel saw them."""
     base = slow_tool(connections, 100)
     cell = replace(base.trial.cell, keepalive=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Evidence, analyse
-from harness.analysis.observed import connections_per_worker, missing_notes, usage
+from harness.analysis import TrialData, analyse
+from harness.analysis.samples import connections_per_worker, missing_notes, usage
 from harness.analysis.window import Window
 from harness.model import (
     CellResult,
@@ -75,7 +75,7 @@ def test_samplers_that_are_missing_for_one_reason_share_a_note() -> None:
     )
 
 
-def judged(trial: Evidence) -> CellResult:
+def judged(trial: TrialData) -> CellResult:
     return analyse("r", {}, [trial]).cells[0]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.open_model import Offered, capacity_of, verdict
 from harness.model import CellResult, Rate, Report, Summary
 from harness.report import FORMATS
@@ -24,11 +24,11 @@ LEVELS = (1, 2, 4, 8, 16)
 CAPACITY = 40.0
 
 
-def closed_loop() -> list[Evidence]:
+def closed_loop() -> list[TrialData]:
     return [evidence(connections=at, tool="fast", delay_s=0.1) for at in LEVELS]
 
 
-def run(*trials: Evidence) -> Report:
+def run(*trials: TrialData) -> Report:
     return analyse("run", {}, [*closed_loop(), *trials])
 
 
@@ -37,7 +37,7 @@ def cell(report: Report) -> CellResult:
     return only
 
 
-def share(of: float, **more: object) -> Evidence:
+def share(of: float, **more: object) -> TrialData:
     return opened(Rate(share=of), of * CAPACITY, **more)  # type: ignore[arg-type]
 
 

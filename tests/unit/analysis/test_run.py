@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.model import Fault, Report, Server, Summary
 from tests.builders.analysis import SYNC, evidence, gthread, server
 
 LEVELS = (4, 8, 16)
 
 
-def sweep(*trials: Evidence) -> Report:
+def sweep(*trials: TrialData) -> Report:
     return analyse("run", {"cpu": "x"}, trials)
 
 
@@ -136,7 +136,7 @@ def test_a_lone_response_that_the_load_contradicts_is_not_believed() -> None:
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
 
 
-def _cold(base: Evidence, lone_s: float = 4.0) -> Evidence:
+def _cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
     assert base.record is not None
     assert base.measurement is not None
     return replace(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import Evidence, analyse
+from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts, look
-from harness.analysis.views import BARS, CONNECTS, LEAST, MOST, POINTS, view, views
-from harness.model import ConnectionSample, QueueSample, View
+from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, view, views
+from harness.model import ConnectionSample, QueueSample, Timeline
 from harness.numbers.lanes import lanes
 from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
 
@@ -35,13 +35,13 @@ def test_lanes_never_overlap_and_are_no_more_than_were_open_at_once(
     assert sorted(placed) == list(range(most))
 
 
-def facts_of(trial: Evidence) -> Facts:
+def facts_of(trial: TrialData) -> Facts:
     found = look(trial)
     assert isinstance(found, Facts)
     return found
 
 
-def seen(trial: Evidence, budget: int = MOST) -> View:
+def seen(trial: TrialData, budget: int = MOST) -> Timeline:
     return view(facts_of(trial), budget)
 
 
@@ -122,7 +122,7 @@ def test_a_view_is_of_the_first_trial_that_is_believed() -> None:
     trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
     assert [one.key[-1] for one in views(map(facts_of, trials))] == ["2"]
     died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
-    assert [one.key[-1] for one in analyse("run", {}, [died, *trials]).views] == ["2"]
+    assert [one.key[-1] for one in analyse("run", {}, [died, *trials]).timelines] == ["2"]
 
 
 # --- series ---------------------------------------------------------------------------------

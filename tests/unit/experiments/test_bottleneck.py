@@ -8,7 +8,17 @@ import pytest
 
 from harness.experiments.bottleneck.command import APP, FULL, QUICK, SERVER, Scale, cells
 from harness.experiments.bottleneck.document import study
-from harness.model import Answer, Cell, CellResult, Document, Report, Split, Summary, Trial, Usage
+from harness.model import (
+    Answer,
+    Breakdown,
+    Cell,
+    CellResult,
+    Document,
+    Report,
+    Summary,
+    Trial,
+    Usage,
+)
 from harness.plan import Plan, from_json, to_json
 from harness.report.study import STUDY_FORMATS
 
@@ -39,7 +49,7 @@ def cell(
         failed=0,
         response=Summary(mean=users / rps, p95=1.7 * users / rps),
         service=Summary(mean=0.0001),
-        split=Split(users / rps, accept_queue_s=0.0, in_worker_s=0.001, service_s=0.0001),
+        breakdown=Breakdown(users / rps, accept_queue_s=0.0, in_worker_s=0.001, service_s=0.0001),
         usage=Usage(server_cores, cores, 0.7),
         generator_bound=bound,
         bound_reasons=(f"it used {cores:.2f} cores",) if bound else (),

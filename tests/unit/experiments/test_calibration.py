@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import run_store as store
-from harness.analysis.generator import Ceiling, ceilings
+from harness.analysis.load_tool import Ceiling, ceilings
 from harness.experiments import calibration
 from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
 from harness.model import App, Server

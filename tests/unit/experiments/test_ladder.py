@@ -152,15 +152,15 @@ def test_a_cache_that_does_not_cache_is_found() -> None:
     """All its rungs go to the storage."""
     planned = all_rungs()
     kept = cells(planned)
-    plain = next(c for c in kept if c.trial.cell.rung == planned[2].name and c.parts)
-    assert plain.parts is not None
-    broken = but_for(planned[1].name, kept, parts=plain.parts)
+    plain = next(c for c in kept if c.trial.cell.rung == planned[2].name and c.app_metrics)
+    assert plain.app_metrics is not None
+    broken = but_for(planned[1].name, kept, app_metrics=plain.app_metrics)
     assert finding(study(report(broken), planned), TRIPS).answer.startswith("No: ")
 
 
 def test_without_a_ledger_trips_are_not_known() -> None:
     planned = all_rungs()
-    blind = [replace(cell, parts=None) for cell in cells(planned)]
+    blind = [replace(cell, app_metrics=None) for cell in cells(planned)]
     found = study(report(blind), planned)
     assert finding(found, TRIPS).answer.startswith("Cannot be said")
     assert "the app kept no ledger" in finding(found, REDIS).answer
@@ -235,15 +235,17 @@ def test_other_programs_are_named() -> None:
 def test_waiting_for_a_connection_is_the_pools_limit_where_nobody_is_busy() -> None:
     planned = all_rungs()
     calm = limit_of(NOBODY)
-    waiting = [cell for cell in cells(planned, dict.fromkeys(MEASURED, NOBODY)) if cell.parts]
+    waiting = [cell for cell in cells(planned, dict.fromkeys(MEASURED, NOBODY)) if cell.app_metrics]
     assert calm == "not known"
     for host, who in ((0.3, "pool"), (1.0, "other programs")):
         found = []
         for cell in waiting:
-            assert cell.parts
-            spent = {**cell.parts.spent_s, "pool": 2.0}
-            parts = replace(cell.parts, spent_s=spent)
-            found.append(replace(cell, parts=parts, usage=replace(cell.usage, host_busy=host)))
+            assert cell.app_metrics
+            spent = {**cell.app_metrics.spent_s, "pool": 2.0}
+            parts = replace(cell.app_metrics, spent_s=spent)
+            found.append(
+                replace(cell, app_metrics=parts, usage=replace(cell.usage, host_busy=host))
+            )
         steps = next(iter(ladder(found, planned, {}).crowds.values()))
         step = next(one for one in steps if one.rung.name == "postgresql-uvicorn-w2")
         assert limit(step, 8).who == who

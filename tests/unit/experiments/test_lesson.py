@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiments.lesson import STEPS, TOOL, Step, law, outcome
-from harness.model import CellResult, Split, Trial
+from harness.model import Breakdown, CellResult, Trial
 from harness.observe.live import Live
 from harness.report.picture import WIDTH, Now, draw
 from harness.server.inside import probe
@@ -46,9 +46,9 @@ def test_each_step_changes_one_thing() -> None:
 
 def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() -> None:
     step = STEPS[1]
-    split = Split(response_s=2.0, connect_s=0.0, accept_queue_s=1.0, service_s=1.001)
+    split = Breakdown(response_s=2.0, connect_s=0.0, accept_queue_s=1.0, service_s=1.001)
     cell = CellResult(
-        Trial(step.cell, 1), "app", 1.0, "saturated", "", throughput_rps=3.98, split=split
+        Trial(step.cell, 1), "app", 1.0, "saturated", "", throughput_rps=3.98, breakdown=split
     )
     came, where = outcome(step, cell)
     assert came == (

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.model import (
+    AppMetricsSample,
     ConnectionSample,
     Counters,
-    LedgerSample,
     Observations,
-    PartSample,
     ProcessSample,
     QueueSample,
+    ServiceSample,
 )
 from harness.observe.observations import FILE, SAMPLERS, parse_observations, read_observations
 
@@ -74,10 +74,10 @@ def test_what_the_lines_mean() -> None:
 def test_what_is_there_with_some_apps_only() -> None:
     found = parse_observations([*LINES[:-1], *PARTS, *LEDGER, END])
     assert found.parts == (
-        PartSample(1_000_000_000, {"storage": 0.0}, {"storage": 4096}),
-        PartSample(2_000_000_000, {}, {}),  # it has ended, which is not 0
+        ServiceSample(1_000_000_000, {"storage": 0.0}, {"storage": 4096}),
+        ServiceSample(2_000_000_000, {}, {}),  # it has ended, which is not 0
     )
-    assert found.ledger == (LedgerSample(1_500_000_000, {"requests": 3, "storage_ns": 70}),)
+    assert found.ledger == (AppMetricsSample(1_500_000_000, {"requests": 3, "storage_ns": 70}),)
     assert found.intervals_s["parts"] == 1.0
     assert found.missing == {}
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from harness.analysis import analyse
 from harness.model import (
+    Breakdown,
     Cell,
     CellResult,
     ClassResult,
@@ -29,7 +30,6 @@ from harness.model import (
     Fault,
     Report,
     Server,
-    Split,
     Summary,
     Trial,
     Usage,
@@ -262,7 +262,10 @@ asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
 trials = st.builds(Trial, asked, st.integers(1, 9))
 per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
 splits = st.builds(
-    Split, *[numbers] * 7, st.booleans(), st.dictionaries(st.sampled_from(PARTS), words, max_size=3)
+    Breakdown,
+    *[numbers] * 7,
+    st.booleans(),
+    st.dictionaries(st.sampled_from(PARTS), words, max_size=3),
 )
 invalid_cells = st.builds(
     CellResult, trials, words, numbers, st.just("invalid"), words, notes=st.tuples(words)

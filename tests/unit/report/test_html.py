@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import analyse
-from harness.model import Bar, Report, View
+from harness.model import Bar, Report, Timeline
 from harness.report.html import SIZE, library, render
 from harness.report.html.charts import of_cell, of_run
 from harness.report.html.figures import Figure, picture, spec
@@ -80,7 +80,7 @@ def rendered(one: Report) -> Page:
 
 
 def with_views(one: Report, **changes: Any) -> Report:
-    return replace(one, views=tuple(replace(view, **changes) for view in one.views))
+    return replace(one, timelines=tuple(replace(view, **changes) for view in one.timelines))
 
 
 def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
@@ -164,7 +164,7 @@ def test_foreign_text_is_only_text() -> None:
         classes=(group("sync"),),
         setup_s={},
         notes=(EVIL,),
-        views=(
+        timelines=(
             replace(view(trial("sync", 8)), note=EVIL, states=((0.0, EVIL, 1), (1.0, EVIL, 2))),
         ),
     )
@@ -184,10 +184,10 @@ def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
     (pane,) = rendered(one).json("charts")["timeline-sync-8"]
     waited = [
         bar
-        for bar in one.views[0].bars
+        for bar in one.timelines[0].bars
         if bar.arrived_s is not None and bar.start_s - bar.arrived_s > 0.1
     ]
-    assert len(rows(pane, "served")) == len(one.views[0].bars) == 41
+    assert len(rows(pane, "served")) == len(one.timelines[0].bars) == 41
     assert len(rows(pane, "waits")) == len(waited) == 36
 
 
@@ -231,8 +231,8 @@ def test_waits_of_a_row_do_not_lie_on_each_other(
     ]
     end_s = max(bar.end_s for bar in bars)
     asked = trial(worker_class, 16)
-    drawn = View(asked.key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
-    _, waits = stack(replace(report((worker_class,), (16,)), views=(drawn,)))
+    drawn = Timeline(asked.key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
+    _, waits = stack(replace(report((worker_class,), (16,)), timelines=(drawn,)))
     for row in {top for top, _, _ in waits}:
         mine = sorted((since, to) for top, since, to in waits if top == row)
         for (_, before), (after, _) in pairwise(mine):
@@ -251,7 +251,7 @@ def test_where_arrivals_are_not_known_the_queue_is_under_the_lanes() -> None:
 
 def test_a_cell_of_which_nothing_was_seen_says_so() -> None:
     nothing = replace(view(trial("sync", 8), observed=False), bars=(), steady=None)
-    one = replace(report(("sync",), (8,)), views=(nothing,))
+    one = replace(report(("sync",), (8,)), timelines=(nothing,))
     page = rendered(one)
     assert "Missing: the accept queue, TCP states and CPU and memory." in page.text
     assert not [name for name in page.json("charts") if name.endswith("-8")]
@@ -266,7 +266,9 @@ def test_a_machine_that_shows_only_requests(known: bool) -> None:
 
 @pytest.mark.parametrize("unseen", [None, Report("none", {}, None, (), (), {})])
 def test_a_run_without_a_believed_cell(unseen: Report | None) -> None:
-    bad = replace(report(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), views=())
+    bad = replace(
+        report(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), timelines=()
+    )
     page = rendered(unseen or bad)
     assert page.json("charts") == {}
     assert "No cell of this run is believed" in page.text
@@ -275,9 +277,9 @@ def test_a_run_without_a_believed_cell(unseen: Report | None) -> None:
 
 def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
     one = report(("sync",), (8,))
-    split = replace(one.cells[0].split, unattributed_s=-0.3)
+    split = replace(one.cells[0].breakdown, unattributed_s=-0.3)
     found = figure_of(
-        of_run(replace(one, cells=(replace(one.cells[0], split=split),))), "waiting-sync"
+        of_run(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
     assert "unattributed -300 ms" in found.alternative
     assert [key.label for key in found.legend] == ["accept queue", "in the app", "unattributed"]
@@ -290,9 +292,9 @@ def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
 
 def test_a_part_without_witness_is_named_and_has_no_bar() -> None:
     one = report(("sync",), (8,))
-    split = replace(one.cells[0].split, accept_queue_s=None, exact=False)
+    split = replace(one.cells[0].breakdown, accept_queue_s=None, exact=False)
     found = figure_of(
-        of_run(replace(one, cells=(replace(one.cells[0], split=split),))), "waiting-sync"
+        of_run(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
     assert "Not witnessed: accept queue." in found.caption
     names = [name for _, name, *_ in rows(spec(found.panes[0]), "parts")]
@@ -328,17 +330,17 @@ def test_keepalive_shows_bound_prediction_and_measurement() -> None:
     ]
 
 
-def dropping(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> View:
+def dropping(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> Timeline:
     found = view(trial("sync", 8))
     return replace(found, connects=((0.0, 0.05, 52), *late), syn_steps_s=(1.0, 2.0, 3.0))
 
 
 def test_connections_that_came_late_are_shown_with_the_kernels_steps() -> None:
-    one = replace(report(("sync",), (8,)), views=(dropping(),))
+    one = replace(report(("sync",), (8,)), timelines=(dropping(),))
     (pane,) = rendered(one).json("charts")["connects-sync-8"]
     assert [row[2] for row in rows(pane, "connects")] == ["52", "11"]
     assert rows(pane, "steps") == [["1"]]
-    quiet = replace(one, views=(dropping(late=()),))
+    quiet = replace(one, timelines=(dropping(late=()),))
     assert "connects-sync-8" not in rendered(quiet).json("charts")
 
 
@@ -440,7 +442,7 @@ def test_every_verdict_class_and_tool() -> None:
 
 def test_pictures_bear_speaking_names_and_are_whole() -> None:
     one = report(("sync",), (4, 8))
-    found = dict(images(replace(one, views=(*one.views[:1], dropping()))))
+    found = dict(images(replace(one, timelines=(*one.timelines[:1], dropping()))))
     cells = [
         f"{kind}-sync-{at}" for kind in ("timeline", "queue", "states", "cpu", "memory")
         for at in (4, 8)

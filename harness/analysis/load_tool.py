@@ -27,14 +27,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.analysis.alone import parallel
+from harness.analysis.breakdown import split
 from harness.analysis.case import Case
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import DONE, handshakes
 from harness.analysis.knee import BUSY, FLAT
-from harness.analysis.observed import usage
+from harness.analysis.r0 import parallel
+from harness.analysis.samples import usage
 from harness.analysis.spans import NS
-from harness.analysis.split import split
 from harness.analysis.window import Window, window
 from harness.model import Measurement, Usage, Verdict
 from harness.numbers.words import number, plural

@@ -19,8 +19,8 @@ from operator import attrgetter
 from typing import TypeVar
 
 from harness.analysis.facts import Facts
-from harness.analysis.observed import NAMES
 from harness.analysis.phases import over_time, phases_of, responses_of, timed
+from harness.analysis.samples import NAMES
 from harness.analysis.spans import NS
 from harness.model import (
     Bar,
@@ -30,7 +30,7 @@ from harness.model import (
     ProcessSample,
     QueueSample,
     Span,
-    View,
+    Timeline,
 )
 from harness.numbers.lanes import lanes
 from harness.numbers.words import plural, seconds
@@ -44,7 +44,7 @@ CONNECTS = 100  # of these bars, where the widest is not too narrow
 T = TypeVar("T")
 
 
-def views(believed: Iterable[Facts]) -> tuple[View, ...]:
+def views(believed: Iterable[Facts]) -> tuple[Timeline, ...]:
     """One view of each cell, of its first trial that is believed."""
     first: dict[Cell, Facts] = {}
     for facts in believed:
@@ -56,7 +56,7 @@ def views(believed: Iterable[Facts]) -> tuple[View, ...]:
     return tuple(view(facts, budget) for facts in first.values())
 
 
-def view(facts: Facts, budget: int = MOST) -> View:
+def view(facts: Facts, budget: int = MOST) -> Timeline:
     """A believed trial over time, with at most `budget` of its requests."""
     begun, ended = facts.record.load_start_ns, facts.record.load_end_ns
     assert begun is not None
@@ -68,7 +68,7 @@ def view(facts: Facts, budget: int = MOST) -> View:
     processes = clock.buckets(seen.processes, lambda one: one.at_ns)
     limits = [sample.limit for sample in seen.queue]
     steady = facts.steady
-    return View(
+    return Timeline(
         key=facts.evidence.trial.key,
         bars=_bars(spans, _arrivals(facts, spans), clock, cut),
         shown=(0.0, clock.at_s(cut)),

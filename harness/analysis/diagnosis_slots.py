@@ -101,7 +101,7 @@ def _others(case: Case) -> str:
 
 def _where(case: Case) -> str:
     """'1.0 s in the accept queue', the longest wait first, none that hardly counts."""
-    parts = case.cell.split
+    parts = case.cell.breakdown
     alone = " or as connections of the client alone" if case.handshakes.half_open else ""
     queued = f"in the accept queue{alone}"
     places = {
@@ -118,8 +118,8 @@ def _where(case: Case) -> str:
 
 def _connects(case: Case) -> str:
     """That the client does not see the accept queue as a slow connect."""
-    connect_s = case.cell.split.connect_s
-    if connect_s is None or connect_s >= STAYS_S or not case.cell.split.accept_queue_s:
+    connect_s = case.cell.breakdown.connect_s
+    if connect_s is None or connect_s >= STAYS_S or not case.cell.breakdown.accept_queue_s:
         return ""
     return f", connect stays {1e3 * connect_s:.0f} ms"
 

@@ -21,7 +21,7 @@ from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
 from harness.analysis.throughput import share
 from harness.analysis.window import Window
-from harness.model import Span, Split, Timing
+from harness.model import Breakdown, Span, Timing
 from harness.numbers.words import plural
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
@@ -42,7 +42,7 @@ class Walk:
     served_ns: tuple[int, int]  # start and end of its span
 
 
-def exact_split(facts: Facts, window: Window) -> tuple[Split, tuple[str, ...]] | None:
+def exact_split(facts: Facts, window: Window) -> tuple[Breakdown, tuple[str, ...]] | None:
     """The split and what was left out; None where a success of the window was not followed."""
     origin_ns = facts.said.origin_ns
     if origin_ns is None:
@@ -97,7 +97,7 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
     return Walk((first, second, third, fourth, fifth, sixth), (span.start_ns, through))
 
 
-def _means(walks: list[Walk], window: Window) -> Split | None:
+def _means(walks: list[Walk], window: Window) -> Breakdown | None:
     """Every part's time inside the window, per request completed in it."""
     opens, closes = window.opens_ns, window.closes_ns
     completed = sum(share(*walk.served_ns, opens, closes) for walk in walks)
@@ -111,7 +111,7 @@ def _means(walks: list[Walk], window: Window) -> Split | None:
     parts = [mean(number, number + 1) for number in range(5)]
     response_s = mean(0, 5)
     connect_s, accept_queue_s, in_worker_s, service_s, transfer_s = parts
-    return Split(
+    return Breakdown(
         response_s=response_s,
         connect_s=connect_s,
         accept_queue_s=accept_queue_s,
@@ -120,5 +120,5 @@ def _means(walks: list[Walk], window: Window) -> Split | None:
         transfer_s=transfer_s,
         unattributed_s=response_s - sum(parts),
         exact=True,
-        witnesses=WITNESSES,
+        sources=WITNESSES,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from harness.analysis.evidence import Evidence
+from harness.analysis.evidence import TrialData
 from harness.analysis.facts import Facts
 from harness.numbers.words import seconds
 
 
-def lone_s(trials: Iterable[Evidence]) -> float | None:
+def lone_s(trials: Iterable[TrialData]) -> float | None:
     """R0: the median response of lone requests over all trials of one server, in seconds.
 
     The readiness requests and, where the tool tells it, its own lone first one. A lone request

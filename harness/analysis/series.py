@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.analysis.capacity import Capacity, Sample, capacity
-from harness.analysis.evidence import Evidence
+from harness.analysis.evidence import TrialData
 from harness.analysis.facts import Facts
 from harness.analysis.knee import BUSY, Knee, knee
 from harness.model import Cell, CellResult, ClassResult, Server
@@ -31,7 +31,7 @@ class Group:
     server: Server
     tool: str
     keepalive: bool
-    trials: Sequence[Evidence]
+    trials: Sequence[TrialData]
     valid: Sequence[Facts]
     lone_s: float | None
     processes: int = 1

@@ -18,7 +18,7 @@ def blocked_loop(case: Case) -> str | None:
     """One request at a time in workers that could serve many."""
     if not case.waits or case.blocked is None:
         return None
-    queued_s = case.cell.split.in_worker_s or 0.0
+    queued_s = case.cell.breakdown.in_worker_s or 0.0
     behind = case.service_s >= LONG_S and queued_s >= QUEUED * case.service_s
     if case.blocked < BLOCKED and not behind:
         return None

@@ -26,20 +26,20 @@ from dataclasses import replace
 
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import half_open
-from harness.analysis.observed import overflowed
+from harness.analysis.samples import overflowed
 from harness.analysis.window import Window
-from harness.model import Split
+from harness.model import Breakdown
 
 QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
 
 Found = tuple[float, str] | None  # seconds, and the witness's name
 
 
-def estimated_split(facts: Facts, window: Window) -> Split:
+def estimated_split(facts: Facts, window: Window) -> Breakdown:
     parts = {name: found for name, look in PARTS.items() if (found := look(facts, window))}
     response_s = facts.concurrency / window.rps
     known_s = {name: value for name, (value, _) in parts.items()}
-    return Split(
+    return Breakdown(
         response_s=response_s,
         connect_s=known_s.get("connect"),
         accept_queue_s=known_s.get("accept_queue"),
@@ -47,7 +47,7 @@ def estimated_split(facts: Facts, window: Window) -> Split:
         service_s=known_s.get("service"),
         transfer_s=known_s.get("transfer"),
         unattributed_s=response_s - sum(known_s.values()),
-        witnesses={name: witness for name, (_, witness) in parts.items()},
+        sources={name: witness for name, (_, witness) in parts.items()},
     )
 
 

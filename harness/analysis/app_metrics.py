@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
 from harness.analysis.window import Window, window
-from harness.model import LedgerSample, Observations, Parts, PartSample
+from harness.model import AppMetrics, AppMetricsSample, Observations, ServiceSample
 
 REQUESTS = "requests"
 SPENT = "_ns"  # ends the names of what is nanoseconds
 CACHES = {"local": ("local_hits", "local_asked"), "redis": ("redis_hits", "redis_asked")}
 
 
-def parts(facts: Facts) -> Parts | None:
+def parts(facts: Facts) -> AppMetrics | None:
     """Over the steady window; None where neither ledger nor components were seen in it."""
     steady, seen = window(facts.steady), facts.evidence.observations
     if steady is None:
@@ -29,9 +29,9 @@ def parts(facts: Facts) -> Parts | None:
     cores = _cores(seen, steady)
     requests = grown.get(REQUESTS, 0)
     if not requests:
-        return Parts(0, {}, {}, {}, cores) if cores else None
+        return AppMetrics(0, {}, {}, {}, cores) if cores else None
     counts = {name: n for name, n in grown.items() if name != REQUESTS}
-    return Parts(
+    return AppMetrics(
         requests=requests,
         per_request={n: v / requests for n, v in counts.items() if not n.endswith(SPENT)},
         spent_s={
@@ -52,7 +52,7 @@ def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
     """By name, of all workers together; empty where it was not seen twice."""
     if "ledger" in seen.missing:
         return {}
-    inside: Sequence[LedgerSample] = [one for one in seen.ledger if _within(one.at_ns, steady)]
+    inside: Sequence[AppMetricsSample] = [one for one in seen.ledger if _within(one.at_ns, steady)]
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals
@@ -64,7 +64,7 @@ def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
     """CPU seconds per second of each component that was seen twice."""
     if "parts" in seen.missing:
         return {}
-    inside: Sequence[PartSample] = [one for one in seen.parts if _within(one.at_ns, steady)]
+    inside: Sequence[ServiceSample] = [one for one in seen.parts if _within(one.at_ns, steady)]
     found = {}
     for name in dict.fromkeys(name for one in inside for name in one.cpu_s):
         known = [(one.at_ns, one.cpu_s[name]) for one in inside if name in one.cpu_s]
