@@ -16,41 +16,22 @@ from harness.experiments.generators.command import generators
 from harness.experiments.ladder.command import ladder
 from harness.experiments.limits.command import limits
 from harness.experiments.options import add_experiments
-from harness.experiments.reading import find, report_of
-from harness.experiments.studies import SWEEP, kind_of, study_of
+from harness.experiments.reading import find
+from harness.experiments.studies import document_of
 from harness.experiments.sweep import sweep, tell
-from harness.model import Document, EnvironmentProblem, LabError, Report
+from harness.model import Document, EnvironmentProblem, LabError
 from harness.options import parser, program
-from harness.report import FORMATS, publish, table
-from harness.report.study import STUDY_FORMATS
-from harness.report.study import table as study_table
+from harness.report import publish, render
 from harness.terminal import interrupt
 
 
-def shown(directory: Path) -> Report | Document:
-    """What a run of any kind has to show."""
-    return report_of(directory) if kind_of(directory) == SWEEP else study_of(directory)
-
-
-def show(found: Report | Document, chosen: str | None) -> None:
-    """Print it on standard output: the table coloured and fitted only on a terminal."""
-    if (chosen or "table") == "table":
-        on_terminal = sys.stdout.isatty()
-        colour = on_terminal and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size().columns if on_terminal else None
-        text = _table(found, colour, width)
-    elif isinstance(found, Document):
-        text = STUDY_FORMATS[str(chosen)].render(found)
-    else:
-        text = FORMATS[str(chosen)].render(found)
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+def show(document: Document, chosen: str | None) -> None:
+    """Print it on standard output: coloured and fitted only on a terminal."""
+    on_terminal = sys.stdout.isatty()
+    colour = on_terminal and "NO_COLOR" not in os.environ
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    sys.stdout.write(render(document, chosen or "table", colour=colour, width=width))
     sys.stdout.flush()
-
-
-def _table(found: Report | Document, colour: bool, width: int | None) -> str:
-    if isinstance(found, Document):
-        return study_table.render(found, colour=colour, width=width)
-    return table.render(found, colour=colour, width=width)
 
 
 def run(
@@ -58,7 +39,7 @@ def run(
 ) -> int:
     """Make a run, and show what came out."""
     directory, code = experiment(options)
-    show(shown(directory), options.format)
+    show(document_of(directory), options.format)
     return _kept(directory, code)
 
 
@@ -70,15 +51,15 @@ def _kept(directory: Path, code: int) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     """Files are told by their names; then the table is printed only where --format asks for it."""
-    found = shown(find(options.run))
+    document = document_of(find(options.run))
     if options.html:
-        publish.page(found, Path(options.html).expanduser())
+        publish.page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.png:
-        written = publish.pictures(found, Path(options.png).expanduser())
+        written = publish.pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
-        show(found, options.format)
+        show(document, options.format)
     return 0
 
 
@@ -86,7 +67,7 @@ def run_demo(options: argparse.Namespace) -> int:
     directory = demo(options)
     path = directory / "report.html"
     try:
-        publish.page(report_of(directory), path)
+        publish.page(document_of(directory), path)
         tell(f"the report page of this lesson: {_short(path)}")
     except EnvironmentProblem as problem:
         tell(f"no report page: {problem}")

@@ -1,7 +1,7 @@
-"""From the directory of a run that is not a sweep to its Document, as `reading` does for a sweep.
+"""From the directory of a run, whichever command made it, to its Document.
 
-A run says in its plan what kind it is. A new kind: its pure analysis in `analyse/studies/`, and a
-line in KINDS that says how its raw files become what that analysis takes.
+A run says in its plan what kind it is. A new kind: its pure analysis in its experiment, and a line
+in KINDS that says how its raw files become what that analysis takes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from harness.experiments.points import read_shots
 from harness.experiments.reading import report_of
 from harness.model import Document, UsageError
 from harness.plan import from_json
-
-SWEEP = "sweep"
+from harness.report.document import SWEEP, of_sweep
 
 
 def kind_of(directory: Path) -> str:
@@ -28,13 +27,18 @@ def kind_of(directory: Path) -> str:
     return str(store.load(directory).plan.get("kind", SWEEP))
 
 
-def study_of(directory: Path) -> Document:
-    """Raises UsageError when `directory` is not a run, or a sweep, or of a kind not known here."""
+def document_of(directory: Path) -> Document:
+    """What a run has to show. Raises UsageError when `directory` is not one, or of a kind that is
+    not known here."""
     run = store.load(directory)
     kind = str(run.plan.get("kind", SWEEP))
     if kind not in KINDS:
-        raise UsageError(f"{run.name} is a run of `{kind}`; a study is one of {', '.join(KINDS)}")
+        raise UsageError(f"{run.name} is a run of `{kind}`; known are {', '.join(KINDS)}")
     return KINDS[kind](run)
+
+
+def _sweep(run: store.Run) -> Document:
+    return of_sweep(report_of(run.directory))
 
 
 def _generators(run: store.Run) -> Document:
@@ -56,6 +60,7 @@ def _ladder(run: store.Run) -> Document:
 
 
 KINDS: Mapping[str, Callable[[store.Run], Document]] = {
+    SWEEP: _sweep,
     "generators": _generators,
     "limits": _limits,
     "bottleneck": _bottleneck,

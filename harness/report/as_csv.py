@@ -10,11 +10,12 @@ import io
 from typing import Any
 
 from harness.model import Cell as AskedCell
-from harness.model import CellResult, Report, Server, Trial
+from harness.model import CellResult, Server, Trial
+from harness.report.document import SweepResult
 from harness.report.values import cell
 
 
-def render(report: Report) -> str:
+def render(report: SweepResult) -> str:
     """RFC 4180 with line feeds; the header is there even where no trial is."""
     text = io.StringIO()
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
@@ -32,13 +33,19 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
         elif name in ("kernel", "cpu"):
             row |= {f"{name}_{which}": one for which, one in value.items()}
+        elif isinstance(value, dict) and "text" in value:
+            row[name] = value["text"]
         elif isinstance(value, dict):
             row[name] = " ".join(f"{key}={count}" for key, count in value.items())
         elif isinstance(value, list):
-            row[name] = " | ".join(value)
+            row[name] = " | ".join(map(_sentence, value))
         else:
             row[name] = value
     return row
+
+
+def _sentence(spoken: Any) -> str:
+    return spoken["text"] if isinstance(spoken, dict) else str(spoken)
 
 
 _ANY = Trial(AskedCell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from harness.model import Report
+from harness.report.document import SweepResult
 from harness.report.values import document
 
 
-def render(report: Report) -> str:
+def render(report: SweepResult) -> str:
     """One JSON document. Raises ValueError rather than write NaN."""
     return json.dumps(document(report), indent=2, allow_nan=False) + "\n"

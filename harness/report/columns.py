@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.model import CellResult, Report
+from harness.model import CellResult
 from harness.numbers.units import MISSING, three_digits
+from harness.report.document import SweepResult
 from harness.report.sentences import SETTINGS, varying
 from harness.report.values import finite
 
@@ -46,12 +47,12 @@ def _slots(cell: CellResult) -> str:
     return _count(cell.slots_configured)
 
 
-def columns(report: Report) -> list[Column]:
+def columns(report: SweepResult) -> list[Column]:
     """The columns of this report."""
     return leading(report) + _rates() + _times(report) + _ends()
 
 
-def leading(report: Report) -> list[Column]:
+def leading(report: SweepResult) -> list[Column]:
     """Which cell it is: settings that never vary are left to the line above the table."""
     cells = report.cells
     found = [Column("class", "", lambda c: c.trial.cell.server.worker_class, right=False)]
@@ -101,13 +102,13 @@ def _rates() -> list[Column]:
     ]
 
 
-def time_unit(report: Report) -> tuple[str, float]:
+def time_unit(report: SweepResult) -> tuple[str, float]:
     """One for all times: seconds as soon as anything takes one."""
     longest = max((finite(cell.response.max) or 0.0 for cell in report.cells), default=0.0)
     return ("s", 1.0) if longest >= 1 else ("ms", 1e3)
 
 
-def _times(report: Report) -> list[Column]:
+def _times(report: SweepResult) -> list[Column]:
     unit, factor = time_unit(report)
     response = "response time"
     return [

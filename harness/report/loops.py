@@ -13,9 +13,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.model import CellResult, Report
+from harness.model import CellResult
 from harness.numbers.units import MISSING, format_duration
 from harness.report.columns import Column, leading, three, time_unit
+from harness.report.document import SweepResult
+from harness.report.messages import text
 from harness.report.sentences import amount, label, varying
 from harness.report.values import finite
 
@@ -32,12 +34,12 @@ LATE = 0.25  # of the mean response
 SAME = 0.02  # of rates: they are one level, of which the least loaded cell speaks
 
 
-def closed(report: Report) -> Report:
+def closed(report: SweepResult) -> SweepResult:
     """The report without its cells of the open model."""
     return replace(report, cells=tuple(c for c in report.cells if c.trial.cell.rate is None))
 
 
-def opened(report: Report) -> list[CellResult]:
+def opened(report: SweepResult) -> list[CellResult]:
     return [cell for cell in report.cells if cell.trial.cell.rate is not None]
 
 
@@ -70,13 +72,13 @@ def counterpart(cell: CellResult, cells: Iterable[CellResult]) -> CellResult | N
     return min(near, key=lambda one: (one.trial.cell.concurrency, one.trial.number))
 
 
-def pairs(report: Report) -> list[tuple[CellResult, CellResult | None]]:
+def pairs(report: SweepResult) -> list[tuple[CellResult, CellResult | None]]:
     """Every believed cell of the open model, and its counterpart in the closed loop."""
     believed = [cell for cell in opened(report) if cell.verdict != "invalid"]
     return [(cell, counterpart(cell, report.cells)) for cell in believed]
 
 
-def side_by_side(report: Report) -> list[CellResult]:
+def side_by_side(report: SweepResult) -> list[CellResult]:
     """The open cells by group, each after its counterpart."""
     rows: dict[str, CellResult] = {}
     found = pairs(report)
@@ -102,7 +104,7 @@ def load(cell: CellResult) -> str:
     return f"{asked.rate.label} {'requests/s' if asked.rate.share is None else 'of the capacity'}"
 
 
-def columns(report: Report) -> list[Column]:
+def columns(report: SweepResult) -> list[Column]:
     """Which load, what was asked, sent and answered, and how long that took."""
     unit, factor = time_unit(report)
     if any((finite(cell.response.p50) or FINE_S) < FINE_S for cell in report.cells):
@@ -129,17 +131,17 @@ def columns(report: Report) -> list[Column]:
 # --- why they differ ----------------------------------------------------------------------
 
 
-def loop_lines(report: Report) -> list[str]:
+def loop_lines(report: SweepResult) -> list[str]:
     """A sentence per open cell: how its responses compare, and why."""
     return [_compared(report, cell, other) for cell, other in pairs(report)]
 
 
-def _compared(report: Report, cell: CellResult, other: CellResult | None) -> str:
+def _compared(report: SweepResult, cell: CellResult, other: CellResult | None) -> str:
     head = f"{named(report, cell)}: {_asked(cell)}"
     p95 = finite(cell.response.p95)
     theirs = None if other is None else finite(other.response.p95)
     if cell.verdict == "generator-bound" or p95 is None:
-        return f"{head}: {cell.reason}."
+        return f"{head}: {text(cell.reason)}."
     open_said = f"95 % of the open requests were answered within {format_duration(p95)}"
     if other is None or theirs is None:
         return f"{head}: {open_said}; no closed cell is there to compare with."
@@ -195,7 +197,7 @@ def _asked(cell: CellResult) -> str:
     return said
 
 
-def named(report: Report, cell: CellResult) -> str:
+def named(report: SweepResult, cell: CellResult) -> str:
     """The cell's group, with what sets it apart."""
     cells: Sequence[CellResult] = report.cells
     asked = cell.trial.cell

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.model import ClassResult, Report
+from harness.model import ClassResult
 from harness.numbers.units import MISSING
 from harness.report.columns import legend
+from harness.report.document import SweepResult
 from harness.report.loops import loop_lines
+from harness.report.messages import text
 from harness.report.phases import phase_lines
 from harness.report.remarks import invalid_lines, note_lines
 from harness.report.sections import Section, sections
@@ -22,7 +24,7 @@ from harness.report.sentences import (
 )
 
 
-def render(report: Report) -> str:
+def render(report: SweepResult) -> str:
     """A document of its own, ready to be pasted into an issue."""
     blocks = [f"## {escaped(report.run)}", escaped(constants(report))]
     for section in sections(report):
@@ -47,7 +49,7 @@ def _section(section: Section) -> list[str]:
     return [title, table, legend(chosen, cells), escaped(section.below)]
 
 
-def _classes(report: Report) -> str:
+def _classes(report: SweepResult) -> str:
     differ = varying(group.server for group in report.classes)
     tools = len({group.tool for group in report.classes})
     mixed = len({group.keepalive for group in report.classes}) > 1
@@ -71,7 +73,7 @@ def _limits(group: ClassResult) -> list[str]:
         MISSING if measured is None else str(measured),
         MISSING if group.capacity_rps is None else amount(group.capacity_rps),
         MISSING if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
-        group.knee_note if group.knee is None else connections(group.knee),
+        text(group.knee_note) if group.knee is None else connections(group.knee),
     ]
 
 

@@ -23,7 +23,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.model import Finding, Text
+from harness.model import Answer, Column, Finding, Text
 from harness.numbers.units import format_bytes, format_duration, three_digits
 
 Sentence = str | Callable[[Mapping[str, Any]], str]
@@ -71,7 +71,7 @@ class _Formatter(string.Formatter):
             return listed([text(one) for one in value])
         if spec in JOINS:
             return spec.join(text(one) for one in value)
-        return super().format_field(value, spec)
+        return str(super().format_field(value, spec))
 
 
 _FORMATTER = _Formatter()
@@ -98,4 +98,21 @@ def text(said: Text) -> str:
     return _filled(sentence, said.values) if isinstance(sentence, str) else sentence(said.values)
 
 
+def question_of(finding: Answer | Finding) -> str:
+    """The question it answers, "" where nobody asked."""
+    if isinstance(finding, Answer):
+        return text(finding.question)
+    return text(Finding(finding.question, finding.values)) if finding.question else ""
+
+
+def answer_of(finding: Answer | Finding) -> str:
+    return text(finding.answer if isinstance(finding, Answer) else finding)
+
+
+def heading(column: Column) -> str:
+    """The words above a column: by its name."""
+    return column.title or HEADINGS.get(column.name, column.name.replace("_", " "))
+
+
 SENTENCES: dict[str, Sentence] = {}
+HEADINGS: dict[str, str] = {}  # of columns, by their names

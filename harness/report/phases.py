@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from harness.model import CellResult, Phase, Report, Timeline
+from harness.model import CellResult, Phase, Timeline
 from harness.numbers.units import format_duration
+from harness.report.document import SweepResult
 from harness.report.loops import load, named
+from harness.report.messages import text
 
 
-def phased(report: Report) -> list[tuple[CellResult, Timeline]]:
+def phased(report: SweepResult) -> list[tuple[CellResult, Timeline]]:
     """The cells in which phases were found, and their views."""
     views = {view.key: view for view in report.timelines if view.phases}
     return [(cell, views[cell.trial.key]) for cell in report.cells if cell.trial.key in views]
@@ -18,7 +20,7 @@ def tells(view: Timeline) -> bool:
     return {phase.name for phase in view.phases} & {"ramp-up", "drain"} != set()
 
 
-def phase_lines(report: Report) -> list[str]:
+def phase_lines(report: SweepResult) -> list[str]:
     """'gthread at 64: ramp-up until 3.0 s: why. Steady until 7.9 s: why.'"""
     return [
         f"{named(report, cell)} at {load(cell)}: {' '.join(map(said, view.phases))}"
@@ -29,4 +31,4 @@ def phase_lines(report: Report) -> list[str]:
 
 def said(phase: Phase) -> str:
     name = phase.name.capitalize()
-    return f"{name} until {format_duration(phase.end_s)}: {phase.why}."
+    return f"{name} until {format_duration(phase.end_s)}: {text(phase.why)}."

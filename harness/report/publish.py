@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.model import Document, EnvironmentProblem, Report, UsageError
+from harness.model import Document, EnvironmentProblem, UsageError
+from harness.report.document import SWEEP, report_of
 
 MISSING = (
     "the report page needs Altair and vl-convert ({}): install them with"
@@ -15,7 +16,7 @@ MISSING = (
 )
 
 
-def page(shown: Report | Document, path: Path) -> None:
+def page(shown: Document, path: Path) -> None:
     """One HTML file that needs nothing else.
 
     Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
@@ -26,11 +27,11 @@ def page(shown: Report | Document, path: Path) -> None:
         from harness.report.study.page import render as page_of_study
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
-    text = page_of_study(shown) if isinstance(shown, Document) else page_of_report(shown)
+    text = page_of_report(report_of(shown)) if shown.kind == SWEEP else page_of_study(shown)
     _write(((path, text.encode(errors="replace")),))
 
 
-def pictures(shown: Report | Document, directory: Path) -> list[Path]:
+def pictures(shown: Document, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""
     check(directory.parent)
@@ -43,7 +44,7 @@ def pictures(shown: Report | Document, directory: Path) -> list[Path]:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    found = images_of_study(shown) if isinstance(shown, Document) else images_of_report(shown)
+    found = images_of_report(report_of(shown)) if shown.kind == SWEEP else images_of_study(shown)
     return _write((directory / name, data) for name, data in found)
 
 

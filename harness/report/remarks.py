@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.model import CellResult, Report
+from harness.model import CellResult
+from harness.report.document import SweepResult
+from harness.report.messages import text
 from harness.report.sentences import label, listed, varying
 
 
-def invalid_lines(report: Report) -> list[str]:
+def invalid_lines(report: SweepResult) -> list[str]:
     """One line per invalid cell, with its reason."""
     return [
-        f"{_where(cell, report)}: {cell.reason}"
+        f"{_where(cell, report)}: {text(cell.reason)}"
         for cell in report.cells
         if cell.verdict == "invalid"
     ]
 
 
-def note_lines(report: Report) -> list[str]:
+def note_lines(report: SweepResult) -> list[str]:
     """Every note once, with the cells it is about; those of the whole run last."""
     about: dict[str, list[CellResult]] = {}
     for cell in report.cells:
-        for note in dict.fromkeys(cell.notes):
+        for note in dict.fromkeys(map(text, cell.notes)):
             about.setdefault(note, []).append(cell)
     lines = [f"{_places(cells, report)}: {note}" for note, cells in about.items()]
-    return lines + list(report.notes)
+    return lines + [text(note) for note in report.notes]
 
 
-def _name(cell: CellResult, report: Report) -> str:
+def _name(cell: CellResult, report: SweepResult) -> str:
     cells = [one.trial.cell for one in report.cells]
     tools = len({one.tool for one in cells})
     asked = cell.trial.cell
@@ -36,7 +38,7 @@ def _name(cell: CellResult, report: Report) -> str:
     return label(asked.server, asked.tool, differ, tools, kept, asked.processes)
 
 
-def _where(cell: CellResult, report: Report) -> str:
+def _where(cell: CellResult, report: SweepResult) -> str:
     several = any(one.trial.number > 1 for one in report.cells)
     trial = f", trial {cell.trial.number}" if several else ""
     return f"{_name(cell, report)} at {_level(cell)}{trial}"
@@ -50,7 +52,7 @@ def _level(cell: CellResult) -> str:
     return f"{rate.label}{'' if rate.share is not None else '/s'} (open)"
 
 
-def _places(cells: Sequence[CellResult], report: Report) -> str:
+def _places(cells: Sequence[CellResult], report: SweepResult) -> str:
     """'every cell', or 'sync at 4 and 8, gthread at 16'."""
     if len(cells) == len(report.cells):
         return "every cell"

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import CellResult, Report
+from harness.model import CellResult
 from harness.numbers.units import MISSING
 from harness.report import loops
 from harness.report.columns import Column, columns, leading, three, time_unit
+from harness.report.document import SweepResult
 from harness.report.loops import closed, side_by_side
+from harness.report.messages import text
 from harness.report.values import PARTS
 
 EXACT = "Exact: every request was followed from the client into the app."
@@ -39,7 +41,7 @@ class Section:
     below: str = ""
 
 
-def sections(report: Report) -> list[Section]:
+def sections(report: SweepResult) -> list[Section]:
     """Those that have something to show, the cells first."""
     whole, report = report, closed(report)
     if not whole.cells:
@@ -60,7 +62,7 @@ def sections(report: Report) -> list[Section]:
     return found
 
 
-def _parts(report: Report, cells: Sequence[CellResult]) -> list[Column]:
+def _parts(report: SweepResult, cells: Sequence[CellResult]) -> list[Column]:
     unit, factor = time_unit(report)
     found = _which(report)
     found.append(
@@ -94,7 +96,8 @@ def _how(cells: Sequence[CellResult]) -> str:
         return EXACT
     witnesses: dict[str, list[str]] = {}
     for cell in estimates:
-        for part, witness in cell.breakdown.sources.items():
+        for part, source in cell.breakdown.sources.items():
+            witness = text(source)
             found = witnesses.setdefault(part, [])
             if witness not in found:
                 found.append(witness)
@@ -104,12 +107,12 @@ def _how(cells: Sequence[CellResult]) -> str:
     return f"{exact}Estimate, each part by its own witness: {parts}."
 
 
-def _which(report: Report) -> list[Column]:
+def _which(report: SweepResult) -> list[Column]:
     """As in the first table, which says what they mean."""
     return [replace(column, meaning="") for column in leading(report)]
 
 
-def _kept(report: Report) -> list[Column]:
+def _kept(report: SweepResult) -> list[Column]:
     bound = "what connections or slots allow at best"
     allows = "what the connections per worker allow: each works on no more than it has slots"
     return [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.model import CellResult, ClassResult, Report, Server
+from harness.model import CellResult, ClassResult, Server
 from harness.numbers.units import format_duration, three_digits
+from harness.report.document import SweepResult
+from harness.report.messages import text
 from harness.report.values import finite
 from harness.server.worker_classes import WORKER_CLASSES, titled
 
@@ -51,7 +53,7 @@ def varying(servers: Iterable[Server]) -> list[str]:
     return [name for name, found in values.items() if any(len(each) > 1 for each in found.values())]
 
 
-def constants(report: Report) -> str:
+def constants(report: SweepResult) -> str:
     """What is the same in all rows, said once."""
     if not report.cells:
         return "No trial has been finished."
@@ -119,7 +121,7 @@ def _set(name: str, value: int) -> str:
     return f"{name} {value}" if name == "backlog" else _counted(value, name)
 
 
-def class_lines(report: Report) -> list[str]:
+def class_lines(report: SweepResult) -> list[str]:
     """Per class, where it stops serving more."""
     differ = varying(group.server for group in report.classes)
     tools = len({group.tool for group in report.classes})
@@ -139,9 +141,9 @@ def _why(group: ClassResult, cells: Sequence[CellResult]) -> str:
     most = next((cell for cell in cells if cell.trial.key == group.telling), None)
     if most is None or not _loses(most):
         return ""
-    said = f"{most.reason}."
+    said = f"{text(most.reason)}."
     if most.diagnosis is not None:  # the line has named the server
-        said = most.diagnosis.removeprefix(f"{titled(most.trial.cell.server)}: ")
+        said = text(most.diagnosis).removeprefix(f"{titled(most.trial.cell.server)}: ")
     return f" At {most.trial.cell.concurrency}: {said}"
 
 
@@ -171,7 +173,7 @@ def _stops(group: ClassResult, cells: Sequence[CellResult]) -> str:
     wait = [] if waits is None else [f"saturated from {_counted(waits, 'connections')} on"]
     stops = finite(group.knee)
     if stops is None:
-        knee = f"knee {group.knee_note or 'unknown'}"
+        knee = f"knee {text(group.knee_note) or 'unknown'}"
         return ", ".join([_slots(group), *wait, *_capacity(group), knee])
     most = f"more than {amount(max(rates))} req/s never came out"
     knee = f"knee at {connections(stops)}{_below_slots(group, stops)}: {most}"
@@ -201,7 +203,7 @@ def _slots(group: ClassResult) -> str:
     return f"{set_to}, at most {measured} used"
 
 
-def cost_lines(report: Report) -> list[str]:
+def cost_lines(report: SweepResult) -> list[str]:
     """How much longer than ideal the load took, and what a cell costs beside it."""
     lines = []
     if finite(report.overhead) is not None:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from harness.model import CellResult, Report
+from harness.model import CellResult
 from harness.report.columns import Column, legend, name
+from harness.report.document import SweepResult
 from harness.report.loops import loop_lines
 from harness.report.phases import phase_lines
 from harness.report.remarks import invalid_lines, note_lines
@@ -28,7 +29,7 @@ COLOURS = {
 }
 
 
-def render(report: Report, *, colour: bool = False, width: int | None = None) -> str:
+def render(report: SweepResult, *, colour: bool = False, width: int | None = None) -> str:
     """The report for a person. `width`: columns of the terminal; None: as wide as it needs."""
     blocks = [wrapped([constants(report)], width)]
     for one in sections(report):

@@ -9,7 +9,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.model import SCHEMA, Breakdown, CellResult, ClassResult, Phase, Report, Server, Summary
+from harness.model import (
+    SCHEMA,
+    Breakdown,
+    CellResult,
+    ClassResult,
+    Finding,
+    Phase,
+    Server,
+    Summary,
+    Text,
+)
+from harness.report.document import SweepResult
+from harness.report.messages import text
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
@@ -115,7 +127,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         "load_s": rounded(result.load_s),
         "ideal_s": rounded(result.ideal_s),
         "generator_bound": result.generator_bound,
-        "bound_reasons": list(result.bound_reasons),
+        "bound_reasons": [spoken(reason) for reason in result.bound_reasons],
         "rate": None if asked.rate is None else asked.rate.label,
         "asked_rps": rounded(result.asked_rps),
         "sent_rps": rounded(result.sent_rps),
@@ -123,9 +135,9 @@ def cell(result: CellResult) -> dict[str, Any]:
         "lag_ms": milliseconds(result.lag),
         "achieved_concurrency": rounded(result.achieved_concurrency),
         "verdict": result.verdict,
-        "reason": result.reason,
-        "diagnosis": result.diagnosis,
-        "notes": list(result.notes),
+        "reason": spoken(result.reason),
+        "diagnosis": None if result.diagnosis is None else spoken(result.diagnosis),
+        "notes": [spoken(note) for note in result.notes],
     }
 
 
@@ -142,17 +154,17 @@ def group(result: ClassResult) -> dict[str, Any]:
         "capacity_rps": rounded(result.capacity_rps),
         "capacity_ci95": None if interval is None else [rounded(side) for side in interval],
         "knee": rounded(result.knee, 3),
-        "knee_note": result.knee_note,
-        "diagnosis": result.diagnosis,
+        "knee_note": spoken(result.knee_note),
+        "diagnosis": None if result.diagnosis is None else spoken(result.diagnosis),
     }
 
 
 def _phase(phase: Phase) -> dict[str, Any]:
     spans = {"start_s": rounded(phase.start_s), "end_s": rounded(phase.end_s)}
-    return {"name": phase.name, **spans, "why": phase.why}
+    return {"name": phase.name, **spans, "why": spoken(phase.why)}
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: SweepResult) -> dict[str, Any]:
     """The whole report."""
     phases = {view.key: [_phase(one) for one in view.phases] for view in report.timelines}
     return {
@@ -165,12 +177,21 @@ def document(report: Report) -> dict[str, Any]:
         ],
         "classes": [group(result) for result in report.classes],
         "setup_s": {name: rounded(value) for name, value in report.setup_s.items()},
-        "notes": list(report.notes),
+        "notes": [spoken(note) for note in report.notes],
     }
+
+
+def spoken(said: Text) -> object:
+    """A text with the code and the values it was made of; in transition, some are bare."""
+    if isinstance(said, str):
+        return said
+    return {"code": said.code, "values": jsonable(said.values), "text": text(said)}
 
 
 def jsonable(value: object) -> object:
     """Facts of the environment as JSON can say them; what it has no word for, as text."""
+    if isinstance(value, Finding):
+        return spoken(value)
     if isinstance(value, Mapping):
         return {str(key): jsonable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

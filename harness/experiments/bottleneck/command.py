@@ -20,7 +20,7 @@ from harness import run_store as store
 from harness.experiments.planning import SLEEP_ENV, check, lacking
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, versions
-from harness.experiments.studies import study_of
+from harness.experiments.studies import document_of
 from harness.experiments.sweep import execute, tell, unfinished
 from harness.load.registry import tool_named
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
@@ -116,7 +116,7 @@ def bottleneck(options: argparse.Namespace) -> tuple[Path, int]:
     except (EnvironmentProblem, OSError) as problem:
         tell(f"stopped: {problem}; when that is mended: {again}")
         return directory, 3
-    return directory, 0 if study_of(directory).valid else 1
+    return directory, 0 if document_of(directory).valid else 1
 
 
 def _new(options: argparse.Namespace) -> tuple[Path, Plan]:

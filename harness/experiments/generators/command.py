@@ -23,7 +23,7 @@ from harness import run_store as store
 from harness.experiments.points import point_from_json, point_to_json
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, shoot, unfinished, versions
-from harness.experiments.studies import study_of
+from harness.experiments.studies import document_of
 from harness.experiments.sweep import tell
 from harness.load.registry import TOOLS, tool_named
 from harness.model import EnvironmentProblem, Load, Point, Target, UsageError
@@ -169,7 +169,7 @@ def generators(options: argparse.Namespace) -> tuple[Path, int]:
     except (EnvironmentProblem, OSError) as problem:
         tell(f"stopped: {problem}; then: {program()} generators --resume {directory}")
         return directory, 3
-    return directory, 0 if study_of(directory).valid else 1
+    return directory, 0 if document_of(directory).valid else 1
 
 
 def _new(options: argparse.Namespace) -> Path:

@@ -28,7 +28,7 @@ from harness.experiments.ladder.configurations import NAMES, STORAGES, rungs
 from harness.experiments.planning import check, lacking
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, versions
-from harness.experiments.studies import study_of
+from harness.experiments.studies import document_of
 from harness.experiments.sweep import execute, tell, unfinished
 from harness.model import App, Cell, EnvironmentProblem, Rung, Trial, UsageError
 from harness.options import program
@@ -251,7 +251,7 @@ def _run(directory: Path, plan: Plan, found: Ground) -> int:
     except (EnvironmentProblem, OSError) as problem:
         tell(f"stopped: {problem}; when that is mended: {again}")
         return 3
-    return 0 if study_of(directory).valid else 1
+    return 0 if document_of(directory).valid else 1
 
 
 def _storages(options: argparse.Namespace, urls: Mapping[str, str]) -> tuple[str, ...]:

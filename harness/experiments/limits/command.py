@@ -20,7 +20,7 @@ from harness.experiments.points import point_from_json, point_to_json
 from harness.experiments.reading import find
 from harness.experiments.shooting import lacks, shoot, versions
 from harness.experiments.shot import shot
-from harness.experiments.studies import study_of
+from harness.experiments.studies import document_of
 from harness.experiments.sweep import tell
 from harness.model import Command, EnvironmentProblem, Load, Point, Record, Target, UsageError
 from harness.options import program
@@ -154,7 +154,7 @@ def limits(options: argparse.Namespace) -> tuple[Path, int]:
     except (EnvironmentProblem, OSError) as problem:
         tell(f"stopped: {problem}; then: {again}")
         return directory, 3
-    return directory, 0 if study_of(directory).valid else 1
+    return directory, 0 if document_of(directory).valid else 1
 
 
 def _new(options: argparse.Namespace) -> Path:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.model import SCHEMA, Chart, Document, Table
+from harness.model import SCHEMA, Answer, Chart, Document, Finding, Table, Value
+from harness.report.messages import heading, question_of
 from harness.report.study.values import plain
-from harness.report.values import jsonable
+from harness.report.values import jsonable, spoken
 
 
 def render(study: Document) -> str:
@@ -22,43 +23,50 @@ def document(study: Document) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": study.kind,
         "run": study.run,
-        "title": study.title,
+        "title": spoken(study.title),
         "valid": study.valid,
         "environment": jsonable(study.environment),
-        "findings": [
-            {"question": one.question, "answer": one.answer, "evidence": list(one.evidence)}
-            for one in study.findings
-        ],
+        "findings": [_finding(one) for one in study.findings],
         "tables": [_table(one) for one in study.tables],
         "charts": [_chart(one) for one in study.charts],
-        "notes": list(study.notes),
+        "notes": [spoken(note) for note in study.notes],
     }
+
+
+def _finding(finding: Answer | Finding) -> dict[str, Any]:
+    evidence = [spoken(one) for one in finding.evidence]
+    answer = finding.answer if isinstance(finding, Answer) else finding
+    return {"question": question_of(finding), "answer": spoken(answer), "evidence": evidence}
+
+
+def _value(value: Value) -> object:
+    return spoken(value) if isinstance(value, Finding) else plain(value)
 
 
 def _table(table: Table) -> dict[str, Any]:
     names = [column.name for column in table.columns]
     return {
-        "title": table.title,
+        "title": spoken(table.title),
         "columns": [
-            {"name": column.name, "title": column.title, "form": column.form}
+            {"name": column.name, "title": heading(column), "form": column.form}
             for column in table.columns
         ],
-        "rows": [dict(zip(names, map(plain, row), strict=True)) for row in table.rows],
-        "note": table.note,
+        "rows": [dict(zip(names, map(_value, row), strict=True)) for row in table.rows],
+        "note": spoken(table.note),
     }
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
     return {
-        "title": chart.title,
-        "x_title": chart.x_title,
-        "y_title": chart.y_title,
+        "title": spoken(chart.title),
+        "x_title": spoken(chart.x_title),
+        "y_title": spoken(chart.y_title),
         "form": chart.form,
         "log": list(chart.log),
-        "names": list(chart.names),
+        "names": [spoken(name) for name in chart.names],
         "series": [
-            {"name": one.name, "points": [[plain(x), plain(y)] for x, y in one.points]}
+            {"name": spoken(one.name), "points": [[plain(x), plain(y)] for x, y in one.points]}
             for one in chart.series
         ],
-        "note": chart.note,
+        "note": spoken(chart.note),
     }

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from harness.model import Answer, Column, Document, Table
+from harness.model import Answer, Column, Document, Finding, Table
 from harness.numbers.units import MISSING
+from harness.report.messages import answer_of, heading, question_of, text
 from harness.report.study.values import blank_columns, said, titles, to_right
 from harness.report.terminal import bare_table, clean, drawn, natural, section, to_ascii, wrapped
 
@@ -24,21 +25,21 @@ QUESTION, INVALID = "bold", "red"
 
 def render(study: Document, *, colour: bool = False, width: int | None = None) -> str:
     """The study for a person. `width`: columns of the terminal; None: as wide as it needs."""
-    blocks = [wrapped([study.title], width)]
+    blocks = [wrapped([text(study.title)], width)]
     blocks += [_finding(one, colour, width) for one in study.findings]
     for table in study.tables:
         blocks += _table(table, colour, width)
-    blocks.append(section("Note:", study.notes, width))
-    text = "\n\n".join(block for block in blocks if block) + "\n"
-    return text if colour else to_ascii(text)
+    blocks.append(section("Note:", [text(note) for note in study.notes], width))
+    whole = "\n\n".join(block for block in blocks if block) + "\n"
+    return whole if colour else to_ascii(whole)
 
 
-def _finding(finding: Answer, colour: bool, width: int | None) -> str:
-    question = wrapped([finding.question], width)
+def _finding(finding: Answer | Finding, colour: bool, width: int | None) -> str:
+    question = wrapped([question_of(finding)], width)
     if colour:
         question = f"\x1b[1m{question}\x1b[0m"
-    lines = [question, wrapped([finding.answer], width, "  ")]
-    lines.append(wrapped([f"- {one}" for one in finding.evidence], width, "    "))
+    lines = [question, wrapped([answer_of(finding)], width, "  ")]
+    lines.append(wrapped([f"- {text(one)}" for one in finding.evidence], width, "    "))
     return "\n".join(line for line in lines if line)
 
 
@@ -53,14 +54,14 @@ def _table(table: Table, colour: bool, width: int | None) -> list[str]:
     if width is not None and natural(drawing) > width:
         drawing = _drawing(table, shown, gap=1)
         while natural(drawing) > width and len(shown) > 1:
-            left_out.insert(0, table.columns[shown.pop()].title)
+            left_out.insert(0, heading(table.columns[shown.pop()]))
             drawing = _drawing(table, shown, gap=1)
-    below = [table.note, _missing(table, shown)]
+    below = [text(table.note), _missing(table, shown)]
     if blank:
         below.append(f"Missing in all rows: {titles(table, blank)}.")
     if left_out:
         below.append(f"Left out for want of room: {', '.join(left_out)}.")
-    title = wrapped([f"{table.title}:"], width)
+    title = wrapped([f"{text(table.title)}:"], width)
     return [f"{title}\n\n{drawn(drawing, colour)}", wrapped([" ".join(filter(None, below))], width)]
 
 
@@ -98,6 +99,6 @@ def _in_runs(values: Sequence[str]) -> bool:
 
 def _heading(column: Column, widest: int) -> str:
     """In as many lines as keep it about as narrow as its values."""
-    longest = max(map(len, column.title.split()), default=0)
+    longest = max(map(len, heading(column).split()), default=0)
     width = max(widest, longest, HEADING_LEAST)
-    return "\n".join(textwrap.wrap(clean(column.title), width, break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(clean(heading(column)), width, break_on_hyphens=False))

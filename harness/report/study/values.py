@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from harness.model import Column, Table, Value
+from harness.model import Column, Finding, Table, Value
 from harness.numbers.units import MISSING, format_bytes, format_duration, three_digits
+from harness.report.messages import heading, text
 from harness.report.terminal import clean
 
 DIGITS = 6  # significant ones in a file: no clock of this lab tells more
@@ -32,8 +33,8 @@ def said(column: Column, value: Value) -> str:
         return MISSING
     if isinstance(known, bool):
         return "yes" if known else "no"
-    if isinstance(known, str):
-        return clean(known) or MISSING
+    if isinstance(known, str | Finding):
+        return clean(text(known)) or MISSING
     if isinstance(known, Mapping):
         return counted(known) or MISSING
     return FORMS[column.form](float(known))
@@ -88,4 +89,4 @@ def blank_columns(table: Table) -> tuple[int, ...]:
 
 
 def titles(table: Table, places: Iterable[int]) -> str:
-    return ", ".join(table.columns[place].title for place in places)
+    return ", ".join(heading(table.columns[place]) for place in places)

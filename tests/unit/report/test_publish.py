@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.model import EnvironmentProblem, Report, UsageError
+from harness.model import Document, EnvironmentProblem, UsageError
 from harness.report import publish
+from harness.report.document import of_sweep
 from tests.builders.html import report
 
-ONE = report(("sync",), (8,))
+ONE = of_sweep(report(("sync",), (8,)))
 NEEDED = ("altair", "vl_convert")
 
 
@@ -30,12 +31,12 @@ def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The words before the flags; the run they name shows what the tests know."""
 
-    def known(directory: Path) -> Report:
+    def known(directory: Path) -> Document:
         assert directory == tmp_path
         return ONE
 
     monkeypatch.setattr(cli, "find", Path)
-    monkeypatch.setattr(cli, "shown", known)
+    monkeypatch.setattr(cli, "document_of", known)
     return ["report", str(tmp_path)]
 
 
