@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.experiments.bottleneck.command import bottleneck
+from harness.experiments import runner, sweep
+from harness.experiments.bottleneck import command as bottleneck
 from harness.experiments.demo import demo
 from harness.experiments.generators.command import generators
-from harness.experiments.ladder.command import ladder
+from harness.experiments.ladder import command as ladder
 from harness.experiments.limits.command import limits
 from harness.experiments.options import add_experiments
 from harness.experiments.reading import find
+from harness.experiments.runner import tell
 from harness.experiments.studies import document_of
-from harness.experiments.sweep import sweep, tell
 from harness.model import Document, EnvironmentProblem, LabError
 from harness.options import parser, program
 from harness.report import publish, render
@@ -35,12 +36,13 @@ def show(document: Document, chosen: str | None) -> None:
 
 
 def run(
-    experiment: Callable[[argparse.Namespace], tuple[Path, int]], options: argparse.Namespace
+    experiment: Callable[[argparse.Namespace], tuple[Path, int | None]], options: argparse.Namespace
 ) -> int:
     """Make a run, and show what came out."""
-    directory, code = experiment(options)
-    show(document_of(directory), options.format)
-    return _kept(directory, code)
+    directory, stopped = experiment(options)
+    document = document_of(directory)
+    show(document, options.format)
+    return _kept(directory, runner.exit_code(directory, document) if stopped is None else stopped)
 
 
 def _kept(directory: Path, code: int) -> int:
@@ -80,12 +82,12 @@ def _short(directory: Path) -> Path:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "sweep": partial(run, sweep),
+    "sweep": partial(run, partial(runner.run, sweep)),
     "demo": run_demo,
     "generators": partial(run, generators),
-    "bottleneck": partial(run, bottleneck),
+    "bottleneck": partial(run, partial(runner.run, bottleneck)),
     "limits": partial(run, limits),
-    "ladder": partial(run, ladder),
+    "ladder": partial(run, partial(runner.run, ladder)),
     "report": run_report,
 }
 

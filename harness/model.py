@@ -86,8 +86,8 @@ Text = str | Finding  # in transition: every text of an analysis becomes a Findi
 class App:
     """The application under test, how it is asked and what it must answer."""
 
-    target: str  # Gunicorn's spelling: "module:callable" or "module:create_app()"
-    chdir: str  # absolute; "" = the run's own copy of apps/
+    target: str = ""  # Gunicorn's spelling: "module:callable" or "module:create_app()"
+    chdir: str = ""  # absolute; "" = the run's own copy of apps/
     path: str = "/"
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
@@ -99,8 +99,27 @@ class App:
 
 
 @dataclass(frozen=True)
+class NullServer:
+    """A server that does nothing: it answers at once, or after a seeded random delay.
+
+    `core`: the CPU it is pinned to; None: any. `fault`: what every answer suffers from, "" for
+    none: reset, stall, garbage, half, status500, close.
+    """
+
+    body_bytes: int = 12
+    delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
+    seed: int = 1
+    core: int | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
 class Server:
-    """Settings of the server under test, as asked for; the proof says what became of them."""
+    """What a load is sent to, as asked for; the proof says what became of the settings.
+
+    `app`: what Gunicorn serves. `name`: of the configuration, where an experiment names its own; it
+    begins the keys of its trials. `null`: a server that does nothing takes Gunicorn's place.
+    """
 
     worker_class: str
     workers: int
@@ -108,14 +127,17 @@ class Server:
     backlog: int
     worker_connections: int
     instances: int = 1  # servers of this kind at once, on a port each; the load picks at random
+    app: App = App()
+    name: str = ""
+    null: NullServer | None = None
 
     @property
-    def group(self) -> str:
-        """A name that is safe as a file name and different for different settings."""
-        return (
-            f"{self.worker_class}-w{self.workers}-t{self.threads}"
-            f"-b{self.backlog}-wc{self.worker_connections}"
-        ) + (f"-x{self.instances}" if self.instances > 1 else "")
+    def key(self) -> str:
+        """Safe as a file name, and different for different settings."""
+        key = f"{self.name}-" if self.name else ""
+        key += f"{self.worker_class}-w{self.workers}-t{self.threads}"
+        key += f"-b{self.backlog}-wc{self.worker_connections}"
+        return key + (f"-x{self.instances}" if self.instances > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -152,6 +174,7 @@ class Load:
     sources: tuple[str, ...] = ()  # local addresses to connect from; (): the kernel's choice
     ports: tuple[int, int] | None = None  # local ports to connect from, lowest and highest
     summed: bool = False  # timings as distributions only, not one by one: for a million of them
+    open_files: int | None = None  # the most that the load tool may have open; None: as it is
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
@@ -160,7 +183,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid: server settings x load settings."""
+    """One point of the grid: server settings x load settings.
+
+    `load`: all that the tool is asked, where that does not depend on what a lone request costs.
+    `name`: its trials' key, where an experiment names its cells itself.
+    """
 
     server: Server
     tool: str
@@ -168,7 +195,8 @@ class Cell:
     keepalive: bool = False
     processes: int = 1  # of the load tool
     rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
-    rung: str = ""  # of a ladder: which of the plan's rungs, and so which app; "": the plan's own
+    load: Load | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,32 +210,12 @@ class Trial:
     def key(self) -> str:
         """Names the trial within its run, and its directory."""
         cell = self.cell
-        kept = "-k" if cell.keepalive else ""
-        kept += f"-p{cell.processes}" if cell.processes > 1 else ""
+        if cell.name:
+            return f"{cell.name}-{self.number}"
+        tool = cell.tool + ("-k" if cell.keepalive else "")
+        tool += f"-p{cell.processes}" if cell.processes > 1 else ""
         rate = f"-r{cell.rate.label.replace('%', 'pc')}" if cell.rate else ""
-        rung = f"{cell.rung}-" if cell.rung else ""
-        return (
-            f"{rung}{cell.server.group}-{cell.tool}{kept}-c{cell.concurrency}{rate}-{self.number}"
-        )
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One step of a ladder: settings that differ from those of the rung before in one thing.
-
-    `name`: safe as a file name, unique in its ladder. `storage`, `cache`: the kind of component the
-    app needs (postgresql, mongodb, sqlite; redis), "" for none. `removed`: what the rung before had
-    and this one lacks, "" for the first. `why_not`: why it cannot be run here, "" where it can.
-    """
-
-    name: str
-    title: str  # all its settings, as a person would say them
-    removed: str
-    server: Server
-    app: App
-    storage: str
-    cache: str = ""
-    why_not: str = ""
+        return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}-{self.number}"
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,20 @@ The lone first request is ab's habit: it sends the others when the first one's h
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from harness.load.locust import JOIN_S
-from harness.model import App, Cell, Load, Rate, Rung, Server, Trial
-from harness.server.worker_classes import ASGI_CLASSES, configured_slots
+import msgspec
 
+from harness.load.locust import JOIN_S
+from harness.model import Cell, Load, Rate, Server, Trial, UsageError
+from harness.server.worker_classes import configured_slots
+
+SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
 TIMED_LEAST_S = 2.0
 # Where a full accept queue drops packets: until the client's kernel repeats a request for the last
@@ -34,42 +38,34 @@ OPEN_MOST = 1000  # connections for a backlog
 ARRIVALS = 100  # of an open cell at least, for a percentile
 OPEN_LEAST_S, OPEN_MOST_S = 5.0, 120.0  # how long an open cell lasts
 LEAST_LONE_S = 1e-4
-LATER = ("keepalive", "processes", "load_hosts")  # axes that runs of before do not have
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a run is made of, and all that resuming it needs. JSON in, JSON out."""
+    """All that a run is made of, and all that resuming it needs. `details`: what the experiment
+    alone understands, as JSON can say it."""
 
-    servers: tuple[Server, ...]
-    tools: tuple[str, ...]
-    levels: tuple[int, ...]
+    kind: str  # the command that made it, and that understands it
+    cells: tuple[Cell, ...]  # in the order that a reader expects, those at a rate last
     trials: int
     rounds: int
     seed: int  # of the order of trials
-    wsgi_app: App
-    asgi_app: App
     python: str
     config: str | None
     unavailable: Mapping[str, str]  # class -> why
     notes: tuple[str, ...]
-    keepalive: tuple[bool, ...] = (False,)
-    cells: tuple[Cell, ...] = ()  # these, in this order, instead of the product of the axes
-    kind: str = "sweep"  # the command that made it, and that understands it
-    processes: tuple[int, ...] = (1,)  # of the load tool
-    rates: tuple[Rate, ...] = ()  # open model, after the closed cells
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
-    rungs: tuple[Rung, ...] = ()  # of a ladder, with those that cannot be run
+    details: Mapping[str, Any] = field(default_factory=dict)
 
-    def app(self, cell: Cell) -> App:
-        if cell.rung:
-            return self.rung(cell.rung).app
-        return self.asgi_app if cell.server.worker_class in ASGI_CLASSES else self.wsgi_app
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        return tuple(dict.fromkeys(cell.server for cell in self.cells))
 
-    def rung(self, name: str) -> Rung:
-        return next(one for one in self.rungs if one.name == name)
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.tool for cell in self.cells))
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -77,56 +73,37 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Plan:
-    """The inverse of `to_json`, after a trip through JSON made lists of tuples."""
-
-    lists = {name: tuple(values[name]) for name in ("tools", "levels", "notes")}
-    apps = {name: _app(values[name]) for name in ("wsgi_app", "asgi_app")}
-    servers = tuple(Server(**server) for server in values["servers"])
-    since = {name: tuple(values[name]) for name in LATER if name in values}
-    rates = tuple(Rate(**rate) for rate in values.get("rates", ()))
-    cells = tuple(_cell(cell) for cell in values.get("cells", ()))
-    rungs = tuple(_rung(rung) for rung in values.get("rungs", ()))
-    made = {"servers": servers, "rates": rates, "cells": cells, "rungs": rungs}
-    return Plan(**{**values, **lists, **since, **apps, **made})
+    """The inverse of `to_json`, after a trip through JSON made lists of tuples. Raises UsageError
+    where it is of another shape."""
+    try:
+        return msgspec.convert(values, Plan)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"its plan cannot be read: {error}") from error
 
 
-def _app(values: Mapping[str, Any]) -> App:
-    pairs = {name: tuple((k, v) for k, v in values[name]) for name in ("headers", "env")}
-    return App(**{**values, **pairs})
-
-
-def _rung(values: Mapping[str, Any]) -> Rung:
-    return Rung(**{**values, "server": Server(**values["server"]), "app": _app(values["app"])})
-
-
-def _cell(values: Mapping[str, Any]) -> Cell:
-    rate = values.get("rate")
-    return Cell(
-        **{**values, "server": Server(**values["server"]), "rate": Rate(**rate) if rate else None}
+def product(
+    servers: Iterable[Server],
+    tools: Iterable[str],
+    levels: Sequence[int],
+    keepalive: Iterable[bool] = (False,),
+    processes: Iterable[int] = (1,),
+    rates: Iterable[Rate] = (),
+) -> tuple[Cell, ...]:
+    """Every cell of these axes: of the closed loop, then of the open model at the highest level."""
+    closed = [(level, None) for level in levels]
+    opened = [(max(levels), rate) for rate in rates]
+    return tuple(
+        Cell(server, tool, level, kept, many, rate)
+        for loads in (closed, opened)
+        for tool, server, kept, many, (level, rate) in itertools.product(
+            tools, servers, keepalive, processes, loads
+        )
     )
 
 
 def grid(plan: Plan) -> list[Trial]:
-    """Every trial of the plan, in the order a reader expects: of the closed loop, then of the open
-    model."""
-    cells = plan.cells or tuple(
-        Cell(server, tool, level, keepalive, processes, rate)
-        for opened in (False, True)
-        for tool in plan.tools
-        for server in plan.servers
-        for keepalive in plan.keepalive
-        for processes in plan.processes
-        for level, rate in (_open(plan) if opened else _closed(plan))
-    )
-    return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in cells]
-
-
-def _closed(plan: Plan) -> list[tuple[int, Rate | None]]:
-    return [(level, None) for level in plan.levels]
-
-
-def _open(plan: Plan) -> list[tuple[int, Rate | None]]:
-    return [(max(plan.levels), rate) for rate in plan.rates]
+    """Every trial of the plan, in the order a reader expects."""
+    return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in plan.cells]
 
 
 def trials(plan: Plan) -> list[Trial]:
@@ -164,7 +141,9 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
     slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
     dropped handshakes where there are more connections than the accept queue takes.
     """
-    app, c = plan.app(cell), cell.concurrency
+    if cell.load is not None:
+        return cell.load
+    app, c = cell.server.app, cell.concurrency
     rate_rps = rps or expected_rps(plan, cell, lone_s)
     if rate_rps is not None:
         c = max(c, open_connections(plan, cell, rate_rps, lone_s))
@@ -254,7 +233,7 @@ def records_for(plan: Plan, cell: Cell, *, counted: bool, rps: float | None = No
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
     if counts(plan, cell, counted=counted):
         return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
-    sleep_s = plan.app(cell).sleep_s
+    sleep_s = cell.server.app.sleep_s
     if rps is not None:
         load = load_for(plan, cell, sleep_s or 1.0, rps)
         return WARMUP_RECORDS + math.ceil(1.5 * rps * load.duration_s)

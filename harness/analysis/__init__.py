@@ -4,7 +4,7 @@
                                                           └─► R0 of its group ─► the load tool's
         limits ─► knee, capacity of its group ─► verdict of each cell
 
-A group is one server (of a ladder: one rung), one load tool and its processes, connections kept
+A group is one server one load tool and its processes, connections kept
 alive or not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is
 asked before the knee: what it held up says nothing of the server's.
 """
@@ -23,10 +23,10 @@ from harness.analysis.facts import Facts, look
 from harness.analysis.load_tool import Judgement
 from harness.analysis.open_model import best_rps, open_result
 from harness.analysis.r0 import at_most, lone_s, slower_alone
-from harness.analysis.series import Group, Served, served_by
+from harness.analysis.series import Group
 from harness.analysis.suspects import judgements
 from harness.analysis.timeline import views
-from harness.model import CellResult, ClassResult, Record, Report
+from harness.model import CellResult, ClassResult, Record, Report, Server
 from harness.server.worker_classes import configured_slots
 
 __all__ = ["TrialData", "analyse", "configured_slots"]
@@ -45,7 +45,7 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
     done = [trial for trial in trials if trial.record is not None]
     classes: list[ClassResult] = []
     cells: list[CellResult] = []
-    lone = {served: lone_s(_of(done, served)) for served in _served(done)}
+    lone = {server: lone_s(_of(done, server)) for server in _servers(done)}
     heard = [_hear(members, lone) for members in _grouped(done)]
     judged = judgements([group for group, _, _ in heard], environment)
     bound = frozenset(key for key, one in judged.items() if one.bound)
@@ -67,12 +67,12 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
 
 
 def _hear(
-    members: Sequence[TrialData], lone: Mapping[Served, float | None]
+    members: Sequence[TrialData], lone: Mapping[Server, float | None]
 ) -> tuple[Group, list[CellResult], tuple[str, ...]]:
     """One group with the trials that are believed, a cell for each of the others, and notes on the
     whole group."""
     asked = members[0].trial.cell
-    alone = lone[served_by(asked)]
+    alone = lone[asked.server]
     cells: list[CellResult] = []
     valid: list[Facts] = []
     opened: list[Facts] = []
@@ -93,7 +93,6 @@ def _hear(
     group = Group(
         *(asked.server, asked.tool, asked.keepalive, members, valid, alone, asked.processes),
         opened=opened,
-        rung=asked.rung,
     )
     return group, cells, notes
 
@@ -122,21 +121,21 @@ def _place(cell: CellResult) -> tuple[bool, float, int, int]:
     return rate is not None, how_much, asked.concurrency, cell.trial.number
 
 
-def _served(trials: Iterable[TrialData]) -> list[Served]:
-    return list(dict.fromkeys(served_by(trial.trial.cell) for trial in trials))
+def _servers(trials: Iterable[TrialData]) -> list[Server]:
+    return list(dict.fromkeys(trial.trial.cell.server for trial in trials))
 
 
-def _of(trials: Iterable[TrialData], served: Served) -> list[TrialData]:
-    return [trial for trial in trials if served_by(trial.trial.cell) == served]
+def _of(trials: Iterable[TrialData], server: Server) -> list[TrialData]:
+    return [trial for trial in trials if trial.trial.cell.server == server]
 
 
 def _grouped(trials: Iterable[TrialData]) -> list[list[TrialData]]:
     """Trials by (what serves, tool, processes, keep-alive), in the order in which these first
     appear."""
-    groups: dict[tuple[Served, str, int, bool], list[TrialData]] = {}
+    groups: dict[tuple[Server, str, int, bool], list[TrialData]] = {}
     for trial in trials:
         cell = trial.trial.cell
-        key = served_by(cell), cell.tool, cell.processes, cell.keepalive
+        key = cell.server, cell.tool, cell.processes, cell.keepalive
         groups.setdefault(key, []).append(trial)
     return list(groups.values())
 

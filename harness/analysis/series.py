@@ -11,20 +11,13 @@ from harness.analysis.capacity import Capacity, Sample, capacity
 from harness.analysis.evidence import TrialData
 from harness.analysis.facts import Facts
 from harness.analysis.knee import BUSY, Knee, knee
-from harness.model import Cell, CellResult, ClassResult, Server
+from harness.model import CellResult, ClassResult, Server
 from harness.numbers.words import number, plural
-
-Served = tuple[str, Server]  # a rung ("" where there is no ladder), and the server of it
-
-
-def served_by(cell: Cell) -> Served:
-    """What the load is sent to: rungs of a ladder may have the same server and another app."""
-    return cell.rung, cell.server
 
 
 @dataclass(frozen=True)
 class Group:
-    """All trials of one server (and rung), tool, its processes and keep-alive, and what could be
+    """All trials of one server, tool, its processes and keep-alive, and what could be
     believed of them. Knee and capacity are the server's, so trials that the load tool held up
     (`bound`) say nothing of them but that there is more."""
 
@@ -37,11 +30,6 @@ class Group:
     processes: int = 1
     bound: frozenset[str] = frozenset()  # keys of the trials that the load tool held up
     opened: Sequence[Facts] = ()  # believed trials of the open model: they tell no knee
-    rung: str = ""
-
-    @property
-    def served(self) -> Served:
-        return self.rung, self.server
 
     @property
     def slots(self) -> int | None:

@@ -28,7 +28,7 @@ def _others(group: Group, groups: Sequence[Group], level: int) -> Mapping[str, f
     """Requests/s of other tools, or of more or fewer processes, at that level."""
     found = {}
     for other in groups:
-        same = (other.served, other.keepalive) == (group.served, group.keepalive)
+        same = (other.server, other.keepalive) == (group.server, group.keepalive)
         rps = other.levels(other.valid).get(level)
         if other is not group and same and rps:
             several = f" with {other.processes} processes" if other.processes > 1 else ""

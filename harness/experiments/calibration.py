@@ -30,7 +30,7 @@ from harness.experiments.points import Shot, read_point
 from harness.experiments.shot import shot
 from harness.load.registry import tool_named
 from harness.model import Cell, Load, Point, Target
-from harness.plan import Plan, grid
+from harness.plan import Plan
 from harness.server import preflight
 from harness.server.worker_classes import configured_slots
 
@@ -80,7 +80,7 @@ def wanted(plan: Plan) -> list[Wanted]:
     """The ceilings that the plan's cells need, each once; none where other hosts send the load."""
     if plan.load_hosts:
         return []
-    found = (_wanted(one.cell) for one in grid(plan) if not _slow(plan, one.cell))
+    found = (_wanted(cell) for cell in plan.cells if not _slow(cell))
     return list(dict.fromkeys(found))
 
 
@@ -90,10 +90,10 @@ def _wanted(cell: Cell) -> Wanted:
     return Wanted(cell.tool, cell.keepalive, cell.processes, min(level, most))
 
 
-def _slow(plan: Plan, cell: Cell) -> bool:
+def _slow(cell: Cell) -> bool:
     """Whether the app is known to be so slow that no load tool is near its limit:
     X <= min(N, C)/R0 (Denning & Buzen 1978)."""
-    sleep_s, slots = plan.app(cell).sleep_s, configured_slots(cell.server)
+    sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
     if not sleep_s:
         return False
     together = cell.concurrency if slots is None else min(cell.concurrency, slots)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import textwrap
 import time
@@ -16,11 +15,11 @@ from rich.text import Text
 
 from harness import run_store as store
 from harness.experiments import lesson, trial
-from harness.experiments.lesson import ASGI_APP, ROUNDS, SLEEP_S, STEPS, WSGI_APP, Step
-from harness.experiments.planning import SLEEP_ENV, lacking
+from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, Step
+from harness.experiments.planning import lacking, new_seed
 from harness.experiments.reading import report_of
-from harness.experiments.sweep import task_for, tell
-from harness.model import App, CellResult, Fault, Record, Trial
+from harness.experiments.runner import task_for, tell
+from harness.model import CellResult, Fault, Record, Trial
 from harness.observe.live import Live
 from harness.observe.observer import Observer
 from harness.options import program
@@ -45,22 +44,16 @@ def say(text: str = "", indent: str = "") -> None:
 def lesson_plan() -> tuple[Plan, preflight.Interpreter]:
     """The steps' cells in their order, on the lab's own apps."""
     found = preflight.interpreter(sys.executable, Path(), None)
-    servers = tuple(dict.fromkeys(step.cell.server for step in STEPS))
-    wsgi_app = App(WSGI_APP, "", env=((SLEEP_ENV, f"{SLEEP_S:g}"),), sleep_s=SLEEP_S)
     plan = Plan(
-        servers=servers,
-        tools=tuple({step.cell.tool for step in STEPS}),
-        levels=tuple(sorted({step.cell.concurrency for step in STEPS})),
+        kind="sweep",
+        cells=tuple(step.cell for step in STEPS),
         trials=1,
         rounds=ROUNDS,
-        seed=random.SystemRandom().randrange(2**32),
-        wsgi_app=wsgi_app,
-        asgi_app=replace(wsgi_app, target=ASGI_APP),
+        seed=new_seed(),
         python=sys.executable,
         config=None,
-        unavailable=lacking(servers, found),
+        unavailable=lacking([step.cell.server for step in STEPS], found),
         notes=(),
-        cells=tuple(step.cell for step in STEPS),
     )
     return plan, found
 

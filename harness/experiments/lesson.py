@@ -7,17 +7,20 @@ takes R = N / X.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from harness.model import Cell, CellResult, Server
+from harness.model import App, Cell, CellResult, Server
 from harness.numbers.units import format_duration
+from harness.plan import SLEEP_ENV
 from harness.report.sentences import amount
+from harness.server.worker_classes import ASGI_CLASSES
 
 SLEEP_S = 1.0
 ROUNDS = 4
 WORKERS = 4
 TOOL = "fast"  # follows each request, so that every part of its wait is exact
-WSGI_APP, ASGI_APP = "apps.sleep_wsgi:app", "apps.blocking_asgi:app"
+WSGI_APP = App("apps.sleep_wsgi:app", env=((SLEEP_ENV, f"{SLEEP_S:g}"),), sleep_s=SLEEP_S)
+ASGI_APP = replace(WSGI_APP, target="apps.blocking_asgi:app")
 
 # The parts of a response time, as the report calls them, in the order in which they pass
 PARTS = {
@@ -54,7 +57,8 @@ class Step:
 
 
 def _cell(worker_class: str, connections: int, backlog: int = 2048) -> Cell:
-    return Cell(Server(worker_class, WORKERS, 1, backlog, 1000), TOOL, connections)
+    app = ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
+    return Cell(Server(worker_class, WORKERS, 1, backlog, 1000, app=app), TOOL, connections)
 
 
 STEPS = (

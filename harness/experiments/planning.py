@@ -20,14 +20,13 @@ from harness.load.locust import JOIN_S, PORT, host_command, worker_command
 from harness.load.registry import TOOLS, tool_named
 from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
 from harness.options import seconds
-from harness.plan import Plan, load_for, trials
+from harness.plan import SLEEP_ENV, Plan, load_for, product
 from harness.server import preflight
 from harness.server.gunicorn import FORCED
-from harness.server.worker_classes import configured_slots
+from harness.server.worker_classes import ASGI_CLASSES, configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
-SLEEP_ENV = "WORKERLAB_SLEEP"
 
 
 def _is_own(options: argparse.Namespace) -> bool:
@@ -95,8 +94,10 @@ def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) 
 
 def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Server, ...]:
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
+    wsgi_app, asgi_app = _apps(options, found)
+    apps = {name: asgi_app if name in ASGI_CLASSES else wsgi_app for name in options.classes}
     return tuple(
-        Server(name, workers, threads, backlog, axis["worker_connections"][0])
+        Server(name, workers, threads, backlog, axis["worker_connections"][0], app=apps[name])
         for name in options.classes
         for workers in axis["workers"]
         for threads in (axis["threads"] if name == "gthread" else (1,))
@@ -173,33 +174,38 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     python = options.python or sys.executable
     chdir = Path(options.chdir or ".")
     found = preflight.interpreter(python, chdir, options.config)
-    wsgi_app, asgi_app = _apps(options, found)
     servers = _servers(options, found)
     plan = Plan(
-        servers=servers,
-        tools=tools,
-        levels=options.levels,
+        kind="sweep",
+        cells=product(
+            servers,
+            tools,
+            options.levels,
+            keepalive=options.keepalive or (False,),
+            processes=options.tool_processes or (1,),
+            rates=options.rate or (),
+        ),
         trials=options.trials or 1,
         rounds=options.rounds or 5,
-        seed=random.SystemRandom().randrange(2**32),
-        wsgi_app=wsgi_app,
-        asgi_app=asgi_app,
+        seed=new_seed(),
         python=python,
         config=options.config,
         unavailable=lacking(servers, found),
         notes=(*notes, *_overrides(options, found), *_drops(servers, options.levels)),
-        keepalive=options.keepalive or (False,),
-        processes=options.tool_processes or (1,),
-        rates=options.rate or (),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),
     )
     _check_times(plan)
     plan = _with_hosts(plan)
-    for one in trials(plan):
-        check(plan, one.cell)
+    for cell in plan.cells:
+        check(plan, cell)
     return plan, found
+
+
+def new_seed() -> int:
+    """Of the order of trials."""
+    return random.SystemRandom().randrange(2**32)
 
 
 def _with_hosts(plan: Plan) -> Plan:
@@ -211,10 +217,10 @@ def _with_hosts(plan: Plan) -> Plan:
         if not tool_named(name).DISTRIBUTES:
             able = [f"--tool {other}" for other in TOOLS if TOOLS[other].DISTRIBUTES]
             raise UsageError(f"{name} cannot send from other hosts; say {' or '.join(able)}")
-    if len(plan.processes) > 1:
+    if len({cell.processes for cell in plan.cells}) > 1:
         raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
     hosts.check(plan.load_hosts, PORT)
-    here, cell = hosts.reached_at(plan.load_hosts), trials(plan)[0].cell
+    here, cell = hosts.reached_at(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), here))
     note = (
         f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
@@ -227,7 +233,7 @@ def _with_hosts(plan: Plan) -> Plan:
 def _check_times(plan: Plan) -> None:
     """Raises UsageError, in one sentence, for a rate, ramp or duration that nobody can keep."""
     for asked, can, words in (
-        (plan.rates, "OPEN_MODEL", "send at a rate (--rate)"),
+        (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
         (plan.duration_s, "TIMED", "load for a time (--duration)"),
     ):
@@ -235,7 +241,7 @@ def _check_times(plan: Plan) -> None:
         for name in plan.tools if asked else ():
             if name not in able:
                 raise UsageError(f"{name} cannot {words}; say --tool {' or '.join(able)}")
-    if plan.ramp_s and not all(plan.keepalive):
+    if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):
         raise UsageError(
             "--ramp needs --keepalive on: where each request connects anew, connections come and"
             " go all the time"
@@ -245,12 +251,11 @@ def _check_times(plan: Plan) -> None:
             f"a ramp of {plan.ramp_s:g} s leaves nothing of --duration {plan.duration_s:g}:"
             " make the duration longer"
         )
-    known_s = plan.wsgi_app.sleep_s
-    if known_s is not None:
-        opened = [one.cell for one in trials(plan) if one.cell.rate is not None]
-        preflight.check_levels(
-            [*plan.levels, *(load_for(plan, cell, known_s).concurrency for cell in opened)]
-        )
+    opened = [cell for cell in plan.cells if cell.rate is not None]
+    known = [load_for(plan, cell, s) for cell in opened if (s := cell.server.app.sleep_s)]
+    preflight.check_levels(
+        [*(cell.concurrency for cell in plan.cells), *(load.concurrency for load in known)]
+    )
 
 
 def check(plan: Plan, cell: Cell) -> None:

@@ -55,7 +55,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
-    tool, app = tool_named(trial.cell.tool), plan.app(trial.cell)
+    tool, app = tool_named(trial.cell.tool), trial.cell.server.app
     counted = counts(plan, trial.cell, counted=tool.COUNTED)
     return TrialData(
         trial=trial,

@@ -13,6 +13,7 @@ from harness import run_store as store
 from harness.experiments.bottleneck import document as bottleneck
 from harness.experiments.generators import document as generators
 from harness.experiments.ladder import document as ladder
+from harness.experiments.ladder.configurations import configurations_of
 from harness.experiments.limits import document as limits
 from harness.experiments.limits.demonstrations import read_demonstrations
 from harness.experiments.points import read_shots
@@ -56,7 +57,7 @@ def _bottleneck(run: store.Run) -> Document:
 
 def _ladder(run: store.Run) -> Document:
     plan = from_json(run.plan)
-    return ladder.study(report_of(run.directory), plan.rungs, plan.notes)
+    return ladder.study(report_of(run.directory), configurations_of(plan), plan.notes)
 
 
 KINDS: Mapping[str, Callable[[store.Run], Document]] = {

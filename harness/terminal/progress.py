@@ -41,7 +41,7 @@ def _describe(trial: Trial) -> str:
     shape = f"{cell.server.worker_class} {cell.server.workers}{threads}"
     kept = ", keep-alive" if cell.keepalive else ""
     several = f" x{cell.processes}" if cell.processes > 1 else ""
-    place = cell.rung or shape
+    place = cell.server.name or shape
     return f"{place}, {cell.tool}{several} at {_level(cell)}{kept}{repeat}"
 
 

@@ -1,8 +1,8 @@
 """Numbers and verdicts of recorded runs stay as they were; sentences may be worded anew.
 
 `tests/data/runs/NAME.zip` is a run directory, `NAME.json` what `workerlab report NAME --format
-json` said of it when it was recorded. Compared is a projection of both: all that is no sentence. What is
-new may be there beside it, what was there must not be missing.
+json` said of it when it was recorded. Compared is a projection of both: all that is no sentence.
+What is new may be there beside it, what was there must not be missing.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def test_there_are_runs() -> None:
-    assert NAMES == tuple(sorted(path.stem for path in PACKED.glob("*.json")))
+    assert tuple(sorted(path.stem for path in PACKED.glob("*.json"))) == NAMES
     assert NAMES
 
 

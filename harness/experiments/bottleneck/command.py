@@ -10,30 +10,26 @@ run once.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import run_store as store
-from harness.experiments.planning import SLEEP_ENV, check, lacking
-from harness.experiments.reading import find
-from harness.experiments.shooting import lacks, versions
-from harness.experiments.studies import document_of
-from harness.experiments.sweep import execute, tell, unfinished
+from harness.experiments.planning import check, lacking, new_seed
+from harness.experiments.runner import Setup, recheck, versions
+from harness.experiments.shooting import lacks
 from harness.load.registry import tool_named
-from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
-from harness.options import program
-from harness.plan import Plan, from_json, to_json
+from harness.model import App, Cell, Server
+from harness.plan import SLEEP_ENV, Plan
 from harness.server import preflight
-from harness.terminal.interrupt import Stopped
 
 KIND = "bottleneck"
+RESUMES_WITH = ()
 HUNTED = ("locust", "fast")  # the first that is installed
 BESIDE = ("wrk", "fast", "locust-fast")  # who shows what the server can do
 APP = App("apps.sleep_wsgi:app", "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
-SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000)
+SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4
 
 
@@ -78,23 +74,16 @@ def plan_of(scale: Scale) -> tuple[Plan, preflight.Interpreter]:
     hunted = next(name for name in HUNTED if name not in missing)
     beside = [name for name in BESIDE if name not in missing]
     planned = cells(hunted, beside, scale)
-    servers = tuple(dict.fromkeys(cell.server for cell in planned))
     plan = Plan(
-        servers=servers,
-        tools=tuple(dict.fromkeys(cell.tool for cell in planned)),
-        levels=scale.users,
+        kind=KIND,
+        cells=planned,
         trials=1,
         rounds=5,
-        seed=random.SystemRandom().randrange(2**32),
-        wsgi_app=APP,
-        asgi_app=APP,
+        seed=new_seed(),
         python=sys.executable,
         config=None,
-        unavailable=lacking(servers, found),
+        unavailable=lacking([cell.server for cell in planned], found),
         notes=tuple(f"left out: {why}" for why in missing.values()),
-        keepalive=(True,),
-        cells=planned,
-        kind=KIND,
         duration_s=scale.duration_s,
     )
     for cell in planned:
@@ -102,37 +91,10 @@ def plan_of(scale: Scale) -> tuple[Plan, preflight.Interpreter]:
     return plan, found
 
 
-def bottleneck(options: argparse.Namespace) -> tuple[Path, int]:
-    """Make or resume a run. Returns its directory and the exit code it has earned."""
-    directory, plan = _resumed(options) if options.resume else _new(options)
-    for note in plan.notes:
-        tell(note)
-    again = f"{program()} bottleneck --resume {directory}"
-    try:
-        execute(directory, plan, unfinished(directory, plan))
-    except Stopped as stopped:
-        tell(f"stopped; finish it with: {again}")
-        return directory, stopped.exit_code
-    except (EnvironmentProblem, OSError) as problem:
-        tell(f"stopped: {problem}; when that is mended: {again}")
-        return directory, 3
-    return directory, 0 if document_of(directory).valid else 1
-
-
-def _new(options: argparse.Namespace) -> tuple[Path, Plan]:
-    plan, found = plan_of(QUICK if options.quick else FULL)
-    environment = preflight.fingerprint(found, versions(plan.tools))
-    directory = store.fresh(options.out, KIND)
-    store.create(directory, to_json(plan), environment)
-    return directory, plan
-
-
-def _resumed(options: argparse.Namespace) -> tuple[Path, Plan]:
-    """Raises UsageError for a run of another kind, or words that would change its plan."""
-    if options.quick or options.out is not None:
-        raise UsageError("--resume takes a run and no other arguments: its plan is on file")
-    directory = find(options.resume)
-    said = store.load(directory).plan
-    if said.get("kind") != KIND:
-        raise UsageError(f"{options.resume} is no run of `bottleneck`")
-    return directory, from_json(said)
+@contextmanager
+def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+    if plan is None:
+        plan, interpreter = plan_of(QUICK if options.quick else FULL)
+    else:
+        interpreter = recheck(plan)
+    yield Setup(plan, preflight.fingerprint(interpreter, versions(plan)))

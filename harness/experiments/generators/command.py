@@ -22,9 +22,9 @@ from typing import Any
 from harness import run_store as store
 from harness.experiments.points import point_from_json, point_to_json
 from harness.experiments.reading import find
+from harness.experiments.runner import tell
 from harness.experiments.shooting import lacks, shoot, unfinished, versions
 from harness.experiments.studies import document_of
-from harness.experiments.sweep import tell
 from harness.load.registry import TOOLS, tool_named
 from harness.model import EnvironmentProblem, Load, Point, Target, UsageError
 from harness.options import program

@@ -14,38 +14,40 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from harness import run_store as store
-from harness.experiments.ladder.configurations import NAMES, STORAGES, rungs
-from harness.experiments.planning import check, lacking
-from harness.experiments.reading import find
-from harness.experiments.shooting import lacks, versions
-from harness.experiments.studies import document_of
-from harness.experiments.sweep import execute, tell, unfinished
-from harness.model import App, Cell, EnvironmentProblem, Rung, Trial, UsageError
-from harness.options import program
-from harness.plan import Plan, from_json, to_json
+from harness.experiments.ladder.configurations import (
+    NAMES,
+    STORAGES,
+    Configuration,
+    configuration_of,
+    configurations,
+    configurations_of,
+)
+from harness.experiments.planning import check, lacking, new_seed
+from harness.experiments.runner import Setup, recheck, tell, versions
+from harness.experiments.shooting import lacks
+from harness.model import App, Cell, EnvironmentProblem, Trial
+from harness.plan import Plan
 from harness.server import preflight
 from harness.server import services as components
 from harness.server.running import Launch
 from harness.server.services import Component
-from harness.terminal.interrupt import Stopped
 
 KIND = "ladder"
+RESUMES_WITH = ("mongodb_url", "postgresql_url", "redis_url")  # they may hold passwords
 ALONE = "fast"  # who asks for the page of one user
 TOOLS = ("locust-fast", "fast")  # those of them that are installed
 POSTS = 1000
 POST = "1"  # whose page everybody reads
 ANSWER_S = 120.0  # for a thousand posts on a busy machine
-APP = App("apps.blog.wsgi:app", "")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Ground:
 
     def beside(self, plan: Plan, one: Trial, launch: Launch) -> Launch:
         """The server's launch, with what its rung works with."""
-        rung = plan.rung(one.cell.rung)
+        rung = configuration_of(plan, one.cell.server.name)
         kinds = {"storage": rung.storage, "cache": rung.cache}
         pids = {name: self.there[kind].pid for name, kind in kinds.items() if kind}
         parts = {name: pid for name, pid in pids.items() if pid is not None}
@@ -173,42 +175,38 @@ def plan_of(options: argparse.Namespace, found: Ground) -> tuple[Plan, preflight
     users = options.users or usual.users
     preflight.check_levels([users])
     interpreter = preflight.interpreter(sys.executable, Path(), None)
-    all_rungs = tuple(
-        replace(rung, app=replace(rung.app, body_sha256=found.pages.get(rung.storage)))
-        for rung in rungs(found.lacking, options.storages, options.workers or 2)
+    planned = tuple(
+        replace(one, server=replace(one.server, app=_with_page(one, found)))
+        for one in configurations(found.lacking, options.storages, options.workers or 2)
     )
     tools, notes = _tools(options.tools)
-    planned = tuple(
-        cell for rung in all_rungs if not rung.why_not for cell in _cells(rung, tools, users)
-    )
-    servers = tuple(dict.fromkeys(cell.server for cell in planned))
+    cells = tuple(cell for one in planned if not one.why_not for cell in _cells(one, tools, users))
     plan = Plan(
-        servers=servers,
-        tools=tuple(dict.fromkeys((ALONE, *tools))),
-        levels=(1, users),
+        kind=KIND,
+        cells=cells,
         trials=options.trials or usual.trials,
         rounds=5,
-        seed=random.SystemRandom().randrange(2**32),
-        wsgi_app=APP,
-        asgi_app=APP,
+        seed=new_seed(),
         python=sys.executable,
         config=None,
-        unavailable=lacking(servers, interpreter),
+        unavailable=lacking([cell.server for cell in cells], interpreter),
         notes=notes,
-        keepalive=(True,),
-        cells=planned,
-        kind=KIND,
         duration_s=options.duration or usual.duration_s,
-        rungs=all_rungs,
+        details={"configurations": [asdict(one) for one in planned]},
     )
-    for cell in planned:
+    for cell in cells:
         check(plan, cell)
     return plan, interpreter
 
 
-def _cells(rung: Rung, tools: tuple[str, ...], users: int) -> list[Cell]:
+def _with_page(one: Configuration, found: Ground) -> App:
+    """The app, and the only right answer of it."""
+    return replace(one.server.app, body_sha256=found.pages.get(one.storage))
+
+
+def _cells(one: Configuration, tools: tuple[str, ...], users: int) -> list[Cell]:
     asked = [(ALONE, 1), *((tool, users) for tool in tools)]
-    return [Cell(rung.server, tool, level, True, rung=rung.name) for tool, level in asked]
+    return [Cell(one.server, tool, level, keepalive=True) for tool, level in asked]
 
 
 def _tools(asked: tuple[str, ...] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -224,34 +222,24 @@ def _tools(asked: tuple[str, ...] | None) -> tuple[tuple[str, ...], tuple[str, .
 # --- the command --------------------------------------------------------------------------------
 
 
-def ladder(options: argparse.Namespace) -> tuple[Path, int]:
-    """Make or resume a run. Returns its directory and the exit code it has earned."""
+@contextmanager
+def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if why := components.lacks_driver("blog"):
         raise EnvironmentProblem(why)
     urls = {kind: url for kind in NAMES if (url := getattr(options, f"{kind}_url", None))}
-    directory, plan = _resumed(options) if options.resume else (None, None)
     kinds = _kinds(plan) if plan else (*_storages(options, urls), "redis")
     with ground(kinds, urls) as found:
-        if plan is None or directory is None:
-            directory, plan = _new(options, found)
+        if plan is None:
+            plan, interpreter = plan_of(options, found)
         elif found.lacking:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
-        return directory, _run(directory, plan, found)
-
-
-def _run(directory: Path, plan: Plan, found: Ground) -> int:
-    for note in plan.notes:
-        tell(note)
-    again = f"{program()} ladder --resume {directory}"
-    try:
-        execute(directory, plan, unfinished(directory, plan), partial(found.beside, plan))
-    except Stopped as stopped:
-        tell(f"stopped; finish it with: {again}")
-        return stopped.exit_code
-    except (EnvironmentProblem, OSError) as problem:
-        tell(f"stopped: {problem}; when that is mended: {again}")
-        return 3
-    return 0 if document_of(directory).valid else 1
+        else:
+            interpreter = recheck(plan)
+        if not plan.cells:
+            raise EnvironmentProblem("; ".join(found.lacking.values()))
+        environment = dict(preflight.fingerprint(interpreter, versions(plan)))
+        environment["components"] = {kind: one.says for kind, one in found.there.items()}
+        yield Setup(plan, environment, partial(found.beside, plan))
 
 
 def _storages(options: argparse.Namespace, urls: Mapping[str, str]) -> tuple[str, ...]:
@@ -264,29 +252,6 @@ def _storages(options: argparse.Namespace, urls: Mapping[str, str]) -> tuple[str
 
 
 def _kinds(plan: Plan) -> tuple[str, ...]:
-    there = [rung for rung in plan.rungs if not rung.why_not]
-    kinds = [kind for rung in there for kind in (rung.storage, rung.cache) if kind]
+    there = [one for one in configurations_of(plan) if not one.why_not]
+    kinds = [kind for one in there for kind in (one.storage, one.cache) if kind]
     return tuple(dict.fromkeys(kinds))
-
-
-def _new(options: argparse.Namespace, found: Ground) -> tuple[Path, Plan]:
-    plan, interpreter = plan_of(options, found)
-    if not plan.cells:
-        raise EnvironmentProblem("; ".join(found.lacking.values()))
-    environment = dict(preflight.fingerprint(interpreter, versions(plan.tools)))
-    environment["components"] = {kind: one.says for kind, one in found.there.items()}
-    directory = store.fresh(options.out, KIND)
-    store.create(directory, to_json(plan), environment)
-    return directory, plan
-
-
-def _resumed(options: argparse.Namespace) -> tuple[Path, Plan]:
-    """Raises UsageError for a run of another kind, or words that would change its plan."""
-    words = ("storages", "users", "tools", "trials", "duration", "workers", "out")
-    if options.quick or any(getattr(options, word) is not None for word in words):
-        raise UsageError("--resume takes a run and addresses: the rest of its plan is on file")
-    directory = find(options.resume)
-    said = store.load(directory).plan
-    if said.get("kind") != KIND:
-        raise UsageError(f"{options.resume} is no run of `ladder`")
-    return directory, from_json(said)

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import App, Rung, Server
+import msgspec
+
+from harness.model import App, Server
+from harness.plan import Plan
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
 NAMES = {
@@ -29,6 +32,33 @@ POOL = 10  # connections to the storage, per worker
 ANSWER_S = 60
 BACKLOG = 2048
 CONNECTIONS = 4000  # a worker's, for classes that heed it
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One step of the ladder: settings that differ from those of the one before in one thing.
+
+    `storage`, `cache`: the kind of service the app needs (postgresql, mongodb, sqlite; redis), ""
+    for none. `removed`: what the one before had and this one lacks, "" for the first. `why_not`:
+    why it cannot be run here, "" where it can.
+    """
+
+    title: str  # all its settings, as a person would say them
+    removed: str
+    server: Server
+    storage: str
+    cache: str = ""
+    why_not: str = ""
+
+    @property
+    def name(self) -> str:
+        """Unique in its ladder."""
+        return self.server.name
+
+    @property
+    def settings(self) -> tuple[str, int]:
+        """Of its server, whatever the app may cache."""
+        return self.server.worker_class, self.server.workers
 
 
 @dataclass(frozen=True)
@@ -56,9 +86,9 @@ class _Step:
         return ", ".join(parts)
 
 
-def rungs(
+def configurations(
     lacking: Mapping[str, str], storages: Sequence[str], workers: int = 2
-) -> tuple[Rung, ...]:
+) -> tuple[Configuration, ...]:
     """All rungs on these storages, with those that cannot be run: their `why_not` says it.
 
     `lacking`: kinds of components that cannot be had, and why.
@@ -66,11 +96,11 @@ def rungs(
     able = [one for one in storages if one not in lacking]
     first = _Step(able[0] if able else storages[0], workers=workers)
     missing = [_Step(one, workers=workers, redis=False, local=False) for one in storages]
-    without = [_rung(one, "", lacking) for one in missing if one.storage in lacking]
+    without = [_configuration(one, "", lacking) for one in missing if one.storage in lacking]
     if not able:
         return tuple(without)
     if "redis" in lacking:
-        both = _rung(first, "", lacking)
+        both = _configuration(first, "", lacking)
         first = replace(first, redis=False)
         without.append(both)
     steps = [first, replace(first, local=False)]
@@ -86,26 +116,34 @@ def rungs(
         removed.append("the other workers")
     steps.append(replace(steps[-1], waits=False))
     removed.append("async")
-    found = (_rung(step, less, {}) for step, less in zip(steps, removed, strict=True))
+    found = (_configuration(step, less, {}) for step, less in zip(steps, removed, strict=True))
     return (*without, *found)
 
 
-def _rung(step: _Step, removed: str, lacking: Mapping[str, str]) -> Rung:
+def _configuration(step: _Step, removed: str, lacking: Mapping[str, str]) -> Configuration:
     face = "asgi" if step.waits else "wsgi"
     env = {"BLOG_LOCAL": int(step.local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
     needs = [step.storage, *["redis"] * step.redis]
-    return Rung(
-        name=step.name,
+    app = App(
+        f"apps.blog.{face}:app",
+        path=PATH,
+        env=tuple((name, str(value)) for name, value in env.items()),
+    )
+    worker_class = ASYNC if step.waits else SYNC
+    return Configuration(
         title=step.title,
         removed=removed,
-        server=Server(ASYNC if step.waits else SYNC, step.workers, 1, BACKLOG, CONNECTIONS),
-        app=App(
-            f"apps.blog.{face}:app",
-            "",
-            path=PATH,
-            env=tuple((name, str(value)) for name, value in env.items()),
-        ),
+        server=Server(worker_class, step.workers, 1, BACKLOG, CONNECTIONS, app=app, name=step.name),
         storage=step.storage,
         cache="redis" if step.redis else "",
         why_not="; ".join(lacking[one] for one in needs if one in lacking),
     )
+
+
+def configurations_of(plan: Plan) -> tuple[Configuration, ...]:
+    """Those that a plan was made of, with those that cannot be run."""
+    return msgspec.convert(plan.details["configurations"], tuple[Configuration, ...])
+
+
+def configuration_of(plan: Plan, name: str) -> Configuration:
+    return next(one for one in configurations_of(plan) if one.name == name)

@@ -10,16 +10,17 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis.capacity import TRIALS
 from harness.experiments.ladder.charts import charts
+from harness.experiments.ladder.configurations import Configuration
 from harness.experiments.ladder.findings import findings
 from harness.experiments.ladder.limits import DISTURBED, others_cores
 from harness.experiments.ladder.steps import Ladder, Load, ladder
 from harness.experiments.ladder.tables import tables
-from harness.model import CellResult, Document, Report, Rung
+from harness.model import CellResult, Document, Report
 
 TITLE = "What makes a real web app fast? A blog, one thing less on each rung"
 
 
-def study(report: Report, rungs: Sequence[Rung], notes: Sequence[str] = ()) -> Document:
+def study(report: Report, rungs: Sequence[Configuration], notes: Sequence[str] = ()) -> Document:
     """`report`: of the run's cells; `rungs`, `notes`: of its plan, with those rungs that cannot be
     run."""
     found = ladder(report.cells, rungs, report.environment)
@@ -51,11 +52,11 @@ def _title(found: Ladder) -> str:
     return f"{TITLE}; {loads}."
 
 
-def _named(cell: CellResult, rungs: Sequence[Rung]) -> str:
+def _named(cell: CellResult, rungs: Sequence[Configuration]) -> str:
     asked = cell.trial.cell
-    titles = [rung.title for rung in rungs if rung.name == asked.rung]
+    titles = [rung.title for rung in rungs if rung.name == asked.server.name]
     load = Load(asked.tool, asked.concurrency).words
-    return f"{next(iter(titles), asked.rung)}, {load}, launch {cell.trial.number}"
+    return f"{next(iter(titles), asked.server.name)}, {load}, launch {cell.trial.number}"
 
 
 def _few(found: Ladder) -> Iterable[str]:

@@ -121,7 +121,7 @@ def caching(steps: Sequence[Step]) -> list[Step]:
     return [
         step
         for step in steps
-        if (step.rung.server, step.rung.storage) == (first.server, first.storage)
+        if (step.rung.settings, step.rung.storage) == (first.settings, first.storage)
     ]
 
 

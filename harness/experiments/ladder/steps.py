@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from harness.analysis.capacity import half_width
-from harness.model import AppMetrics, CellResult, Rung
+from harness.experiments.ladder.configurations import Configuration
+from harness.model import AppMetrics, CellResult
 
 ALONE = 1  # users that have the server for themselves
 
@@ -54,7 +55,7 @@ class Factor:
 class Step:
     """The believed launches of one rung under one load: at least one."""
 
-    rung: Rung
+    rung: Configuration
     load: Load
     cells: tuple[CellResult, ...]
     factor: Factor | None = None  # to the rung before it that was measured
@@ -102,7 +103,7 @@ class Step:
         return None if cores is None else cores / self.rps
 
 
-def named(rung: Rung) -> str:
+def named(rung: Configuration) -> str:
     """In a table or chart, where the rungs above it are seen, too."""
     return rung.removed or "nothing"
 
@@ -112,7 +113,7 @@ class Ladder:
     """`steps`: by load, in the order of the rungs; rungs of which no launch is believed are not
     among them."""
 
-    rungs: tuple[Rung, ...]
+    rungs: tuple[Configuration, ...]
     steps: Mapping[Load, tuple[Step, ...]]
     environment: Mapping[str, object] = field(default_factory=dict)
 
@@ -152,7 +153,7 @@ def held_up(step: Step) -> bool:
 
 
 def ladder(
-    cells: Iterable[CellResult], rungs: Sequence[Rung], environment: Mapping[str, object]
+    cells: Iterable[CellResult], rungs: Sequence[Configuration], environment: Mapping[str, object]
 ) -> Ladder:
     """`cells`: of a run whose cells name their rung."""
     believed: dict[Load, dict[str, list[CellResult]]] = {}
@@ -160,7 +161,7 @@ def ladder(
         asked = cell.trial.cell
         of_load = believed.setdefault(Load(asked.tool, asked.concurrency), {})
         if cell.verdict != "invalid" and cell.throughput_rps:
-            of_load.setdefault(asked.rung, []).append(cell)
+            of_load.setdefault(asked.server.name, []).append(cell)
     steps = {
         load: _steps(load, of_load, rungs)
         for load, of_load in sorted(believed.items(), key=lambda pair: pair[0].users)
@@ -170,7 +171,7 @@ def ladder(
 
 
 def _steps(
-    load: Load, cells: Mapping[str, list[CellResult]], rungs: Sequence[Rung]
+    load: Load, cells: Mapping[str, list[CellResult]], rungs: Sequence[Configuration]
 ) -> tuple[Step, ...]:
     found: list[Step] = []
     for rung in rungs:

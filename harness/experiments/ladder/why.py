@@ -47,7 +47,7 @@ def _redis_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:
     """The last rung with Redis, and the one after it."""
     for before, after in pairwise(steps):
         one, other = before.rung, after.rung
-        same = (one.storage, one.server) == (other.storage, other.server)
+        same = (one.storage, one.settings) == (other.storage, other.settings)
         if one.cache and not other.cache and same:
             return before, after
     return None

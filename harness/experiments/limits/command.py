@@ -18,10 +18,10 @@ from harness import run_store as store
 from harness.experiments.limits.steps import LEAST_FILES, Machine, predicted_s, steps
 from harness.experiments.points import point_from_json, point_to_json
 from harness.experiments.reading import find
+from harness.experiments.runner import tell
 from harness.experiments.shooting import lacks, shoot, versions
 from harness.experiments.shot import shot
 from harness.experiments.studies import document_of
-from harness.experiments.sweep import tell
 from harness.model import Command, EnvironmentProblem, Load, Point, Record, Target, UsageError
 from harness.options import program
 from harness.server import preflight

@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 
-from harness.experiments.mistakes.showing import Counting, Shown, failed, run
+from harness.experiments.limits.mistakes.showing import Counting, Shown, failed, run
 
 NAME = "missing_await"
 REQUESTS = 100

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from harness.experiments.mistakes.showing import Counting, Shown, failed, run
+from harness.experiments.limits.mistakes.showing import Counting, Shown, failed, run
 
 NAME = "session_per_request"
 REQUESTS = 2000
