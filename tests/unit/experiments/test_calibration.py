@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from harness.analysis.load_tool import Ceiling, ceilings
 from harness.experiments import calibration
 from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
 from harness.model import App, Server
-from harness.plan import Plan, to_json
+from harness.plan import Plan, product, to_json
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 FAST = replace(SLEEPS, sleep_s=0.0)
@@ -20,10 +21,12 @@ FOREIGN = replace(SLEEPS, sleep_s=None)
 MACHINE = {"cpu": "x", "cores": 2, "system": "Linux", "python": "3.11", "tools": {"ab": "2.4"}}
 
 
-def plan(app: App, *levels: int, tool: str = "ab", **kept: object) -> Plan:
-    server = Server("eventlet", 4, 1, 2048, 1000)
-    made = Plan((server,), (tool,), levels, 1, 5, 1, app, app, "python", None, {}, ())
-    return replace(made, **kept)  # type: ignore[arg-type]
+def plan(app: App, *levels: int, tool: str = "ab", **changes: Any) -> Plan:
+    """A sweep of these levels. `changes`: keepalive, processes of its cells, load_hosts."""
+    hosts = changes.pop("load_hosts", ())
+    server = Server("eventlet", 4, 1, 2048, 1000, app=app)
+    cells = product([server], [tool], levels, **changes)
+    return Plan("sweep", cells, 1, 5, 1, "python", None, {}, (), load_hosts=hosts)
 
 
 def test_an_app_that_sleeps_needs_no_ceiling_at_few_connections() -> None:
