@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.experiments import sweep
+from harness.experiments.planning import plan_of
+from harness.experiments.runner import task_for
 from harness.load import ab
 from harness.load.registry import TOOLS
 from harness.model import App, Cell, Server, UsageError
@@ -25,78 +26,21 @@ from harness.plan import (
     ideal_s,
     load_for,
     predicted_s,
+    product,
     records_for,
     to_json,
     trials,
 )
+from harness.server import preflight
 from harness.server.preflight import Interpreter
 from harness.server.worker_classes import CLASSES, configured_slots
+from tests.builders.plan import AXES, SERVER, plan, plans
 
-TEXT = st.text(max_size=10)
-PAIRS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
-COUNTS = st.integers(1, 200)
 LONE_S = st.floats(1e-4, 600)
-APPS = st.builds(
-    App,
-    target=TEXT,
-    chdir=TEXT,
-    path=TEXT,
-    method=st.sampled_from(["GET", "POST"]),
-    headers=PAIRS,
-    body_file=st.none() | TEXT,
-    expect_status=st.integers(100, 599),
-    env=PAIRS,
-    sleep_s=st.none() | st.floats(0, 3600),
-)
-SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, COUNTS)
-
-
-def some(one: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(one, min_size=1, max_size=4, unique=True).map(tuple)
-
-
-PLANS = st.builds(
-    Plan,
-    servers=some(SERVERS),
-    tools=some(st.sampled_from(["ab", "wrk", "fast"])),
-    levels=some(st.integers(1, 30_000)),
-    trials=st.integers(1, 4),
-    rounds=st.integers(2, 50),
-    seed=st.integers(0, 2**32 - 1),
-    wsgi_app=APPS,
-    asgi_app=APPS,
-    python=TEXT,
-    config=st.none() | TEXT,
-    unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
-    notes=st.lists(TEXT, max_size=2).map(tuple),
-    keepalive=st.sampled_from([(False,), (True,), (False, True)]),
-)
-
-
-def plan(**changes: object) -> Plan:
-    app = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
-    common = Plan(
-        servers=(Server("sync", 4, 1, 2048, 1000),),
-        tools=("ab",),
-        levels=(4, 8, 16),
-        trials=1,
-        rounds=5,
-        seed=1,
-        wsgi_app=app,
-        asgi_app=app,
-        python="python3",
-        config=None,
-        unavailable={},
-        notes=(),
-    )
-    return dataclasses.replace(common, **changes)  # type: ignore[arg-type]
 
 
 def a_cell(of: Plan, data: st.DataObject) -> Cell:
-    server = data.draw(st.sampled_from(of.servers))
-    tool = data.draw(st.sampled_from(of.tools))
-    level = data.draw(st.sampled_from(of.levels))
-    return Cell(server, tool, level, data.draw(st.sampled_from(of.keepalive)))
+    return data.draw(st.sampled_from(of.cells))
 
 
 # --- amounts --------------------------------------------------------------------------------
@@ -120,10 +64,10 @@ def test_ideal(
     assert ideal_s(requests, concurrency, slots, lone_s) == pytest.approx(ideal)
 
 
-@given(PLANS, LONE_S, st.data())
+@given(plans(), LONE_S, st.data())
 def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
     cell = a_cell(of, data)
-    load, app = load_for(of, cell, lone_s), of.app(cell)
+    load, app = load_for(of, cell, lone_s), cell.server.app
     assert load.concurrency == cell.concurrency
     assert load.requests == 1 + of.rounds * cell.concurrency
     assert load.keepalive == cell.keepalive
@@ -131,7 +75,7 @@ def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
     assert asked == (app.method, app.headers, app.body_file, app.expect_status)
 
 
-@given(PLANS, LONE_S, st.data())
+@given(plans(), LONE_S, st.data())
 def test_the_deadline_is_beyond_all_that_may_be_right(
     of: Plan, lone_s: float, data: st.DataObject
 ) -> None:
@@ -143,7 +87,7 @@ def test_the_deadline_is_beyond_all_that_may_be_right(
     assert math.isfinite(load.deadline_s)
 
 
-@given(PLANS, LONE_S, st.data())
+@given(plans(), LONE_S, st.data())
 def test_a_full_accept_queue_has_the_time_its_clients_take(
     of: Plan, lone_s: float, data: st.DataObject
 ) -> None:
@@ -158,7 +102,7 @@ def test_a_full_accept_queue_has_the_time_its_clients_take(
         assert patience_s >= 90
 
 
-@given(PLANS, LONE_S, st.booleans(), st.data())
+@given(plans(), LONE_S, st.booleans(), st.data())
 def test_the_prediction_is_more_than_the_load(
     of: Plan, lone_s: float, counted: bool, data: st.DataObject
 ) -> None:
@@ -169,13 +113,13 @@ def test_the_prediction_is_more_than_the_load(
     assert predicted > (ideal if counted else load.duration_s)
 
 
-@given(PLANS, st.data())
+@given(plans(), st.data())
 def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataObject) -> None:
     """The kernel may deal every request to one worker."""
     cell = a_cell(of, data)
     load = load_for(of, cell, data.draw(LONE_S))
     assert records_for(of, cell, counted=True) > load.requests
-    sleep_s = of.app(cell).sleep_s
+    sleep_s = cell.server.app.sleep_s
     if sleep_s and sleep_s >= 0.01:
         timed = load_for(of, cell, sleep_s)
         # A connection asks again when it was answered, and an answer takes at least the sleep
@@ -188,20 +132,30 @@ def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataO
 # --- order ----------------------------------------------------------------------------------
 
 
-@given(PLANS)
+@given(AXES)
+def test_a_product_has_every_cell_of_its_axes_once(axes: dict[str, Any]) -> None:
+    cells = product(**axes)
+    loads = len(axes["levels"]) + len(axes["rates"])
+    others = math.prod(len(axes[name]) for name in ("servers", "tools", "keepalive", "processes"))
+    assert len(cells) == len(set(cells)) == others * loads
+    opened = [cell for cell in cells if cell.rate is not None]
+    assert list(cells[len(cells) - len(opened) :]) == opened
+    assert {cell.concurrency for cell in opened} <= {max(axes["levels"])}
+
+
+@given(plans())
 def test_trials_are_the_whole_grid_once(of: Plan) -> None:
     every = trials(of)
-    grid = len(of.servers) * len(of.tools) * len(of.keepalive) * len(of.levels) * of.trials
-    assert len(every) == len({one.key for one in every}) == grid
+    assert len(every) == len({one.key for one in every}) == len(of.cells) * of.trials
     assert {one.number for one in every} == set(range(1, of.trials + 1))
     assert all("/" not in one.key for one in every)
     assert trials(of) == every  # what resumes a run finds the same
 
 
 def test_one_trial_of_each_comes_in_the_order_of_the_plan() -> None:
-    of = plan(tools=("ab", "python"))
+    of = plan(product((SERVER,), ("ab", "fast"), (4, 8, 16)))
     seen = [(one.cell.tool, one.cell.concurrency) for one in trials(of)]
-    assert seen == [(tool, level) for tool in ("ab", "python") for level in (4, 8, 16)]
+    assert seen == [(tool, level) for tool in ("ab", "fast") for level in (4, 8, 16)]
 
 
 def test_repeated_trials_come_in_random_order() -> None:
@@ -210,24 +164,9 @@ def test_repeated_trials_come_in_random_order() -> None:
     assert len({frozenset(order) for order in orders}) == 1
 
 
-@given(PLANS, st.data())
-def test_a_plan_survives_the_file(of: Plan, data: st.DataObject) -> None:
-    cells = tuple(a_cell(of, data) for _ in range(data.draw(st.integers(0, 2))))
-    of = dataclasses.replace(of, cells=cells)
+@given(plans())
+def test_a_plan_survives_the_file(of: Plan) -> None:
     assert from_json(json.loads(json.dumps(to_json(of)))) == of
-
-
-@given(PLANS)
-def test_a_plan_of_before_keep_alive_can_be_read(of: Plan) -> None:
-    old = json.loads(json.dumps(to_json(of)))
-    del old["keepalive"], old["cells"]
-    assert from_json(old) == dataclasses.replace(of, keepalive=(False,))
-
-
-def test_cells_in_the_order_they_are_given() -> None:
-    server = Server("sync", 4, 1, 2048, 1000)
-    cells = (Cell(server, "ab", 16), Cell(server, "python", 4, keepalive=True))
-    assert [one.cell for one in trials(plan(cells=cells))] == list(cells)
 
 
 # --- from words to a plan -------------------------------------------------------------------
@@ -242,11 +181,11 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     def make(*words: str, **settings: object) -> Plan:
         nothing_missing: dict[str, list[str]] = {name: [] for name in CLASSES}
         found = Interpreter("python3", "25.3.0", CLASSES, nothing_missing, settings)
-        monkeypatch.setattr(sweep.preflight, "interpreter", lambda *_: found)
-        monkeypatch.setattr(sweep.preflight, "check_levels", lambda _: None)
-        monkeypatch.setattr(sweep.preflight, "find_tool", lambda _: True)
+        monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
+        monkeypatch.setattr(preflight, "check_levels", lambda _: None)
+        monkeypatch.setattr(preflight, "find_tool", lambda _: True)
         options = parser().parse_args(["sweep", "--tool", "fast", *words])
-        return sweep.plan_of(options)[0]
+        return plan_of(options)[0]
 
     return make
 
@@ -262,12 +201,14 @@ def test_threads_speak_to_gthread_only(words_to_plan: MakePlan) -> None:
 
 def test_the_defaults(words_to_plan: MakePlan) -> None:
     made = words_to_plan("sync,gthread", "16,4,8,4")
-    assert made.servers == (
-        Server("sync", 4, 1, 2048, 1000),
-        Server("gthread", 4, 2, 2048, 1000),
-    )
-    assert (made.levels, made.trials, made.rounds) == ((4, 8, 16), 1, 5)
-    assert made.app(Cell(made.servers[0], "ab", 1)).sleep_s == 1.0
+    shapes = [replace(server, app=App("")) for server in made.servers]
+    assert shapes == [
+        Server("sync", 4, 1, 2048, 1000, app=App("")),
+        Server("gthread", 4, 2, 2048, 1000, app=App("")),
+    ]
+    assert sorted({cell.concurrency for cell in made.cells}) == [4, 8, 16]
+    assert (made.trials, made.rounds) == (1, 5)
+    assert {server.app.sleep_s for server in made.servers} == {1.0}
 
 
 def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
@@ -291,19 +232,19 @@ def test_a_flag_wins_over_the_users_file_and_that_over_our_default(words_to_plan
 
 def test_asgi_classes_get_the_asgi_app(words_to_plan: MakePlan) -> None:
     made = words_to_plan("all", "4", "--sleep", "0.25")
-    targets = {s.worker_class: made.app(Cell(s, "ab", 1)).target for s in made.servers}
+    targets = {server.worker_class: server.app.target for server in made.servers}
     asgi = {name for name, target in targets.items() if target == "apps.sleep_asgi:app"}
     assert asgi == {"asgi", "uvicorn"}
-    assert {made.app(Cell(s, "ab", 1)).sleep_s for s in made.servers} == {0.25}
+    assert {server.app.sleep_s for server in made.servers} == {0.25}
 
 
 def test_a_foreign_app_is_taken_from_the_callers_directory(words_to_plan: MakePlan) -> None:
     made = words_to_plan("sync,asgi", "4", "--app", "shop.wsgi:app", "--path", "/cart")
-    assert made.wsgi_app == made.asgi_app == App("shop.wsgi:app", os.getcwd(), "/cart")
+    assert {server.app for server in made.servers} == {App("shop.wsgi:app", os.getcwd(), "/cart")}
 
 
 def test_keep_alive_is_off_unless_it_is_asked_for(words_to_plan: MakePlan) -> None:
-    assert words_to_plan("sync", "4").keepalive == (False,)
+    assert [cell.keepalive for cell in words_to_plan("sync", "4").cells] == [False]
     made = words_to_plan("gevent", "4,8", "--keepalive", "off,on")
     seen = [(one.cell.keepalive, one.cell.concurrency) for one in trials(made)]
     assert seen == [(False, 4), (False, 8), (True, 4), (True, 8)]
@@ -320,7 +261,7 @@ def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
             words_to_plan(*words, "ab")
         assert words_to_plan(name, "4", "--tool", "ab").tools == ("ab",)
     else:
-        assert words_to_plan(*words, "ab").keepalive == (True,)
+        assert [cell.keepalive for cell in words_to_plan(*words, "ab").cells] == [True]
     for tool in ("wrk", "fast"):
         assert words_to_plan(*words, tool).tools == (tool,)
 
@@ -328,7 +269,5 @@ def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
 def test_only_fast_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
     """No other cell pays for looking for a name."""
     made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
-    named = {
-        one.cell.tool: sweep.task_for(made, one, tmp_path).launch.named for one in trials(made)
-    }
+    named = {one.cell.tool: task_for(made, one, tmp_path).launch.named for one in trials(made)}
     assert named == {name: name == "fast" for name in TOOLS}

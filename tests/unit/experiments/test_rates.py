@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.experiments.planning import plan_of
-from harness.experiments.sweep import rate_of
+from harness.experiments.runner import Rates
 from harness.model import Cell, Fault, Rate, Server, Trial, UsageError
 from harness.options import parser
 from harness.plan import (
@@ -23,6 +22,7 @@ from harness.plan import (
     load_for,
     open_connections,
     predicted_s,
+    product,
     records_for,
     to_json,
     trials,
@@ -30,14 +30,16 @@ from harness.plan import (
 from harness.run_store import appending, create
 from harness.server import preflight
 from harness.server.worker_classes import CLASSES, configured_slots
-from tests.unit.test_plan import PLANS, plan
+from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans
 
-RATES = st.builds(Rate, rps=st.floats(0.01, 1e5)) | st.builds(Rate, share=st.floats(0.01, 1))
-SERVER = Server("sync", 4, 1, 2048, 1000)
 OPEN = st.builds(
     Cell,
     st.builds(
-        Server, st.sampled_from(CLASSES), *(st.integers(1, 200),) * 2, *(st.integers(1, 4096),) * 2
+        Server,
+        st.sampled_from(CLASSES),
+        *(st.integers(1, 200),) * 2,
+        *(st.integers(1, 4096),) * 2,
+        app=st.just(APP),
     ),
     st.just("fast"),
     st.integers(1, 2000),
@@ -59,7 +61,6 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 
 def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> None:
     made = words_to_plan("sync", "4,8", "--tool", "fast", "--rate", "200,50%,80%,50%")
-    assert made.rates == (Rate(rps=200), Rate(share=0.5), Rate(share=0.8))
     cells = [one.cell for one in trials(made)]
     assert [(one.concurrency, one.rate and one.rate.label) for one in cells] == [
         *((4, None), (8, None)),
@@ -111,21 +112,12 @@ def test_fast_is_the_tool_where_nobody_says_and_only_it_can(words_to_plan: MakeP
         assert words_to_plan("sync", "4", *words).tools == ("fast",)
 
 
-@given(PLANS, st.lists(RATES, max_size=3, unique=True).map(tuple))
-def test_open_cells_come_last_and_once(of: Plan, rates: tuple[Rate, ...]) -> None:
-    of = replace(of, rates=rates, processes=(1, 2))
+@given(plans(AXES.map(lambda axes: product(**axes))))
+def test_open_cells_come_last_and_once(of: Plan) -> None:
     every = trials(of)
     opened = [one for one in every if one.cell.rate is not None]
     assert opened == every[len(every) - len(opened) :]
-    shapes = len(of.servers) * len(of.tools) * len(of.keepalive) * 2 * of.trials
-    assert len(opened) == shapes * len(rates)
     assert len({one.key for one in every}) == len(every)
-    assert from_json(json.loads(json.dumps(to_json(of)))) == of
-
-
-@given(st.lists(OPEN, min_size=1, max_size=3).map(tuple))
-def test_open_cells_survive_the_file(cells: tuple[Cell, ...]) -> None:
-    of = plan(cells=cells, duration_s=3.0, ramp_s=1.0)
     assert from_json(json.loads(json.dumps(to_json(of)))) == of
 
 
@@ -162,7 +154,7 @@ def test_a_share_is_predicted_from_what_the_slots_allow() -> None:
 
 
 def test_a_duration_takes_the_place_of_counting() -> None:
-    of, cell = plan(duration_s=7.0, tools=("fast",)), Cell(SERVER, "fast", 8)
+    of, cell = plan(duration_s=7.0), Cell(SERVER, "fast", 8)
     load = load_for(of, cell, 1.0)
     assert (load.timed, load.duration_s) == (True, 7)
     assert not counts(of, cell, counted=True)
@@ -182,14 +174,15 @@ def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
 
 
 def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
-    of = plan(tools=("fast",), rates=(Rate(share=0.5), Rate(rps=20)))
+    cells = product((SERVER,), ("fast",), (16,), rates=(Rate(share=0.5), Rate(rps=20)))
     run = tmp_path / "run"
-    create(run, to_json(of), {})
+    create(run, to_json(plan(cells)), {})
+    closed, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
-        share = Trial(Cell(SERVER, "fast", 16, rate=Rate(share=0.5)), 1)
-        found = rate_of(run, share)
+        rates = Rates(run)
+        found = rates.of(share)
         assert isinstance(found, Fault)
         assert found.kind == "unmeasured"
         assert "50% of what?" in found.reason
-        assert rate_of(run, Trial(Cell(SERVER, "fast", 16, rate=Rate(rps=20)), 1)) == 20
-        assert rate_of(run, Trial(Cell(SERVER, "fast", 16), 1)) is None
+        assert rates.of(fixed) == 20
+        assert rates.of(closed) is None

@@ -15,17 +15,14 @@ import pytest
 
 from harness.load import hosts
 from harness.load.locust import JOIN_S, host_command
-from harness.model import App, Cell, Server, UsageError
+from harness.model import Cell, UsageError
 from harness.options import hosts as read
-from harness.plan import Plan, from_json, load_for, to_json
+from harness.plan import from_json, load_for, to_json
 from tests.builders.conditions import until
+from tests.builders.plan import SERVER, plan
 
-SERVER = Server("sync", 4, 1, 2048, 1000)
-APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
-PLAN = Plan(
-    servers=(SERVER,), tools=("locust",), levels=(4,), trials=1, rounds=5, seed=1, wsgi_app=APP,
-    asgi_app=APP, python="python", config=None, unavailable={}, notes=(),
-)  # fmt: skip
+CELL = Cell(SERVER, "locust", 4)
+PLAN = plan((CELL,))
 
 
 def test_names_and_addresses() -> None:
@@ -57,16 +54,15 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 
 
 def test_the_deadline_allows_for_the_hosts_to_come() -> None:
-    cell = Cell(SERVER, "locust", 4)
-    here = load_for(PLAN, cell, 1.0)
-    away = load_for(dataclasses.replace(PLAN, load_hosts=("a", "b")), cell, 1.0)
+    here = load_for(PLAN, CELL, 1.0)
+    away = load_for(dataclasses.replace(PLAN, load_hosts=("a", "b")), CELL, 1.0)
     assert (here.hosts, away.hosts) == ((), ("a", "b"))
     assert away.deadline_s == here.deadline_s + JOIN_S
 
 
 def test_a_resumed_run_still_knows_its_hosts() -> None:
-    plan = dataclasses.replace(PLAN, load_hosts=("a", "b"))
-    assert from_json(to_json(plan)) == plan
+    away = dataclasses.replace(PLAN, load_hosts=("a", "b"))
+    assert from_json(to_json(away)) == away
 
 
 def dead(pid: int) -> bool:

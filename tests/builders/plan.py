@@ -1,0 +1,87 @@
+"""Plans, as the tests need them: one that is spelled out, and any that the axes allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness.model import App, Cell, Rate, Server
+from harness.plan import Plan, product
+from harness.server.worker_classes import CLASSES
+
+APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
+SERVER = Server("sync", 4, 1, 2048, 1000, app=APP)
+
+
+def plan(cells: tuple[Cell, ...] | None = None, **changes: Any) -> Plan:
+    """Four sync workers under ab at 4, 8 and 16 connections, unless told otherwise."""
+    if cells is None:
+        cells = product((SERVER,), ("ab",), (4, 8, 16))
+    common: dict[str, Any] = {
+        "kind": "sweep",
+        "trials": 1,
+        "rounds": 5,
+        "seed": 1,
+        "python": "python3",
+        "config": None,
+        "unavailable": {},
+        "notes": (),
+    }
+    return Plan(cells=cells, **{**common, **changes})
+
+
+# --- any plan that the axes allow ---------------------------------------------------------------
+
+TEXT = st.text(max_size=10)
+PAIRS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
+COUNTS = st.integers(1, 200)
+RATES = st.builds(Rate, rps=st.floats(0.01, 1e5)) | st.builds(Rate, share=st.floats(0.01, 1))
+APPS = st.builds(
+    App,
+    target=TEXT,
+    chdir=TEXT,
+    path=TEXT,
+    method=st.sampled_from(["GET", "POST"]),
+    headers=PAIRS,
+    body_file=st.none() | TEXT,
+    expect_status=st.integers(100, 599),
+    env=PAIRS,
+    sleep_s=st.none() | st.floats(0, 3600),
+)
+SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, COUNTS, app=APPS)
+
+
+def some(one: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(one, min_size=1, max_size=3, unique_by=key or (lambda value: value)).map(tuple)
+
+
+AXES = st.fixed_dictionaries(
+    {
+        "servers": some(SERVERS, key=lambda server: server.key),
+        "tools": some(st.sampled_from(["ab", "wrk", "fast"])),
+        "levels": some(st.integers(1, 30_000)),
+        "keepalive": st.sampled_from([(False,), (True,), (False, True)]),
+        "processes": st.sampled_from([(1,), (1, 2)]),
+        "rates": st.lists(RATES, max_size=2, unique_by=lambda rate: rate.label).map(tuple),
+    }
+)
+
+
+def plans(
+    cells: st.SearchStrategy[tuple[Cell, ...]] | None = None,
+) -> st.SearchStrategy[Plan]:
+    """Any plan; by default of cells of the closed loop."""
+    closed = AXES.map(lambda axes: product(**{**axes, "rates": ()}))
+    return st.builds(
+        Plan,
+        kind=st.just("sweep"),
+        cells=closed if cells is None else cells,
+        trials=st.integers(1, 4),
+        rounds=st.integers(2, 50),
+        seed=st.integers(0, 2**32 - 1),
+        python=TEXT,
+        config=st.none() | TEXT,
+        unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
+        notes=st.lists(TEXT, max_size=2).map(tuple),
+    )
