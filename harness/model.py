@@ -2,7 +2,7 @@
 
 Who makes what:
 
-    plan     -> Server, Load, Cell, Trial              (what shall be done)
+    plan     -> Server, WorkerClass, Load, Cell, Trial (what shall be done)
     plan     -> Point                                  (the same, against a server not under test)
     measure  -> Record                                 (what was seen: facts, nothing derived)
                 Observations                           (what the kernel and /proc said meanwhile)
@@ -138,6 +138,59 @@ class Server:
         key += f"{self.worker_class}-w{self.workers}-t{self.threads}"
         key += f"-b{self.backlog}-wc{self.worker_connections}"
         return key + (f"-x{self.instances}" if self.instances > 1 else "")
+
+
+Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
+
+
+@dataclass(frozen=True)
+class WorkerClass:
+    """What is known of one of Gunicorn's worker classes, beside its file in `configs/`.
+
+    `slots`: requests that one worker serves at once, or the setting that says how many. `serves`:
+    the kinds of application (wsgi, asgi, asgi2, tornado); () where that is not known.
+    `accepts_first`: it accepts more than it serves, so chance decides which worker's requests wait.
+    `loop`: one event loop serves all requests of a worker, so a call that blocks holds up all.
+    `ignores`: settings that change nothing. `packages`: what it needs beside Gunicorn, as one
+    imports them. `path`: what Gunicorn's -k takes where it has no name for it. `advice`: the code
+    of the sentence that says how to get more slots.
+    """
+
+    name: str
+    slots: Slots
+    serves: tuple[str, ...] = ("wsgi",)
+    accepts_first: bool = False
+    loop: bool = False
+    ignores: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    path: str = ""
+    advice: str = "advice.more_workers"
+
+    @property
+    def asgi(self) -> bool:
+        return "asgi" in self.serves
+
+    @property
+    def slots_known(self) -> bool:
+        """False: no number of slots does not mean that there is no limit."""
+        return self.slots != "unknown"
+
+    def threaded(self, server: Server) -> bool:
+        """Whether its threads are worth naming."""
+        return self.slots == "threads" or (server.threads > 1 and "threads" not in self.ignores)
+
+    def slots_per_worker(self, server: Server) -> int | None:
+        """Requests one worker serves at once by the settings; None: unlimited, or not known."""
+        settings = {"threads": server.threads, "worker_connections": server.worker_connections}
+        return {"one": 1, **settings}.get(self.slots)
+
+    def slots_of(self, server: Server) -> int | None:
+        """Requests served at once by the settings; None: unlimited, or not known."""
+        each = self.slots_per_worker(server)
+        return None if each is None else server.workers * server.instances * each
+
+
+ANY_CLASS = WorkerClass("", "unknown", serves=())  # of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -563,7 +616,7 @@ class CellResult:
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
-    slots_configured: int | None = None  # None: unlimited
+    slots_configured: int | None = None  # None: unlimited, or not known to its class
     slots_measured: int | None = None
     throughput_rps: float | None = None
     tool_rps: float | None = None
@@ -592,6 +645,7 @@ class CellResult:
     app_metrics: AppMetrics | None = None  # of an app that keeps a ledger
     diagnosis: Text | None = None  # what a colleague would say, and what to change
     notes: tuple[Text, ...] = ()
+    worker_class: WorkerClass = ANY_CLASS
 
 
 @dataclass(frozen=True)
@@ -674,6 +728,7 @@ class ClassResult:
     diagnosis: Text | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
+    worker_class: WorkerClass = ANY_CLASS
 
 
 @dataclass(frozen=True)

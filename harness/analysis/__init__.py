@@ -27,9 +27,8 @@ from harness.analysis.series import Group
 from harness.analysis.suspects import judgements
 from harness.analysis.timeline import views
 from harness.model import CellResult, ClassResult, Record, Report, Server
-from harness.server.worker_classes import configured_slots
 
-__all__ = ["TrialData", "analyse", "configured_slots"]
+__all__ = ["TrialData", "analyse"]
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
 SETUP = ("start", "warmup", "stop")

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from harness.analysis.handshakes import Handshakes
 from harness.analysis.knee import BUSY
 from harness.analysis.r0 import parallel
-from harness.model import CellResult, Server
+from harness.model import CellResult, Server, WorkerClass
 from harness.numbers.words import plural
 
+# In transition: these stand in `report.messages`, by the code in the worker class's row
 MORE_SLOTS = {
-    "sync": "More workers, threads (gthread) or an asynchronous class serve more at once.",
-    "gthread": "More threads or workers, or an asynchronous class, serve more at once.",
-    "eventlet": "A higher --worker-connections or more workers serve more at once.",
-    "gevent": "A higher --worker-connections or more workers serve more at once.",
-    "tornado": "A WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more"
-    " at once.",
-    "asgi": "More workers serve more at once.",
-    "uvicorn": "More workers serve more at once.",
+    "advice.workers_threads_or_async": "More workers, threads (gthread) or an asynchronous class"
+    " serve more at once.",
+    "advice.threads_or_async": "More threads or workers, or an asynchronous class, serve more at"
+    " once.",
+    "advice.worker_connections": "A higher --worker-connections or more workers serve more at"
+    " once.",
+    "advice.tornado": "A WSGI app blocks tornado's loop: more workers, or threads (gthread), serve"
+    " more at once.",
+    "advice.more_workers": "More workers serve more at once.",
 }
 
 
@@ -35,7 +37,7 @@ class Case:
     lone_s: float
     handshakes: Handshakes
     blocked: float | None = None
-    preloaded: bool = False
+    patched_late: bool = False  # by gevent, when the app had been loaded already
     cores: int | None = None
 
     @property
@@ -43,9 +45,12 @@ class Case:
         return self.cell.trial.cell.server
 
     @property
-    def name(self) -> str:
-        """The worker class."""
-        return self.server.worker_class
+    def worker_class(self) -> WorkerClass:
+        return self.cell.worker_class
+
+    @property
+    def more_slots(self) -> str:
+        return MORE_SLOTS[self.worker_class.advice]
 
     @property
     def connections(self) -> int:
@@ -53,7 +58,7 @@ class Case:
 
     @property
     def slots(self) -> int:
-        """Those worth naming: of the settings, or what was used where these set no limit."""
+        """Those worth naming: of the settings, or what was used where these tell no limit."""
         configured = self.cell.slots_configured
         return (self.cell.slots_measured or 0) if configured is None else configured
 
@@ -79,11 +84,20 @@ class Case:
         return self.connections > 1 and self.rps * self.lone_s / self.connections < BUSY
 
 
+def titled(server: Server, worker_class: WorkerClass) -> str:
+    """What a person calls it: 'sync, 4 workers', 'gthread, 2 workers x 4 threads'."""
+    workers = f"{server.worker_class}, {plural(server.workers, 'worker')}"
+    if not worker_class.threaded(server):
+        return workers
+    return f"{workers} x {plural(server.threads, 'thread')}"
+
+
 def sharing(case: Case) -> str:
     """'8 connections share 4 slots', and how few of them were used, where that is fewer."""
     used, who = case.cell.slots_measured or 0, plural(case.connections, "connection")
     if case.cell.slots_configured is None:
-        return f"{who} had at most {plural(used, 'request')} in the app at once, with no limit set"
+        limit = "with no limit set" if case.worker_class.slots_known else "its limit is not known"
+        return f"{who} had at most {plural(used, 'request')} in the app at once, {limit}"
     few = used < BUSY * parallel(case.connections, case.slots)
     unused = f", of which at most {used} were used" if few else ""
     return f"{who} share {plural(case.slots, 'slot')}{unused}"

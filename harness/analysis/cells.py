@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis.app_metrics import parts
@@ -28,7 +28,6 @@ from harness.analysis.verdict import Seen, verdict
 from harness.analysis.waiting import waiting
 from harness.model import CellResult
 from harness.numbers.words import seconds
-from harness.server.worker_classes import WORKER_CLASSES
 
 SHORT_S = 0.1
 
@@ -42,6 +41,7 @@ def invalid(evidence: TrialData, reason: str) -> CellResult:
         sleep_s=evidence.sleep_s,
         verdict="invalid",
         reason=reason,
+        worker_class=evidence.worker_class,
         notes=warnings,
     )
 
@@ -102,13 +102,18 @@ def _case(facts: Facts, cell: CellResult, lone: float) -> Case:
         lone_s=lone,
         handshakes=handshakes(facts),
         blocked=one_at_a_time(facts),
-        preloaded=facts.record.proof.get("preload_app") is True,
+        patched_late=_patched_late(facts.record.proof),
         cores=facts.evidence.observations.cores,
     )
 
 
+def _patched_late(proof: Mapping[str, object]) -> bool:
+    """gevent replaces the calls that block in each worker; eventlet does it before any fork."""
+    return proof.get("preload_app") is True and proof.get("patched") == "gevent"
+
+
 def _seen(facts: Facts, lone: float, knee: Knee) -> Seen:
-    cell, shook = facts.evidence.trial.cell, handshakes(facts)
+    shook, worker_class = handshakes(facts), facts.evidence.worker_class
     return Seen(
         connections=facts.concurrency,
         rps=facts.steady.rps or 0.0,
@@ -117,7 +122,8 @@ def _seen(facts: Facts, lone: float, knee: Knee) -> Seen:
         slots=facts.evidence.slots_configured,
         open_at_once=facts.open_at_once,
         per_worker=tuple(facts.per_worker.values()),
-        deals=WORKER_CLASSES[cell.server.worker_class].accepts_first,
+        slots_known=worker_class.slots_known,
+        deals=worker_class.accepts_first,
         knee=knee.connections,
         above_rps=knee.above(facts.concurrency),
         dropped=shook.dropped,
@@ -134,8 +140,9 @@ def _short(facts: Facts) -> Sequence[str]:
 
 
 def _ideal_s(facts: Facts, lone: float) -> float | None:
-    """How long the load takes if no slot is ever idle; None for a tool that runs for a time."""
-    if not facts.evidence.counted:
+    """How long the load takes if no slot is ever idle; None for a tool that runs for a time, or
+    where nobody knows how many slots there are."""
+    if not facts.evidence.counted or not facts.evidence.worker_class.slots_known:
         return None
     together = parallel(facts.concurrency, facts.evidence.slots_configured)
     alone = 1 if facts.evidence.lone_first else 0

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.analysis.case import Case
+from harness.analysis.case import Case, titled
 from harness.analysis.diagnosis_cpu import blocked_loop, busy_machine, busy_workers, slow_together
 from harness.analysis.diagnosis_slots import full_queue, nothing_waits, uneven, waiting
 from harness.analysis.load_tool import load_tool
 from harness.analysis.outcomes import NEVER_ACCEPTED
 from harness.numbers.words import plural
-from harness.server.worker_classes import titled
 
 RULES: tuple[Callable[[Case], str | None], ...] = (
     load_tool,
@@ -37,7 +36,7 @@ def diagnose(case: Case) -> str | None:
         return None
     for rule in RULES:
         if (said := rule(case)) is not None:
-            return f"{titled(case.server)}: {said}{_failures(case)}"
+            return f"{titled(case.server, case.worker_class)}: {said}{_failures(case)}"
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from harness.analysis.case import Case, cores_used
 from harness.analysis.knee import BUSY
 from harness.numbers.words import number, plural, seconds
-from harness.server.worker_classes import WORKER_CLASSES
 
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
 LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
@@ -39,13 +38,13 @@ def _what_blocks(case: Case) -> str:
             f"It computes ({cores_used(used)} for {plural(case.server.workers, 'worker')}): move"
             " the work to other processes, or run as many workers as there are cores."
         )
-    if case.preloaded and case.name == "gevent":
+    if case.patched_late:
         return (
             "preload_app loads the app before gevent replaces the calls that block: turn it off,"
             " or begin the app with gevent.monkey.patch_all()."
         )
     idle = "" if used is None else f" and uses {cores_used(used)} meanwhile"
-    loop = "asynchronous calls" if WORKER_CLASSES[case.name].asgi else "calls its loop can patch"
+    loop = "asynchronous calls" if case.worker_class.asgi else "calls its loop can patch"
     return (
         f"It sleeps or waits in a call that blocks{idle} (a sleep, a database driver, an HTTP"
         f" client): use {loop}, or a class with threads."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from harness.analysis.case import MORE_SLOTS, Case, sharing
+from harness.analysis.case import Case, sharing
 from harness.analysis.handshakes import NAMESPACE, at_which_steps, what_was_counted
 from harness.analysis.knee import BUSY
 from harness.numbers.words import number, plural, seconds
-from harness.server.worker_classes import WORKER_CLASSES
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
 STAYS_S = 0.005  # below, connecting is as fast as ever
@@ -38,14 +37,14 @@ def full_queue(case: Case) -> str | None:
 
 
 def _hides(case: Case) -> str:
-    return f"A longer --backlog only hides it, in a longer queue. {MORE_SLOTS[case.name]}"
+    return f"A longer --backlog only hides it, in a longer queue. {case.more_slots}"
 
 
 def uneven(case: Case) -> str | None:
     """Slots idle while requests wait in other workers: what the kernel's dealing costs."""
-    cell, name = case.cell, case.name
+    cell = case.cell
     dealt = cell.connections_per_worker or cell.requests_per_worker
-    if not case.waits or not WORKER_CLASSES[name].accepts_first or len(set(dealt.values())) < 2:
+    if not case.waits or not case.worker_class.accepts_first or len(set(dealt.values())) < 2:
         return None
     if cell.slots_configured is None or not _split_costs(case):
         return None
@@ -72,10 +71,10 @@ def _split_costs(case: Case) -> bool:
 
 def _deal_evenly(case: Case) -> str:
     server = case.server
-    if server.worker_class != "gthread":
+    if case.worker_class.slots != "threads":
         return "A class that accepts only what it can serve (sync, gevent) shares them evenly."
     if server.worker_connections <= server.threads:
-        return MORE_SLOTS["gthread"]
+        return case.more_slots
     closes = (
         " It also ends keep-alive: no connection stays." if case.cell.trial.cell.keepalive else ""
     )
@@ -89,9 +88,7 @@ def waiting(case: Case) -> str | None:
     """More requests than slots, by the place where the rest waits."""
     if not case.waits or case.waited_s < (1 - BUSY) * case.response_s:
         return None
-    return (
-        f"{sharing(case)}; {_others(case)} {_where(case)}{_connects(case)}. {MORE_SLOTS[case.name]}"
-    )
+    return f"{sharing(case)}; {_others(case)} {_where(case)}{_connects(case)}. {case.more_slots}"
 
 
 def _others(case: Case) -> str:
@@ -129,5 +126,7 @@ def nothing_waits(case: Case) -> str | None:
     use = f"{plural(n, 'connection')} use{'s' * (n == 1)}"
     if case.cell.verdict == "at capacity":
         return f"{use} {case.cell.slots_measured} slots and nothing waits; more connections will."
+    if slots is None and not case.worker_class.slots_known:
+        return f"{use} {plural(case.cell.slots_measured or 0, 'slot')} and nothing waits."
     of = "an unlimited number of" if slots is None else str(slots)
     return f"{use} {case.cell.slots_measured} of {of} slots and nothing waits."

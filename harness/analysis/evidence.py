@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.model import Measurement, Observations, Record, Spans, Trial
+from harness.model import (
+    ANY_CLASS,
+    Measurement,
+    Observations,
+    Record,
+    Spans,
+    Trial,
+    WorkerClass,
+)
 
 
 @dataclass(frozen=True)
@@ -25,9 +33,14 @@ class TrialData:
     lone_first: bool  # the first request is sent alone (ab)
     counted: bool  # the load is a number of requests; False: for a time
     expect_status: int = 200
-    slots_configured: int | None = None  # None: unlimited
+    worker_class: WorkerClass = ANY_CLASS
     observations: Observations = field(default_factory=Observations)
     ramp_s: float = 0.0  # the connections begin one after the other over this time
     units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
     elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
     body_sha256: str | None = None  # of the only right answer, where it is known beforehand
+
+    @property
+    def slots_configured(self) -> int | None:
+        """None: unlimited, or not known to its class."""
+        return self.worker_class.slots_of(self.trial.cell.server)

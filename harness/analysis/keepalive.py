@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from harness.analysis.facts import Facts
 from harness.analysis.samples import connections_per_worker
 from harness.analysis.window import Window, window
-from harness.server.worker_classes import slots_per_worker
 
 
 def kept_connections(facts: Facts) -> Mapping[int, int] | None:
@@ -40,7 +39,8 @@ def split_prediction(
     its own, so their sum may be more than there are connections: never above the bound."""
     if kept is None or not sum(kept.values()):
         return None
-    each = slots_per_worker(facts.evidence.trial.cell.server)
+    evidence = facts.evidence
+    each = evidence.worker_class.slots_per_worker(evidence.trial.cell.server)
     working = sum(held if each is None else min(held, each) for held in kept.values())
     predicted = working / lone_s
     return predicted if bound_rps is None else min(predicted, bound_rps)

@@ -38,7 +38,6 @@ from harness.analysis.spans import NS
 from harness.analysis.window import Window, window
 from harness.model import Measurement, Usage, Verdict
 from harness.numbers.words import number, plural
-from harness.server.worker_classes import WORKER_CLASSES
 
 BOUND: Verdict = "generator-bound"
 CEILING = "against a server that does nothing it reaches"
@@ -252,8 +251,8 @@ def second_tool(suspect: Suspect) -> str | None:
     if most <= FLAT * own:
         return ""
     inside = in_server(suspect.facts)
-    traits = WORKER_CLASSES[suspect.facts.evidence.trial.cell.server.worker_class]
-    if traits.accepts_first if inside is None else inside >= INSIDE * suspect.connections:
+    accepts_first = suspect.facts.evidence.worker_class.accepts_first
+    if accepts_first if inside is None else inside >= INSIDE * suspect.connections:
         return ""
     return (
         f"{name} got {number(most)} requests/s of the same server with as many connections,"

@@ -8,7 +8,6 @@ from harness.analysis.facts import Facts
 from harness.analysis.spans import most_open
 from harness.analysis.window import window
 from harness.model import Span
-from harness.server.worker_classes import WORKER_CLASSES, slots_per_worker
 
 
 def one_at_a_time(facts: Facts) -> float | None:
@@ -22,7 +21,8 @@ def one_at_a_time(facts: Facts) -> float | None:
     # More open at once than there are workers: two in one of them, without looking.
     if steady is None or facts.open_at_once > server.workers:
         return None
-    if not WORKER_CLASSES[server.worker_class].loop or slots_per_worker(server) == 1:
+    worker_class = facts.evidence.worker_class
+    if not worker_class.loop or worker_class.slots_per_worker(server) == 1:
         return None
     by_worker: dict[int, list[Span]] = defaultdict(list)
     for span in facts.spans:

@@ -99,6 +99,7 @@ class Group:
             processes=self.processes,
             diagnosis=most.diagnosis if most else None,
             telling=most.trial.key if most else None,
+            worker_class=self.trials[0].worker_class,
         )
 
 

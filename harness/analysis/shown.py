@@ -18,6 +18,7 @@ def shown(facts: Facts, word: Verdict, reason: str) -> CellResult:
         sleep_s=evidence.sleep_s,
         verdict=word,
         reason=reason + _failures(facts),
+        worker_class=evidence.worker_class,
         requests=facts.outcome.answered,
         failed=facts.outcome.failed,
         errors=facts.outcome.errors,

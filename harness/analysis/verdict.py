@@ -26,6 +26,7 @@ class Seen:
     lone_s: float
     service_s: float
     slots: int | None
+    slots_known: bool
     open_at_once: int
     per_worker: tuple[int, ...]  # requests
     deals: bool  # the workers accept more than they serve: the kernel's dealing decides
@@ -49,6 +50,8 @@ def verdict(seen: Seen) -> tuple[Verdict, str]:
         stop = f"more than {number(seen.rps)} requests/s will hardly come out"
         return "at capacity", f"{plural(n, 'connection')} reach{'es' * (n == 1)} the knee: {stop}"
     use = f"{plural(n, 'connection')} use{'s' * (n == 1)} {seen.open_at_once} of"
+    if not seen.slots_known:
+        return "below capacity", f"{use.removesuffix(' of')} slots, and no request waits"
     slots = "an unlimited number of slots" if seen.slots is None else f"{seen.slots} slots"
     return "below capacity", f"{use} {slots}, and no request waits"
 
@@ -68,7 +71,8 @@ def _waits(seen: Seen) -> str:
     if seen.rps < BUSY * possible:
         return f"{_idle(seen, possible)}: {each}"
     if seen.slots is None:
-        return f"{sharing} share {plural(limit, 'slot')} (unlimited by the settings): {each}"
+        settings = "unlimited by the settings" if seen.slots_known else "how many is not known"
+        return f"{sharing} share {plural(limit, 'slot')} ({settings}): {each}"
     return f"{sharing} share {plural(limit, 'slot')}: {each}"
 
 

@@ -27,7 +27,7 @@ from harness.plan import Plan, grid, load_for, predicted_s, to_json
 from harness.report.picture import WIDTH, Now, draw
 from harness.server import preflight
 from harness.server.running import Running
-from harness.server.worker_classes import WORKER_CLASSES, configured_slots
+from harness.server.worker_classes import class_named, configured_slots
 from harness.terminal.interrupt import Stopped
 from harness.terminal.keys import interactive, one_key
 from harness.terminal.progress import duration
@@ -102,7 +102,7 @@ class Picture:
                 queue=observer.latest_queue,
                 answered=answered,
                 requests=self._requests,
-                accepts_first=WORKER_CLASSES[self._cell.server.worker_class].accepts_first,
+                accepts_first=class_named(self._cell.server.worker_class).accepts_first,
             )
         )
         if answered <= self._requests / 2:

@@ -1,4 +1,5 @@
-"""CSV: a header, then one row per trial. Names bear units; an empty field is unknown or unlimited.
+"""CSV: a header, then one row per trial. Names bear units; an empty field is unknown, one of
+slots_configured unlimited where slots_known is True.
 
 Pairs (errors, requests and connections per worker) are `name=count`, separated by blanks.
 """

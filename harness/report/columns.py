@@ -14,6 +14,7 @@ from harness.report.values import finite
 GENERATOR_BOUND = (
     "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."
 )
+NOT_KNOWN = "not known"  # the slots of a class given by its dotted path
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def _count(value: int | None) -> str:
 
 def _slots(cell: CellResult) -> str:
     if cell.slots_configured is None and cell.verdict != "invalid":
-        return "unlimited"
+        return "unlimited" if cell.worker_class.slots_known else NOT_KNOWN
     return _count(cell.slots_configured)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.model import ClassResult
 from harness.numbers.units import MISSING
-from harness.report.columns import legend
+from harness.report.columns import NOT_KNOWN, legend
 from harness.report.document import SweepResult
 from harness.report.loops import loop_lines
 from harness.report.messages import text
@@ -69,12 +69,18 @@ def _classes(report: SweepResult) -> str:
 def _limits(group: ClassResult) -> list[str]:
     measured, interval = group.slots_measured, group.capacity_ci95
     return [
-        "unlimited" if group.slots_configured is None else str(group.slots_configured),
+        _slots(group),
         MISSING if measured is None else str(measured),
         MISSING if group.capacity_rps is None else amount(group.capacity_rps),
         MISSING if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
         text(group.knee_note) if group.knee is None else connections(group.knee),
     ]
+
+
+def _slots(group: ClassResult) -> str:
+    if group.slots_configured is not None:
+        return str(group.slots_configured)
+    return "unlimited" if group.worker_class.slots_known else NOT_KNOWN
 
 
 def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:

@@ -116,3 +116,20 @@ def heading(column: Column) -> str:
 
 SENTENCES: dict[str, Sentence] = {}
 HEADINGS: dict[str, str] = {}  # of columns, by their names
+
+# advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
+SENTENCES |= {
+    "advice.more_workers": "More workers serve more at once.",
+    "advice.workers_threads_or_async": (
+        "More workers, threads (gthread) or an asynchronous class serve more at once."
+    ),
+    "advice.threads_or_async": (
+        "More threads or workers, or an asynchronous class, serve more at once."
+    ),
+    "advice.worker_connections": (
+        "A higher --worker-connections or more workers serve more at once."
+    ),
+    "advice.tornado": (
+        "A WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at once."
+    ),
+}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from harness.analysis.case import titled
 from harness.model import CellResult, ClassResult, Server
 from harness.numbers.units import format_duration, three_digits
 from harness.report.document import SweepResult
 from harness.report.messages import text
 from harness.report.values import finite
-from harness.server.worker_classes import WORKER_CLASSES, titled
 
 Name = Callable[[Server], int]
 
@@ -62,12 +62,14 @@ def constants(report: SweepResult) -> str:
     parts = []
     if "workers" not in differ:
         parts.append(_counted(first.workers, "workers"))
-    threads = {server.threads for server in servers if server.worker_class == "gthread"}
+    threaded = [c for c in report.cells if c.worker_class.threaded(c.trial.cell.server)]
+    threads = {cell.trial.cell.server.threads for cell in threaded}
     if len(threads) == 1:
-        parts.append(f"{_counted(threads.pop(), 'threads')} each in gthread")
+        names = list(dict.fromkeys(cell.worker_class.name for cell in threaded))
+        parts.append(f"{_counted(threads.pop(), 'threads')} each in {listed(names)}")
     if "backlog" not in differ:
         parts.append(f"backlog {first.backlog}")
-    heeded = any(WORKER_CLASSES[one.worker_class].heeds_connections for one in servers)
+    heeded = any("worker_connections" not in one.worker_class.ignores for one in report.cells)
     if "worker connections" not in differ and heeded:
         parts.append(_counted(first.worker_connections, "worker connections"))
     tools = {cell.trial.cell.tool for cell in report.cells}
@@ -143,7 +145,8 @@ def _why(group: ClassResult, cells: Sequence[CellResult]) -> str:
         return ""
     said = f"{text(most.reason)}."
     if most.diagnosis is not None:  # the line has named the server
-        said = text(most.diagnosis).removeprefix(f"{titled(most.trial.cell.server)}: ")
+        server = titled(most.trial.cell.server, most.worker_class)
+        said = text(most.diagnosis).removeprefix(f"{server}: ")
     return f" At {most.trial.cell.concurrency}: {said}"
 
 
@@ -200,6 +203,8 @@ def _slots(group: ClassResult) -> str:
     if configured == measured and configured is not None:
         return _counted(configured, "slots")
     set_to = "unlimited slots" if configured is None else _counted(configured, "slots")
+    if not group.worker_class.slots_known:
+        set_to = "slots not known"
     return f"{set_to}, at most {measured} used"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.server.process import Guarded
 from harness.server.running import Faulty, Launch, Running, last_error, log_of, read_proofs
 from harness.server.warmup import warm_up
-from harness.server.worker_classes import ASGI_CLASSES
+from harness.server.worker_classes import class_named
 
 BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
 POLL_S = 0.01
@@ -142,15 +142,11 @@ def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
     """Gunicorn boots an app of the wrong kind and answers fast 500s; say it before that."""
     kind = str(next(iter(proofs.values()))["app_kind"])
-    name = launch.server.worker_class
-    wants_asgi = name in ASGI_CLASSES
-    wrong = {"wsgi", "tornado"} if wants_asgi else {"asgi", "asgi2"}
-    if name not in ASGI_CLASSES | {"tornado"}:
-        wrong |= {"tornado"}
-    if kind in wrong:
-        wanted = "ASGI" if wants_asgi else "WSGI"
+    row = class_named(launch.server.worker_class)
+    if row.serves and kind not in (*row.serves, "unknown"):
+        wanted = "ASGI" if row.asgi else "WSGI"
         raise Faulty(
             "unavailable",
-            f"{launch.app.target} is an application of kind {kind}, worker class {name} serves"
+            f"{launch.app.target} is an application of kind {kind}, worker class {row.name} serves"
             f" {wanted}: choose another class or another callable",
         )

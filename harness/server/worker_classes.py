@@ -1,80 +1,93 @@
-"""The worker classes, as Gunicorn 25.3 behaves: a line here, a file in `configs/`, and the packages
-it needs in `server/inside/introspect.py`.
+"""The worker classes, as Gunicorn 25.3 behaves: a row each.
 
-Slots: how many requests a server may serve at once, by its settings. gthread's
+To add one:
+
+1. a row here (its fields are explained at `harness.model.WorkerClass`);
+2. `configs/NAME.py`, a Gunicorn config file like its neighbours, usable by itself;
+3. for `./scripts/test.sh`: NAME in `env_list` of tox.ini, and an extra NAME in pyproject.toml with
+   the packages it needs, if only an empty one;
+4. only where none of the sentences `advice.*` in `harness/report/messages.py` says how to get more
+   slots of it: one more, its code in the row.
+
+Every command and every report format asks the row. Any other class works without one, by its dotted
+path: its slots are then "not known", and the rest is measured.
+
+What the settings say is not always what an app reaches, so that is measured as well: gthread's
 `worker_connections` bounds what it accepts, not what it serves; native asgi stores the setting and
 does not enforce it; uvicorn is never told; tornado runs a WSGI app inside its loop, so one blocks
-the others. What an app really reaches is measured: a blocking sleep in an `async def` serves one at
-a time whatever stands here.
+the others; a blocking sleep in an `async def` serves one at a time whatever stands here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from harness.model import Server
+from harness.model import Server, WorkerClass
 
+ASGI = ("asgi", "asgi2")
 
-def _unlimited(_server: Server) -> int | None:
-    return None
-
-
-def _one(_server: Server) -> int | None:
-    return 1
-
-
-def _threads(server: Server) -> int | None:
-    return server.threads
-
-
-def _connections(server: Server) -> int | None:
-    return server.worker_connections
-
-
-@dataclass(frozen=True)
-class WorkerClass:
-    """`slots`: of one worker. `accepts_first`: it accepts more than it serves, so chance decides
-    which worker's requests wait. `heeds_connections`: `worker_connections` changes what it does.
-    `loop`: one event loop serves all requests of a worker, so a call that blocks holds up all."""
-
-    slots: Callable[[Server], int | None]
-    asgi: bool = False
-    accepts_first: bool = False
-    heeds_connections: bool = False
-    loop: bool = False
-
-
-WORKER_CLASSES: Mapping[str, WorkerClass] = {
-    "sync": WorkerClass(_one),
-    "gthread": WorkerClass(_threads, accepts_first=True, heeds_connections=True),
-    "eventlet": WorkerClass(_connections, heeds_connections=True, loop=True),
-    "gevent": WorkerClass(_connections, heeds_connections=True, loop=True),
-    "tornado": WorkerClass(_one, accepts_first=True),
-    "asgi": WorkerClass(_unlimited, asgi=True, accepts_first=True, loop=True),
-    "uvicorn": WorkerClass(_unlimited, asgi=True, accepts_first=True, loop=True),
-}
+_ROWS = (
+    WorkerClass(
+        "sync",
+        "one",
+        ignores=("threads", "worker_connections", "keepalive"),
+        advice="advice.workers_threads_or_async",
+    ),
+    WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
+    WorkerClass(
+        "eventlet",
+        "worker_connections",
+        loop=True,
+        ignores=("threads",),
+        packages=("eventlet",),
+        advice="advice.worker_connections",
+    ),
+    WorkerClass(
+        "gevent",
+        "worker_connections",
+        loop=True,
+        ignores=("threads",),
+        packages=("gevent", "packaging"),
+        advice="advice.worker_connections",
+    ),
+    WorkerClass(
+        "tornado",
+        "one",
+        serves=("wsgi", "tornado"),
+        accepts_first=True,
+        ignores=("threads", "worker_connections", "keepalive"),
+        packages=("tornado",),
+        advice="advice.tornado",
+    ),
+    WorkerClass(
+        "asgi",
+        "unlimited",
+        serves=ASGI,
+        accepts_first=True,
+        loop=True,
+        ignores=("threads", "worker_connections", "keepalive", "backlog"),
+    ),
+    WorkerClass(
+        "uvicorn",
+        "unlimited",
+        serves=ASGI,
+        accepts_first=True,
+        loop=True,
+        ignores=("threads", "worker_connections"),
+        packages=("uvicorn", "uvicorn_worker"),
+        path="uvicorn_worker.UvicornWorker",
+    ),
+)
+WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
 CLASSES = tuple(WORKER_CLASSES)
-ASGI_CLASSES = frozenset(name for name, traits in WORKER_CLASSES.items() if traits.asgi)
+ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
+
+
+def class_named(name: str) -> WorkerClass:
+    """Its row; of a dotted path one that says that little is known."""
+    return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 
 def configured_slots(server: Server) -> int | None:
-    """Requests served at once by the settings; None where nothing limits them.
-
-    Raises KeyError for a class that is not in the table.
-    """
-    each = slots_per_worker(server)
-    return None if each is None else server.workers * server.instances * each
-
-
-def slots_per_worker(server: Server) -> int | None:
-    """Requests one worker serves at once by the settings; None where nothing limits them."""
-    return WORKER_CLASSES[server.worker_class].slots(server)
-
-
-def titled(server: Server) -> str:
-    """What a person calls it: 'sync, 4 workers', 'gthread, 2 workers x 4 threads'."""
-    workers = f"{server.workers} worker{'s' * (server.workers != 1)}"
-    if server.worker_class != "gthread":
-        return f"{server.worker_class}, {workers}"
-    return f"gthread, {workers} x {server.threads} thread{'s' * (server.threads != 1)}"
+    """Requests served at once by the settings; None: unlimited, or not known."""
+    return class_named(server.worker_class).slots_of(server)

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis import TrialData, configured_slots
+from harness.analysis import TrialData
 from harness.model import (
     Cell,
     ConnectionSample,
@@ -33,6 +33,7 @@ from harness.model import (
     Trial,
 )
 from harness.numbers.quantiles import summarise
+from harness.server.worker_classes import class_named
 
 ORIGIN_NS = 1_000_000_000
 NS = 1_000_000_000
@@ -194,7 +195,8 @@ def evidence(
 ) -> TrialData:
     """A trial on an ideal server. slots: what each worker really serves, one queue for all
     unless `deal` says otherwise; by default what the class's settings say."""
-    configured = configured_slots(asked)
+    row = class_named(asked.worker_class)
+    configured = row.slots_of(asked)
     if slots is None:
         slots = [configured if configured is not None else 10**6]
     done = serve(
@@ -237,7 +239,7 @@ def evidence(
         sleep_s=delay_s,
         lone_first=True,
         counted=not timed,
-        slots_configured=configured,
+        worker_class=row,
         observations=observations_of(done, delay_s / 20),
     )
 

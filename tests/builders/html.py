@@ -18,6 +18,7 @@ from harness.model import (
     Trial,
 )
 from harness.numbers.lanes import lanes
+from harness.server.worker_classes import class_named
 from tests.builders.analysis import Served, serve
 
 SLEEP_S = 1.0
@@ -110,6 +111,7 @@ def cell(asked: Trial) -> CellResult:
         sleep_s=SLEEP_S,
         verdict="saturated" if at > room else "at capacity" if at == room else "below capacity",
         reason=f"{at} connections share {room} slots",
+        worker_class=class_named(asked.cell.server.worker_class),
         requests=1 + 5 * at,
         failed=0,
         slots_configured=room,

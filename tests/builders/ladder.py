@@ -19,6 +19,7 @@ from harness.model import (
     Trial,
     Usage,
 )
+from harness.server.worker_classes import class_named
 
 NOISE = (0.97, 1.0, 1.03)  # of three launches
 PAGE_S = 120e-6  # template and all other code of a page, CPU
@@ -93,6 +94,7 @@ def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResu
         None,
         "saturated",
         "",
+        worker_class=class_named(rung.server.worker_class),
         failed=0,
         slots_configured=None if rung.server.worker_class == "uvicorn" else rung.server.workers,
         throughput_rps=rps,

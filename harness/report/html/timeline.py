@@ -24,7 +24,6 @@ from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Key, data, unit
 from harness.report.html.series import edges, queue_pane, time_axis
 from harness.report.values import finite
-from harness.server.worker_classes import WORKER_CLASSES
 
 SLOT, WAIT, GAP = 1.0, 0.6, 0.7  # heights of a lane, of a row of waiting, between workers
 PIXELS, LOWEST, HIGHEST = 15, 90, 460
@@ -42,7 +41,7 @@ def timeline(cell: CellResult, view: Timeline, name: str, title: str) -> Figure 
     """None where no request was seen."""
     if not view.bars:
         return None
-    shared = not WORKER_CLASSES[cell.trial.cell.server.worker_class].accepts_first
+    shared = not cell.worker_class.accepts_first
     places = _place(view, shared)
     longest_s = view.shown[1] - view.shown[0]
     known = any(bar.arrived_s is not None for bar in view.bars)

@@ -91,7 +91,9 @@ def test_a_blocked_event_loop_is_recognised(worker_class: str) -> None:
 def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     assert trial.record is not None
-    proven = replace(trial, record=replace(trial.record, proof={"preload_app": True}))
+    proven = replace(
+        trial, record=replace(trial.record, proof={"preload_app": True, "patched": "gevent"})
+    )
     assert "preload_app loads the app before gevent" in diagnosis(proven)
     assert "preload_app" not in diagnosis(trial)
 

@@ -44,7 +44,6 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) ->
         record=record,
         measurement=replace(said, lone_s=SHORT_S),
         spans=replace(lasting.spans, spans=spans),
-        slots_configured=8,
     )
     return seen_by(found, **kept)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import TrialData, analyse
+from harness.analysis.case import titled
 from harness.analysis.samples import connections_per_worker, missing_notes, usage
 from harness.analysis.window import Window
 from harness.model import (
@@ -18,7 +19,7 @@ from harness.model import (
     Server,
     Usage,
 )
-from harness.server.worker_classes import configured_slots, slots_per_worker, titled
+from harness.server.worker_classes import class_named, configured_slots
 from tests.builders.analysis import SYNC, evidence, server
 from tests.unit.analysis.test_breakdown import kept
 
@@ -147,10 +148,12 @@ def test_kept_alive_is_a_group_of_its_own() -> None:
 
 def test_slots_of_a_worker_and_of_all() -> None:
     asked = Server("gthread", 2, 4, 64, 1000)
-    assert (slots_per_worker(asked), configured_slots(asked)) == (4, 8)
-    assert titled(asked) == "gthread, 2 workers x 4 threads"
+    row = class_named("gthread")
+    assert (row.slots_per_worker(asked), configured_slots(asked)) == (4, 8)
+    assert titled(asked, row) == "gthread, 2 workers x 4 threads"
     one = Server("uvicorn", 1, 4, 64, 1000)
-    assert (slots_per_worker(one), configured_slots(one)) == (None, None)
-    assert titled(one) == "uvicorn, 1 worker"
+    row = class_named("uvicorn")
+    assert (row.slots_per_worker(one), configured_slots(one)) == (None, None)
+    assert titled(one, row) == "uvicorn, 1 worker"
     assert configured_slots(Server("gevent", 3, 4, 64, 10)) == 30
     assert configured_slots(Server("tornado", 3, 4, 64, 10)) == 3

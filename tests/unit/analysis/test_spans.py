@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import configured_slots
 from harness.analysis import spans as spanning
 from harness.model import Record, Server, Span, Spans
+from harness.server.worker_classes import configured_slots
 
 
 @pytest.mark.parametrize(
