@@ -1,0 +1,97 @@
+"""How long `workerlab report` takes, as ratios measured side by side in one run.
+
+    python tests/benchmarks/report_speed.py                      twice the trials, twice the timings
+    python tests/benchmarks/report_speed.py RUN --than WORKERLAB  this checkout against another
+                                                                 one, whose program is named, on RUN
+
+A ratio is the median over pairs that are measured one after the other. The time that the program
+needs to start is measured in the same way and taken off where growth is asked for: reading twice as
+much must take at most twice as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = 7
+WORKERLAB = (sys.executable, "-m", "harness")
+
+
+def seconds(*words: str) -> float:
+    """Wall-clock time of a command that must succeed."""
+    began = time.monotonic()
+    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return time.monotonic() - began
+
+
+def report(run: Path, workerlab: tuple[str, ...] = WORKERLAB) -> float:
+    return seconds(*workerlab, "report", str(run), "--format", "json")
+
+
+def repeated(run: Path, to: Path, times: int) -> Path:
+    """A copy of a run of one trial a cell, with so many trials of each."""
+    shutil.copytree(run, to, ignore=shutil.ignore_patterns("raw"))
+    document = json.loads((run / "run.json").read_text())
+    document["plan"]["trials"] = times
+    (to / "run.json").write_text(json.dumps(document))
+    lines = (run / "trials.jsonl").read_text()
+    with (to / "trials.jsonl").open("w") as records:
+        for number in range(1, times + 1):
+            records.write(lines.replace('-1"', f'-{number}"'))
+    for trial in (run / "raw").iterdir():
+        for number in range(1, times + 1):
+            shutil.copytree(trial, to / "raw" / f"{trial.name.removesuffix('-1')}-{number}")
+    return to
+
+
+def swept(place: Path, duration_s: float) -> Path:
+    """A run with as many timings as one connection makes in that time."""
+    words = ("sweep", "gthread", "4", "--sleep", "0.001", "--tool", "fast", "--workers", "1")
+    seconds(*WORKERLAB, *words, "--duration", f"{duration_s:g}", "--out", str(place))
+    (run,) = place.iterdir()
+    return run
+
+
+def growth(name: str, small: Path, large: Path) -> None:
+    """How many times as long the larger run takes, without the program's start."""
+    pairs = [(report(small), report(large)) for _ in range(PAIRS)]
+    start_s = median(seconds(*WORKERLAB, "--version") for _ in range(PAIRS))
+    ratio = median((b - start_s) / max(a - start_s, 1e-3) for a, b in pairs)
+    one, two = (median(pair[side] for pair in pairs) for side in (0, 1))
+    print(f"{name}: {one:.2f} s and {two:.2f} s, start {start_s:.2f} s; ratio {ratio:.2f}")
+
+
+def against(run: Path, other: str) -> None:
+    pairs = [(report(run), report(run, (other,))) for _ in range(PAIRS)]
+    ratio = median(here / there for here, there in pairs)
+    here, there = (median(pair[side] for pair in pairs) for side in (0, 1))
+    print(f"{run.name}: {here:.2f} s here, {there:.2f} s there; ratio {ratio:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("--than", metavar="WORKERLAB", help="the other checkout's program")
+    options = parser.parse_args()
+    if options.run and options.than:
+        against(options.run.absolute(), options.than)
+        return
+    with tempfile.TemporaryDirectory(prefix="workerlab-") as name:
+        place = Path(name)
+        shutil.unpack_archive(ROOT / "tests" / "data" / "runs" / "ladder.zip", place)
+        runs = [repeated(place / "ladder", place / f"trials-{n}", n) for n in (4, 8)]
+        growth("twice the trials", *runs)
+        growth("twice the timings", swept(place / "short", 5.0), swept(place / "long", 10.0))
+
+
+if __name__ == "__main__":
+    main()
