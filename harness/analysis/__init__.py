@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.analysis.capacity import TRIALS
 from harness.analysis.cells import invalid, result
 from harness.analysis.checks import contradictions
 from harness.analysis.evidence import TrialData
@@ -27,6 +26,7 @@ from harness.analysis.series import Group
 from harness.analysis.suspects import judgements
 from harness.analysis.timeline import views
 from harness.model import CellResult, ClassResult, Record, Report, Server
+from harness.numbers.intervals import TRIALS
 
 __all__ = ["TrialData", "analyse"]
 

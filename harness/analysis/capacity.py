@@ -1,11 +1,10 @@
 """Capacity with its interval, where levels on both sides of the knee and repeated trials allow.
 
 With Ĉ = Xmax * R0: above, log X of every trial with N >= 2Ĉ; below, log(X/N) of every trial with
-N <= Ĉ/2. log C = mean above - mean below is the log of the slots; its 95 % interval is Welch's
-(Welch 1947), with the Welch-Satterthwaite degrees of freedom rounded down. Multiplied by the rate
-of one slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of
-the server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with bootstrap 68
-to 87 %, so the latter was rejected.
+N <= Ĉ/2. log C = mean above - mean below is the log of the slots, with Welch's 95 % interval.
+Multiplied by the rate of one slot, exp(mean below), it becomes requests/s. The unit of replication
+is a fresh launch of the server. In simulation this interval covered 94 to 97 %, a fitted breakpoint
+with bootstrap 68 to 87 %, so the latter was rejected.
 """
 
 from __future__ import annotations
@@ -13,18 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean
 
-TRIALS = 3
+from harness.numbers.intervals import TRIALS, half_width
+
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
-
-# Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
-# which is a little too wide rather than too narrow.
-T975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,15 +82,3 @@ def _trials(above: Sequence[Sample], below: Sequence[Sample]) -> int:
     """Launches on the side that has fewest; a side without levels does not count."""
     sides = [{sample.trial for sample in side} for side in (above, below) if side]
     return min((len(side) for side in sides), default=0)
-
-
-def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Half of Welch's 95 % interval of a difference of means; None below one degree of freedom."""
-    parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
-    total = sum(part for part, _ in parts)
-    if total <= 0:
-        return 0.0
-    degrees = total**2 / sum(part**2 / df for part, df in parts)
-    if degrees < 1:
-        return None
-    return T975[min(int(degrees), len(T975)) - 1] * math.sqrt(total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.experiments.ladder.configurations import rungs
+from harness.experiments.ladder.configurations import Configuration, configurations
 from harness.experiments.ladder.document import study
 from harness.model import (
     AppMetrics,
@@ -14,7 +14,6 @@ from harness.model import (
     CellResult,
     Document,
     Report,
-    Rung,
     Summary,
     Trial,
     Usage,
@@ -53,13 +52,13 @@ MEASURED: Mapping[str, Seen] = {
 }
 
 
-def all_rungs(lacking: Mapping[str, str] | None = None) -> tuple[Rung, ...]:
-    return rungs(lacking or {}, STORAGES[:2])
+def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Configuration, ...]:
+    return configurations(lacking or {}, STORAGES[:2])
 
 
-def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> AppMetrics:
+def parts_of(rung: Configuration, seen: Seen, slower: float = 1.0) -> AppMetrics:
     """`slower`: how much longer everything takes than for a lone user."""
-    local, redis = dict(rung.app.env)["BLOG_LOCAL"] == "1", bool(rung.cache)
+    local, redis = dict(rung.server.app.env)["BLOG_LOCAL"] == "1", bool(rung.cache)
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
     spent = {
@@ -78,7 +77,7 @@ def parts_of(rung: Rung, seen: Seen, slower: float = 1.0) -> AppMetrics:
     )
 
 
-def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
+def cell(rung: Configuration, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
     rps = seen.rps * NOISE[launch - 1]
     mean_s = users / rps
     p50_s = mean_s / (1 + (seen.spread - 1) / 4)
@@ -87,10 +86,10 @@ def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResu
     if users > 1:
         slower = max(1.0, 0.8 * mean_s / service_s)
         parts, service_s = parts_of(rung, seen, slower), service_s * slower
-    asked = Cell(rung.server, tool, users, keepalive=True, rung=rung.name)
+    asked = Cell(rung.server, tool, users, keepalive=True)
     return CellResult(
         Trial(asked, launch),
-        rung.app.target,
+        rung.server.app.target,
         None,
         "saturated",
         "",
@@ -108,7 +107,7 @@ def cell(rung: Rung, tool: str, users: int, launch: int, seen: Seen) -> CellResu
     )
 
 
-def lone(rung: Rung, launch: int, seen: Seen) -> CellResult:
+def lone(rung: Configuration, launch: int, seen: Seen) -> CellResult:
     """One user: as fast as one request after the other can be."""
     alone = parts_of(rung, seen)
     response_s = sum(alone.spent_s.values()) + PAGE_S + 50e-6
@@ -117,7 +116,7 @@ def lone(rung: Rung, launch: int, seen: Seen) -> CellResult:
 
 
 def cells(
-    planned: Sequence[Rung],
+    planned: Sequence[Configuration],
     measured: Mapping[str, Seen] = MEASURED,
     *,
     tools: Sequence[str] = ("locust-fast", "fast"),
@@ -140,5 +139,5 @@ def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Rep
 
 
 def whole(measured: Mapping[str, Seen] = MEASURED, cores: int = 2) -> Document:
-    planned = all_rungs()
+    planned = all_configurations()
     return study(report(cells(planned, measured), cores), planned)

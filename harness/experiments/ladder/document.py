@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.analysis.capacity import TRIALS
 from harness.experiments.ladder.charts import charts
 from harness.experiments.ladder.configurations import Configuration
 from harness.experiments.ladder.findings import findings
@@ -16,6 +15,7 @@ from harness.experiments.ladder.limits import DISTURBED, others_cores
 from harness.experiments.ladder.steps import Ladder, Load, ladder
 from harness.experiments.ladder.tables import tables
 from harness.model import CellResult, Document, Report
+from harness.numbers.intervals import TRIALS
 
 TITLE = "What makes a real web app fast? A blog, one thing less on each rung"
 

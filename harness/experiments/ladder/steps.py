@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from harness.analysis.capacity import half_width
 from harness.experiments.ladder.configurations import Configuration
 from harness.model import AppMetrics, CellResult
+from harness.numbers.intervals import half_width
 
 ALONE = 1  # users that have the server for themselves
 

@@ -1,5 +1,5 @@
-"""What a request costs inside the app, from ledger and CPU samples; rungs that are never one group;
-the page that must be the stored one."""
+"""What a request costs inside the app, from its own counters and CPU samples; configurations of the
+same settings stay apart; the page must be the stored one."""
 
 from __future__ import annotations
 
@@ -148,32 +148,33 @@ def test_a_report_holds_them() -> None:
     assert report.cells[0].app_metrics.requests == 20
 
 
-# --- rungs --------------------------------------------------------------------------------------
+# --- configurations ------------------------------------------------------------------------------
 
 
-def on_rung(one: TrialData, rung: str) -> TrialData:
-    trial = replace(one.trial, cell=replace(one.trial.cell, rung=rung))
+def configured(one: TrialData, name: str) -> TrialData:
+    server = replace(one.trial.cell.server, name=name)
+    trial = replace(one.trial, cell=replace(one.trial.cell, server=server))
     assert one.record is not None
     return replace(one, trial=trial, record=replace(one.record, key=trial.key))
 
 
-def test_rungs_on_the_same_server_are_no_group() -> None:
+def test_configurations_of_the_same_settings_are_no_group() -> None:
     """The same settings, another app: a lone response and a knee of its own."""
-    slow = on_rung(evidence(connections=16, delay_s=2.0), "slow")
-    quick = on_rung(evidence(connections=16, delay_s=0.5), "quick")
+    slow = configured(evidence(connections=16, delay_s=2.0), "slow")
+    quick = configured(evidence(connections=16, delay_s=0.5), "quick")
     report = analyse("run", {}, [slow, quick])
     assert len(report.classes) == 2
-    bounds = {cell.trial.cell.rung: cell.bound_rps for cell in report.cells}
+    bounds = {cell.trial.cell.server.name: cell.bound_rps for cell in report.cells}
     assert bounds == {"slow": pytest.approx(2.0), "quick": pytest.approx(8.0)}
     alone = [analyse("run", {}, [one]).cells[0] for one in (slow, quick)]
     assert list(report.cells) == alone
 
 
-def test_another_rungs_tool_is_no_second_tool() -> None:
+def test_another_configurations_tool_is_no_second_tool() -> None:
     """What another tool gets of another app does not convict this one."""
     cells = [
-        on_rung(evidence(connections=4, delay_s=0.004), "slow"),
-        on_rung(evidence(connections=4, delay_s=0.001, tool="fast"), "quick"),
+        configured(evidence(connections=4, delay_s=0.004), "slow"),
+        configured(evidence(connections=4, delay_s=0.001, tool="fast"), "quick"),
     ]
     report = analyse("run", {}, cells)
     assert not any("of the same server" in why for c in report.cells for why in c.bound_reasons)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.experiments.bottleneck.command import APP, FULL, QUICK, SERVER, Scale, cells
+from harness.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from harness.experiments.bottleneck.document import study
 from harness.model import (
     Answer,
@@ -192,10 +192,7 @@ def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> N
 
 def test_a_plan_of_two_servers_survives_its_file() -> None:
     planned = cells("locust", ("wrk",), QUICK)
-    plan = Plan(
-        (SERVER,), ("locust",), (50,), 1, 5, 1, APP, APP, "python", None, {}, (), cells=planned,
-        kind="bottleneck", duration_s=3.0,
-    )  # fmt: skip
+    plan = Plan("bottleneck", planned, 1, 5, 1, "python", None, {}, (), duration_s=3.0)
     assert from_json(to_json(plan)).cells == planned
 
 

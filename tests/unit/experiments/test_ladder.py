@@ -18,7 +18,7 @@ from harness.report.study.figures import figures
 from tests.builders.ladder import (
     MEASURED,
     Seen,
-    all_rungs,
+    all_configurations,
     cells,
     report,
     whole,
@@ -55,7 +55,7 @@ def changed(name: str, **values: object) -> Mapping[str, Seen]:
 
 def but_for(name: str, rungs_cells: Sequence[CellResult], **values: object) -> list[CellResult]:
     return [
-        replace(cell, **values) if cell.trial.cell.rung == name else cell  # type: ignore[arg-type]
+        replace(cell, **values) if cell.trial.cell.server.name == name else cell  # type: ignore[arg-type]
         for cell in rungs_cells
     ]
 
@@ -99,7 +99,7 @@ def test_what_is_faster_without_is_said() -> None:
 
 
 def test_too_few_launches_give_no_answer() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     found = study(report(cells(planned, launches=1)), planned)
     assert finding(found, FAST).answer.startswith("Cannot be said: a factor has no interval")
     assert any("at least 3 launches" in note for note in found.notes)
@@ -110,7 +110,7 @@ def test_too_few_launches_give_no_answer() -> None:
 
 
 def test_what_the_load_tool_held_up_is_a_lower_bound() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     first = planned[0].name
     held = but_for(
         first, cells(planned), generator_bound=True, bound_reasons=("it used 0.99 cores",)
@@ -120,7 +120,7 @@ def test_what_the_load_tool_held_up_is_a_lower_bound() -> None:
 
 
 def test_the_answer_is_from_the_tool_that_held_up_least() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     held = [
         replace(cell, generator_bound=True, bound_reasons=("its CPU",))
         if cell.trial.cell.tool == "locust-fast"
@@ -150,16 +150,16 @@ def test_a_trip_that_costs_nothing_is_said() -> None:
 
 def test_a_cache_that_does_not_cache_is_found() -> None:
     """All its rungs go to the storage."""
-    planned = all_rungs()
+    planned = all_configurations()
     kept = cells(planned)
-    plain = next(c for c in kept if c.trial.cell.rung == planned[2].name and c.app_metrics)
+    plain = next(c for c in kept if c.trial.cell.server.name == planned[2].name and c.app_metrics)
     assert plain.app_metrics is not None
     broken = but_for(planned[1].name, kept, app_metrics=plain.app_metrics)
     assert finding(study(report(broken), planned), TRIPS).answer.startswith("No: ")
 
 
 def test_without_a_ledger_trips_are_not_known() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     blind = [replace(cell, app_metrics=None) for cell in cells(planned)]
     found = study(report(blind), planned)
     assert finding(found, TRIPS).answer.startswith("Cannot be said")
@@ -175,12 +175,12 @@ def test_without_a_ledger_trips_are_not_known() -> None:
 def limit_of(
     seen: Seen, name: str = "postgresql-uvicorn-w2", cores: int = 8, **more: object
 ) -> str:
-    planned = all_rungs()
+    planned = all_configurations()
     host = min(1.0, (seen.app + seen.storage + seen.cache + seen.tool) / cores + 0.05)
     found = [
         replace(cell, usage=replace(cell.usage, host_busy=host), **more)  # type: ignore[arg-type]
         for cell in cells(planned, {**MEASURED, name: seen})
-        if cell.trial.cell.rung == name and cell.trial.cell.concurrency > 1
+        if cell.trial.cell.server.name == name and cell.trial.cell.concurrency > 1
     ]
     rung = next(one for one in planned if one.name == name)
     return limit(Step(rung, Load("fast", 100), tuple(found)), cores).who
@@ -219,7 +219,7 @@ def test_the_load_tool_comes_first() -> None:
 
 def test_other_programs_are_named() -> None:
     """The host is full, and those that take part in it used only a part."""
-    planned = all_rungs()
+    planned = all_configurations()
     name = "postgresql-uvicorn-w2"
     found = [
         replace(cell, usage=replace(cell.usage, host_busy=1.0))
@@ -233,7 +233,7 @@ def test_other_programs_are_named() -> None:
 
 
 def test_waiting_for_a_connection_is_the_pools_limit_where_nobody_is_busy() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     calm = limit_of(NOBODY)
     waiting = [cell for cell in cells(planned, dict.fromkeys(MEASURED, NOBODY)) if cell.app_metrics]
     assert calm == "not known"
@@ -298,7 +298,7 @@ def test_what_does_not_happen_is_not_explained_away() -> None:
 
 
 def test_skipped_rungs_are_shown_with_their_reason() -> None:
-    planned = all_rungs({"mongodb": "no mongod: --mongo-url names one"})
+    planned = all_configurations({"mongodb": "no mongod: --mongo-url names one"})
     seen = {rung.name: MEASURED["postgresql-uvicorn-w2"] for rung in planned}
     found = study(report(cells(planned, seen), components={"redis": "Redis 7"}), planned)
     rows = table(found, "The rungs").rows
@@ -309,7 +309,7 @@ def test_skipped_rungs_are_shown_with_their_reason() -> None:
 
 
 def test_without_redis_the_question_is_open() -> None:
-    planned = all_rungs({"redis": "no redis-server"})
+    planned = all_configurations({"redis": "no redis-server"})
     seen = {rung.name: MEASURED["postgresql-uvicorn-w2"] for rung in planned}
     found = study(report(cells(planned, seen)), planned)
     assert finding(found, REDIS).answer == ("Cannot be said: no rung lost Redis and nothing else.")
@@ -320,7 +320,7 @@ def test_who_answered_as_mongodb_is_said() -> None:
 
 
 def test_an_invalid_launch_is_named_and_left_out() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     good = cells(planned)
     bad = replace(good[0], verdict="invalid", reason="it died", throughput_rps=None)
     found = study(report([bad, *good[1:]]), planned)
@@ -331,7 +331,7 @@ def test_an_invalid_launch_is_named_and_left_out() -> None:
 
 
 def test_a_rung_without_a_believed_launch_is_left_out_of_the_factors() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     gone = but_for(planned[1].name, cells(planned), verdict="invalid", throughput_rps=None)
     found = study(report(gone), planned)
     ratios = column(table(found, "The ladder, 100 users by fast"), "factor")
@@ -340,7 +340,7 @@ def test_a_rung_without_a_believed_launch_is_left_out_of_the_factors() -> None:
 
 
 def test_a_run_of_nothing() -> None:
-    found = study(report([]), all_rungs())
+    found = study(report([]), all_configurations())
     assert not found.valid
     assert "no launch has been measured" in found.title
     for question in (FAST, TRIPS, LIMITS, REDIS, SYNC):
@@ -373,7 +373,7 @@ def test_parts_add_up_to_the_response() -> None:
 
 
 def test_rungs_stand_in_the_order_of_the_plan() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     shown = table(study(report(cells(planned)[::-1]), planned), "The ladder, 100 users by fast")
     assert column(shown, "removed")[:3] == ["nothing", "the in-process cache", "Redis"]
 
@@ -406,7 +406,7 @@ def test_json_says_what_a_bar_is() -> None:
 
 
 def test_a_ladder_knows_its_twins() -> None:
-    planned = all_rungs()
+    planned = all_configurations()
     found: Ladder = ladder(cells(planned), planned, {})
     twin = found.twin(found.crowd[2])
     assert twin is not None

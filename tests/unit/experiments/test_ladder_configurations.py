@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import asdict
 
 import pytest
 
-from harness.experiments.ladder.configurations import NAMES, STORAGES, rungs
-from harness.model import App, Cell, Rung
+from harness.experiments.ladder.configurations import (
+    NAMES,
+    STORAGES,
+    Configuration,
+    configurations,
+    configurations_of,
+)
+from harness.model import Cell
 from harness.plan import Plan, from_json, grid, to_json
 
 ALL = ("mongodb", "postgresql")
 
 
-def able(found: tuple[Rung, ...]) -> list[Rung]:
+def able(found: tuple[Configuration, ...]) -> list[Configuration]:
     return [rung for rung in found if not rung.why_not]
 
 
-def settings(rung: Rung) -> dict[str, object]:
+def settings(rung: Configuration) -> dict[str, object]:
     server = rung.server
     return {
         "storage": rung.storage,
         "redis": rung.cache,
-        "env": rung.app.env,
+        "env": rung.server.app.env,
         "workers": server.workers,
-        "face": (server.worker_class, rung.app.target),
+        "face": (server.worker_class, rung.server.app.target),
     }
 
 
 def test_with_everything_it_is_the_whole_ladder() -> None:
-    assert [rung.title for rung in rungs({}, ALL)] == [
+    assert [rung.title for rung in configurations({}, ALL)] == [
         "async, 2 workers, MongoDB, Redis, in-process cache",
         "async, 2 workers, MongoDB, Redis",
         "async, 2 workers, MongoDB",
@@ -52,7 +59,7 @@ SUBSETS = [
 def test_each_rung_differs_from_the_one_before_in_one_setting(
     lacking: dict[str, str], workers: int
 ) -> None:
-    found = able(rungs(lacking, STORAGES, workers))
+    found = able(configurations(lacking, STORAGES, workers))
     assert [bool(rung.removed) for rung in found] == [False] * bool(found) + [True] * (
         len(found) - 1
     )
@@ -63,7 +70,7 @@ def test_each_rung_differs_from_the_one_before_in_one_setting(
 
 @pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
 def test_no_rung_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
-    found = rungs(lacking, STORAGES)
+    found = configurations(lacking, STORAGES)
     assert len({rung.name for rung in found}) == len(found)
     for rung in found:
         needs = {rung.storage, rung.cache} - {""}
@@ -76,7 +83,7 @@ def test_no_rung_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
 
 def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
     missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
-    found = able(rungs(missing, STORAGES))
+    found = able(configurations(missing, STORAGES))
     assert [rung.removed for rung in found] == [
         "",
         "the in-process cache",
@@ -86,35 +93,29 @@ def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
 
 
 def test_where_no_storage_is_there_nothing_can_be_run() -> None:
-    found = rungs({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
+    found = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
     assert [rung.why_not for rung in found] == ["no MongoDB", "no PostgreSQL"]
 
 
-def test_a_plan_with_rungs_survives_json() -> None:
-    found = tuple(rungs({"mongodb": "no MongoDB"}, ALL))
-    cells = tuple(Cell(one.server, "fast", 4, True, rung=one.name) for one in able(found))
-    app = App("apps.blog.wsgi:app", "")
+def test_a_plan_with_configurations_survives_json() -> None:
+    found = configurations({"mongodb": "no MongoDB"}, ALL)
+    cells = tuple(Cell(one.server, "fast", 4, keepalive=True) for one in able(found))
     plan = Plan(
-        servers=tuple(dict.fromkeys(cell.server for cell in cells)),
-        tools=("fast",),
-        levels=(4,),
+        kind="ladder",
+        cells=cells,
         trials=3,
         rounds=5,
         seed=1,
-        wsgi_app=app,
-        asgi_app=app,
         python="python",
         config=None,
         unavailable={},
         notes=(),
-        cells=cells,
-        kind="ladder",
-        rungs=found,
+        details={"configurations": [asdict(one) for one in found]},
     )
     again = from_json(json.loads(json.dumps(to_json(plan))))
-    assert again == plan
+    assert configurations_of(again) == found
+    assert again.cells == cells
     assert len({one.key for one in grid(again)}) == 3 * len(cells)
-    for cell in cells:
-        rung = again.rung(cell.rung)
-        assert again.app(cell) == rung.app
-        assert (rung.app.target == "apps.blog.asgi:app") == (cell.server.worker_class == "uvicorn")
+    for server in again.servers:
+        asgi = server.app.target == "apps.blog.asgi:app"
+        assert asgi == (server.worker_class == "uvicorn")
