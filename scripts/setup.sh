@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh            .venv with .venv/bin/workerlab, and the load tools ab and wrk
 #   scripts/setup.sh --ladder   the same, and PostgreSQL and Redis for the ladder to stand on
-#   scripts/setup.sh --tox      all that, .venv-tox with tox, and a browser for the page's tests
+#   scripts/setup.sh --tox      .venv-tox with tox in place of .venv, the load tools, PostgreSQL and
+#                               Redis, and a browser for the page's tests
 #
 # System packages come from apt-get (as root, or by a sudo that asks for no password) or brew.
 # Without them the lab still works, with its own load generator in place of ab, and SQLite in place
@@ -16,6 +17,7 @@ exec 1>&2
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 wait_s=600          # for another setup in this checkout
+marks=$root/.setup   # when which system packages were last asked for
 retry_after_min=60  # before system packages that could not be installed are tried again
 log=
 python=
@@ -52,7 +54,8 @@ can_make_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$1")" --version; } >/dev/null 2>&1
 
 # What system packages this user cannot get need not be asked for by every sweep.
-tried() { [ -n "$(find "$root/.venv/.$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
+tried() { [ -n "$(find "$marks/$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
+mark_tried() { mkdir -p "$marks" && : >"$marks/$1-tried"; }
 tools_settled() { { have ab && have wrk; } || tried tools; }
 
 have_postgresql() {
@@ -169,7 +172,7 @@ install_tool() {
 # Neither is needed, so nothing here fails.
 ensure_tools() {
   if tools_settled; then return 0; fi
-  : >"$root/.venv/.tools-tried"
+  mark_tried tools
   install_tool ab apache2-utils ||
     say "ab is missing and cannot be installed: the embedded load tool 'fast' will be used."
   install_tool wrk wrk ||
@@ -227,7 +230,7 @@ install_redis() {
 # The ladder leaves out what it cannot have, so nothing here fails.
 ensure_servers() {
   if servers_settled; then return 0; fi
-  : >"$root/.venv/.servers-tried"
+  mark_tried servers
   install_postgresql ||
     say "PostgreSQL is missing and cannot be installed: the ladder stands on SQLite."
   install_redis ||
@@ -237,7 +240,7 @@ ensure_servers() {
 # Only the tests want one, and they skip without it.
 ensure_browser() {
   if browser_settled; then return 0; fi
-  : >"$root/.venv/.browser-tried"
+  mark_tried browser
   { may_apt && apt_install chromium fonts-dejavu-core && have_browser; } ||
     say "no Chromium, and none can be installed: the report page is not tested in a browser."
 }
@@ -281,14 +284,14 @@ clean_up() {
 }
 
 main() {
-  local want_tox=no want_servers=no
+  local want_lab=yes want_tox=no want_servers=no
   case "$*" in
     "") ;;
     --ladder) want_servers=yes ;;
-    --tox) want_tox=yes want_servers=yes ;;
+    --tox) want_lab=no want_tox=yes want_servers=yes ;;
     *) say "unknown argument: $*"; exit 2 ;;
   esac
-  if complete .venv workerlab && tools_settled &&
+  if { [ $want_lab = no ] || complete .venv workerlab; } && tools_settled &&
     { [ $want_servers = no ] || servers_settled; } &&
     { [ $want_tox = no ] || { complete .venv-tox tox && browser_settled; }; }; then
     return 0
@@ -297,7 +300,7 @@ main() {
   unset WORKERLAB_SETUP_LOCKED
   log=$(mktemp)
   trap clean_up EXIT
-  if ! complete .venv workerlab; then
+  if [ $want_lab = yes ] && ! complete .venv workerlab; then
     ensure_python
     say "making .venv with $("$python" --version 2>&1)"
     make_venv .venv -e '.[all]'
@@ -305,7 +308,7 @@ main() {
   if [ $want_tox = yes ] && ! complete .venv-tox tox; then
     ensure_python
     say "installing tox in its own venv, .venv-tox"
-    make_venv .venv-tox tox
+    make_venv .venv-tox tox tox-uv  # uv fills an environment in seconds where pip takes a minute
   fi
   ensure_tools
   [ $want_servers = no ] || ensure_servers

@@ -6,6 +6,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 "$root/scripts/setup.sh" --tox
 
+# uv fills the environments, and does not read pip's configuration, where a mirror may stand.
+index=$("$root/.venv-tox/bin/python" -m pip config get global.index-url 2>/dev/null) || index=
+if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi
+
 # What earlier runs left must not be counted for this one.
 rm -f "$root"/.tox/junit-*.xml
 status=0

@@ -99,6 +99,14 @@ def test_is_executable_and_parses(path):
     subprocess.run(["bash", "-n", path], check=True)
 
 
+def test_the_tests_need_no_environment_but_their_own(equipped):
+    done = equipped.run("setup.sh", "--tox")
+    assert done.returncode == 0
+    assert "setup: pip install tox tox-uv" in done.stderr
+    assert not (equipped.root / ".venv").exists()
+    assert equipped.run("setup.sh", "--tox").stderr == ""
+
+
 def test_sets_up_once_and_says_so_on_standard_error_only(equipped):
     done = equipped.run("setup.sh")
     assert (done.returncode, done.stdout) == (0, "")
