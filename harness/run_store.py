@@ -14,18 +14,17 @@ harnesses from writing into one run; the kernel drops it with the process.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
-import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.model import SCHEMA, EnvironmentProblem, Fault, Record, UsageError
+from harness import codec
+from harness.model import SCHEMA, EnvironmentProblem, Fault, Output, Record, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
@@ -40,11 +39,12 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _write_synced(path: Path, text: str) -> None:
+def _write_synced(path: Path, value: object) -> None:
+    """Whole or not at all."""
     part = path.with_suffix(".part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(codec.indented(value))
             file.flush()
             os.fsync(file.fileno())
     except OSError:
@@ -65,7 +65,7 @@ def fresh(parent: str | None, label: str) -> Path:
     return directory
 
 
-def create(directory: Path, plan: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+def create(directory: Path, plan: object, environment: Mapping[str, Any]) -> None:
     """Make a new run directory. Raises UsageError when it exists, EnvironmentProblem on a full
     or read-only disk."""
     if directory.exists() and any(directory.iterdir()):
@@ -76,8 +76,7 @@ def create(directory: Path, plan: Mapping[str, Any], environment: Mapping[str, A
         (directory / "raw").mkdir()
         (directory / "trials.jsonl").touch()
         document = {"schema": SCHEMA, "run": directory.name, "plan": plan}
-        text = json.dumps({**document, "environment": environment}, indent=1)
-        _write_synced(directory / "run.json", text)
+        _write_synced(directory / "run.json", {**document, "environment": environment})
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
@@ -86,15 +85,14 @@ def create(directory: Path, plan: Mapping[str, Any], environment: Mapping[str, A
 def learned(directory: Path) -> dict[str, Any] | None:
     """What `learn` has put down; None where it has not, or not whole."""
     try:
-        found = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+        return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def learn(directory: Path, values: Mapping[str, Any]) -> None:
     """Add to the run's environment. OSError on a full or read-only disk."""
-    _write_synced(directory / "machine.json", json.dumps(values, indent=1))
+    _write_synced(directory / "machine.json", values)
 
 
 def copy_code(code: Path) -> None:
@@ -121,40 +119,96 @@ class Run:
         return self.directory.name
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """A line of trials.jsonl: one of the two."""
+
+    began: str | None = None
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class _Schema:
+    schema: int | None = None
+
+
+@dataclass(frozen=True)
+class _Document:
+    """run.json."""
+
+    plan: dict[str, Any]
+    environment: dict[str, Any]
+
+
 def load(directory: Path) -> Run:
-    """Read a run. Raises UsageError when `directory` is not one, or of another schema."""
+    """Read a run. Raises UsageError when `directory` is not one, is damaged, or was made by a
+    workerlab that writes another schema."""
     try:
-        document = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-        lines = (directory / "trials.jsonl").read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
+        data = (directory / "run.json").read_bytes()
+        lines = (directory / "trials.jsonl").read_bytes().split(b"\n")
+    except OSError as error:
         raise UsageError(f"{directory} is not a run directory: {error}") from error
-    schema = document.get("schema") if isinstance(document, dict) else None
+    try:
+        _check_schema(directory, codec.decode(data, _Schema).schema)
+        document = codec.decode(data, _Document)
+    except ValueError as error:
+        raise UsageError(f"{directory}/run.json is damaged: {error}") from error
+    environment = {**document.environment, **(learned(directory) or {})}
+    return Run(directory, document.plan, environment, _records(directory, lines))
+
+
+def _check_schema(directory: Path, schema: int | None) -> None:
+    if schema is None:
+        raise UsageError(f"{directory} is not a run directory: its run.json has no schema")
     if schema != SCHEMA:
-        raise UsageError(f"{directory} has schema {schema!r}, this workerlab reads {SCHEMA}")
-    if not {"plan", "environment"} <= document.keys():
-        raise UsageError(f"{directory} is not a run directory: run.json holds no plan")
-    environment = {**document["environment"], **(learned(directory) or {})}
-    return Run(directory, document["plan"], environment, _records(directory, lines))
+        made, advice = (
+            ("a newer", "update this one") if schema > SCHEMA else ("an older", "use that")
+        )
+        raise UsageError(
+            f"{directory} was made by {made} workerlab (schema {schema}, this one reads {SCHEMA}):"
+            f" {advice} to read it"
+        )
 
 
-def _records(directory: Path, lines: Sequence[str]) -> dict[str, Record]:
+def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
     """The newest Record of every trial. What stands after the last newline is torn or empty."""
     records: dict[str, Record] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
-            entry = json.loads(line)
-            began = "began" in entry
-            record = Record(entry["began"], STOPPED) if began else _record(entry["record"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{directory}/trials.jsonl is damaged at line {number}") from error
+            entry = codec.decode(line, _Entry)
+            record = Record(entry.began, STOPPED) if entry.began is not None else entry.record
+            if record is None:
+                raise ValueError("it says nothing")
+        except ValueError as error:
+            raise UsageError(
+                f"{directory}/trials.jsonl is damaged in line {number}: {error}; delete the line to"
+                " lose that trial alone"
+            ) from error
         records[record.key] = record
     return records
 
 
-def _record(values: dict[str, Any]) -> Record:
-    fault = values.pop("fault")
-    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return Record(**{**values, **lists}, fault=Fault(**fault) if fault else None)
+# --- what the load tool of a trial left ---------------------------------------------------------
+
+
+def read_text(path: Path) -> str:
+    """Empty where it is missing."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
+    """What a load tool printed and wrote in `trial`, a directory of the run. `files`: those to
+    read where they are there."""
+    place = trial / "tool"
+    there = {name: read_text(place / name) for name in files if (place / name).is_file()}
+    stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
+    return Output(stdout, stderr, exit_code, there)
+
+
+# --- writing ------------------------------------------------------------------------------------
 
 
 class Writer:
@@ -167,11 +221,11 @@ class Writer:
         self._append({"began": key})
 
     def ended(self, record: Record) -> None:
-        self._append({"record": dataclasses.asdict(record)})
+        self._append({"record": record})
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
+    def _append(self, entry: Mapping[str, object]) -> None:
         """Whole or not at all, as far as a disk allows: a torn line is cut off again."""
-        line = (json.dumps(entry) + "\n").encode()
+        line = codec.encode(entry) + b"\n"
         before = os.fstat(self._handle).st_size
         try:
             written = os.write(self._handle, line)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.load.outputs import output_of
 from harness.load.programs import summary_of
 from harness.load.registry import tool_named
 from harness.model import (
@@ -27,7 +26,7 @@ from harness.model import (
 )
 from harness.numbers.histogram import Histogram
 from harness.observe.observations import read_observations
-from harness.run_store import Run
+from harness.run_store import Run, tool_output
 
 REPORT = "target.json"
 
@@ -99,8 +98,8 @@ def _measured(
     if record.fault is not None:
         return None, record.fault.reason
     try:
-        output = output_of(point.tool, directory / "tool", record.exit_code)
-        return tool_named(point.tool).parse(output), None
+        tool = tool_named(point.tool)
+        return tool.parse(tool_output(directory, tool.OUTPUT_FILES, record.exit_code)), None
     except ParseError as error:
         return None, str(error)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from harness import run_store as store
 from harness.analysis import TrialData, analyse
-from harness.load.outputs import output_of
-from harness.load.parallel import cores_used_at_most
 from harness.load.registry import tool_named
 from harness.model import (
     Measurement,
@@ -47,8 +45,8 @@ def _measured(trial: Trial, record: Record, raw: Path) -> tuple[Measurement | No
     if record.load_start_ns is None:
         return None, None
     try:
-        output = output_of(trial.cell.tool, raw / "tool", record.exit_code)
-        return tool_named(trial.cell.tool).parse(output), None
+        tool = tool_named(trial.cell.tool)
+        return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)), None
     except ParseError as error:
         return None, str(error)
 
@@ -92,7 +90,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
         elsewhere=bool(plan.load_hosts),
         body_sha256=app.body_sha256,
-        units=cores_used_at_most(trial.cell.tool, trial.cell.concurrency, trial.cell.processes),
+        units=tool.cores_used(trial.cell.concurrency, trial.cell.processes),
     )
 
 

@@ -25,7 +25,6 @@ from harness.experiments.planning import check_tools
 from harness.experiments.reading import find, report_of
 from harness.load import hosts
 from harness.load.locust import missing_hosts
-from harness.load.outputs import read_text
 from harness.load.registry import tool_named
 from harness.model import (
     Document,
@@ -243,7 +242,7 @@ def _execute(
     trial.forget(task.launch.trial)
     writer.began(one.key)
     record = trial.run(task, writer.ended)
-    stderr = read_text(task.launch.trial / "tool" / "stderr") if plan.load_hosts else ""
+    stderr = run_store.read_text(task.launch.trial / "tool" / "stderr") if plan.load_hosts else ""
     if missing := missing_hosts(stderr):
         raise EnvironmentProblem(missing)  # the next trial would wait in vain as well
     return record

@@ -92,6 +92,10 @@ ABORTS = {
 }
 
 
+def cores_used(concurrency: int, processes: int) -> int:
+    return 1
+
+
 def check(load: Load) -> None:
     """UsageError where ab would refuse: c beyond its limit, or fewer requests than connections."""
     if not 1 <= load.concurrency <= MAX_CONCURRENCY:

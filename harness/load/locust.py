@@ -68,6 +68,9 @@ class Locust:
     OUTPUT_FILES: tuple[str, ...] = (RESULT,)
     INSTALL_HINT: str = "It is a Python package: pip install 'workerlab[locust]'."
 
+    def cores_used(self, concurrency: int, processes: int) -> int:
+        return processes
+
     def check(self, load: Load) -> None:
         """UsageError, in one sentence, for a load it cannot produce."""
         if load.concurrency < 1:

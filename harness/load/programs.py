@@ -16,11 +16,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.histogram import Histogram
 
+EVERY_CORE = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 FORMAT = 3
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -67,6 +68,7 @@ class Program:
     TIMED: bool = True
     DISTRIBUTES: bool = False
     NO_KEEPALIVE: Mapping[str, str] = field(default_factory=dict)
+    PROCESS_PER: Literal["", "connection", "core"] = ""  # what it starts one for, unasked
 
     @property
     def VERSION_ARGV(self) -> tuple[str, ...]:
@@ -77,6 +79,12 @@ class Program:
         if not self.NEEDS:
             return "It comes with the lab: there is nothing to install."
         return f"It needs {' and '.join(self.NEEDS)}: pip install 'workerlab[generators]'."
+
+    def cores_used(self, concurrency: int, processes: int) -> int:
+        """Each process computes on one core at a time, as Python does."""
+        if self.PROCESS_PER == "connection":
+            return concurrency
+        return EVERY_CORE if self.PROCESS_PER == "core" and processes == 1 else processes
 
     def check(self, load: Load) -> None:
         """UsageError, in one sentence, for a load it cannot produce."""

@@ -78,6 +78,10 @@ class Tool(Protocol):
     def INSTALL_HINT(self) -> str:
         """What to do where it is missing: a sentence."""
 
+    def cores_used(self, concurrency: int, processes: int) -> int:
+        """How many it can keep busy at once: what its CPU is judged against. `processes`: as asked
+        for."""
+
     def check(self, load: Load) -> None:
         """Raises UsageError, in one sentence, for a load the tool cannot produce."""
 
@@ -93,11 +97,11 @@ TOOLS: dict[str, Tool] = {
     "ab": ab,
     "wrk": wrk,
     "fast": FAST,
-    "processes": Program("processes", NEEDS=("requests",), RAMPS=True),
+    "processes": Program("processes", NEEDS=("requests",), RAMPS=True, PROCESS_PER="connection"),
     "threads": Program("threads", NEEDS=("requests",), RAMPS=True),
     "coroutines": Program("coroutines", NEEDS=("aiohttp",), RAMPS=True),
     "processes-coroutines": Program(
-        "processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True, RAMPS=True
+        "processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True, RAMPS=True, PROCESS_PER="core"
     ),
     "locust": locust.HTTP,
     "locust-fast": locust.FAST,

@@ -84,6 +84,10 @@ def threads(concurrency: int) -> int:
     return 2 if concurrency > ONE_THREAD_UP_TO and concurrency % 2 == 0 else 1
 
 
+def cores_used(concurrency: int, processes: int) -> int:
+    return threads(concurrency)
+
+
 def check(load: Load) -> None:
     """UsageError for no connection, and for a header given twice: wrk's table has one of each."""
     if load.concurrency < 1:

@@ -8,13 +8,14 @@ unless its sampler was lost.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness import codec
 from harness.model import (
     AppMetricsSample,
     ConnectionSample,
@@ -24,105 +25,115 @@ from harness.model import (
     QueueSample,
     ServiceSample,
 )
+from harness.observe.kernel import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
 SOMETIMES = ("parts", "ledger")  # not every app stands on something, or keeps a ledger
+SAMPLES: Mapping[str, type[Any]] = {  # by the names of their lines
+    "queue": QueueSample,
+    "processes": ProcessSample,
+    "connections": ConnectionSample,
+    "counters": CountersSample,
+    "parts": ServiceSample,
+    "ledger": AppMetricsSample,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """Of the machine."""
+
+    cores: int | None
+    syn_steps_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A sampler that failed, and is not asked again."""
+
+    sampler: str
+    reason: str
+
+
+@dataclass
+class _Lines:
+    """What the lines hold; `whole`: they end as they should."""
+
+    header: Header = Header(None, ())
+    samples: Mapping[str, list[Any]] = field(default_factory=lambda: {name: [] for name in SAMPLES})
+    lost: dict[str, str] = field(default_factory=dict)
+    whole: bool = False
+
+    def read(self, line: bytes | str) -> None:
+        """Raises ValueError when it cannot be read."""
+        name, value = codec.by_kind(line)
+        if name in SAMPLES:
+            self.samples[name].append(codec.decode(value, SAMPLES[name]))
+        elif name == "lost":
+            lost = codec.decode(value, Lost)
+            self.lost[lost.sampler] = lost.reason
+        elif name == "header":
+            self.header = codec.decode(value, Header)
+        elif name == "end":
+            codec.decode(value, int)
+            self.whole = True
+        else:
+            raise ValueError(f"nothing that is observed is called {name}")
 
 
 def read_observations(directory: Path) -> Observations:
     """All that was observed; what was not is named in `missing`, never taken for 0."""
     try:
-        text = (directory / FILE).read_text(encoding="utf-8", errors="replace")
+        data = (directory / FILE).read_bytes()
     except FileNotFoundError:
         return Observations(missing=dict.fromkeys(SAMPLERS, "the trial was not observed"))
     except OSError as error:
         return Observations(missing=dict.fromkeys(SAMPLERS, f"{FILE} cannot be read: {error}"))
     # What stands after the last newline is torn or empty
-    return parse_observations(text.split("\n")[:-1])
+    return parse_observations(data.split(b"\n")[:-1])
 
 
-class _Heard:
-    """What the lines have said so far."""
-
-    def __init__(self) -> None:
-        self.header: Mapping[str, Any] = {}
-        self.queue: list[QueueSample] = []
-        self.processes: list[ProcessSample] = []
-        self.connections: list[ConnectionSample] = []
-        self.counts: list[Mapping[str, int]] = []
-        self.parts: list[ServiceSample] = []
-        self.ledger: list[AppMetricsSample] = []
-        self.missing: dict[str, str] = {}
-        self.whole = False
-
-    def hear(self, line: str) -> None:
-        """Raises ValueError, KeyError, TypeError or AttributeError when it cannot be read."""
-        ((kind, said),) = json.loads(line).items()
-        if kind == "queue":
-            self.queue.append(QueueSample(**said))
-        elif kind == "processes":
-            self.processes.append(ProcessSample(**said))
-        elif kind == "connections":
-            by_pid = {int(pid): count for pid, count in said.pop("per_worker").items()}
-            self.connections.append(ConnectionSample(**said, per_worker=by_pid))
-        elif kind == "counters":
-            self.counts.append(dict(said["counts"]))
-        elif kind == "parts":
-            cpu_s, rss_bytes = dict(said["cpu_s"]), dict(said["rss_bytes"])
-            self.parts.append(ServiceSample(said["at_ns"], cpu_s, rss_bytes))
-        elif kind == "ledger":
-            self.ledger.append(AppMetricsSample(said["at_ns"], dict(said["totals"])))
-        elif kind == "lost":
-            self.missing[str(said["sampler"])] = str(said["reason"])
-        elif kind == "header":
-            self.header = {"cores": said["cores"], "syn_steps_s": tuple(said["syn_steps_s"])}
-        elif kind == "end":
-            self.whole = True
-        else:
-            raise ValueError(f"nothing that is observed is called {kind}")
-
-
-def parse_observations(lines: Sequence[str]) -> Observations:
-    heard, unread = _Heard(), ""
+def parse_observations(lines: Sequence[bytes | str]) -> Observations:
+    found, unread = _Lines(), ""
     for number, line in enumerate(lines, 1):
         try:
-            heard.hear(line)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            found.read(line)
+        except ValueError:
             unread = unread or f"line {number} of {FILE} cannot be read"
-    moments_ns = {
-        "queue": [sample.at_ns for sample in heard.queue],
-        "processes": [sample.at_ns for sample in heard.processes],
-        "connections": [sample.at_ns for sample in heard.connections],
-        "parts": [sample.at_ns for sample in heard.parts],
-        "ledger": [sample.at_ns for sample in heard.ledger],
-    }
-    for name in (*SAMPLERS, *(name for name in SOMETIMES if moments_ns[name])):
-        if name not in heard.missing and (unread or not heard.whole):
-            heard.missing[name] = unread or "the observation was cut short"
-    for name, at_ns in moments_ns.items():
-        if not at_ns and name in SAMPLERS:
-            heard.missing.setdefault(name, "it was never looked at")
-    if len(heard.counts) < 2:  # what they were says nothing, only how they grew
-        heard.missing.setdefault("counters", "they were not read at both ends of the load")
+    samples = {name: tuple(each) for name, each in found.samples.items()}
+    counters = samples.pop("counters")
+    missing = _missing(found, unread)
     return Observations(
-        queue=tuple(heard.queue),
-        processes=tuple(heard.processes),
-        connections=tuple(heard.connections),
-        counters=None if "counters" in heard.missing else _growth(heard.counts),
-        parts=tuple(heard.parts),
-        ledger=tuple(heard.ledger),
+        **samples,
+        counters=None if "counters" in missing else _growth(counters),
+        cores=found.header.cores,
+        syn_steps_s=found.header.syn_steps_s,
         intervals_s={
-            name: median((later - one) / 1e9 for one, later in pairwise(at_ns))
-            for name, at_ns in moments_ns.items()
-            if len(at_ns) > 1
+            name: median((later.at_ns - one.at_ns) / 1e9 for one, later in pairwise(each))
+            for name, each in samples.items()
+            if len(each) > 1
         },
-        missing=heard.missing,
-        **heard.header,
+        missing=missing,
     )
 
 
-def _growth(counts: Sequence[Mapping[str, int]]) -> Counters:
+def _missing(found: _Lines, unread: str) -> dict[str, str]:
+    """What gave nothing, or not all that it should have, and why."""
+    missing = dict(found.lost)
+    expected = (*SAMPLERS, *(name for name in SOMETIMES if found.samples[name]))
+    for name in expected:
+        if unread or not found.whole:
+            missing.setdefault(name, unread or "the observation was cut short")
+        if not found.samples[name]:
+            missing.setdefault(name, "it was never looked at")
+    if len(found.samples["counters"]) < 2:  # what they were says nothing, only how they grew
+        missing.setdefault("counters", "they were not read at both ends of the load")
+    return missing
+
+
+def _growth(samples: Sequence[CountersSample]) -> Counters:
     """From the load's start to its end."""
-    first, last = counts[0], counts[-1]
-    return Counters(**{name: last[name] - first[name] for name in first if name in last})
+    first, last = samples[0].counts, samples[-1].counts
+    grown = {name: last[name] - first[name] for name in first if name in last}
+    return codec.convert(grown, Counters)

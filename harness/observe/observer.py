@@ -20,8 +20,6 @@ should not, and costs a start per trial), asyncio (reading /proc blocks anyway).
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import random
 import resource
@@ -33,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from harness import codec
 from harness.model import (
     AppMetricsSample,
     ConnectionSample,
@@ -212,12 +211,12 @@ class Observer:
             sampler.due_s = None
             return
         self.latest[sampler.name] = sample
-        _write(handle, sampler.name, dataclasses.asdict(sample))
+        _write(handle, sampler.name, sample)
         sampler.due_s = time.monotonic() + sampler.cadence.next_s(cpu_s() - before_s)
 
 
-def _write(handle: int, kind: str, said: object) -> None:
+def _write(handle: int, kind: str, value: object) -> None:
     """Raises OSError when the line does not fit on the disk as a whole."""
-    line = (json.dumps({kind: said}) + "\n").encode()
+    line = codec.encode({kind: value}) + b"\n"
     if os.write(handle, line) < len(line):
         raise OSError("the disk is full")

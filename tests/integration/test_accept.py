@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.load.outputs import output_of
 from harness.load.registry import TOOLS
 from harness.model import Measurement, Span
 from harness.observe.spans import read_spans
+from harness.run_store import tool_output
 from harness.server.running import Running
 from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import LONG_S, Lab, Serve, settled
@@ -54,7 +54,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> dict[b
     found = {}
     for record in lab.records():
         raw = lab.run / "raw" / record["key"]
-        output = output_of("fast", raw / "tool", record["exit_code"])
+        output = tool_output(raw, TOOLS["fast"].OUTPUT_FILES, record["exit_code"])
         swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["fast"].parse(output))
         found["-fast-k-" in record["key"]] = swept
     return found

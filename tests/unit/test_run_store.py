@@ -192,11 +192,11 @@ def test_a_writer_that_was_killed_has_let_go(run: Path) -> None:
 # --- not a run ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "{", "no run", "\0", "\udcff"])
+@pytest.mark.parametrize("text", ["", "{", "no run", "\0", "\udcff", "[]", "1", "null", '"text"'])
 def test_what_is_no_run_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text, errors="surrogateescape")
     (tmp_path / "trials.jsonl").touch()
-    with pytest.raises(UsageError, match="not a run"):
+    with pytest.raises(UsageError, match=r"run\.json is damaged"):
         store.load(tmp_path)
 
 
@@ -207,19 +207,46 @@ def test_a_missing_file_is_said(run: Path, missing: str) -> None:
         store.load(run)
 
 
-@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
-def test_another_schema_is_refused(run: Path, schema: object) -> None:
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (SCHEMA - 1, "made by an older workerlab"),
+        (SCHEMA + 1, "made by a newer workerlab .*: update this one"),
+        (None, "not a run directory"),
+        ("1", "damaged"),
+    ],
+)
+def test_another_schema_is_refused(run: Path, schema: object, why: str) -> None:
+    """Whatever else the file may hold by then."""
+    (run / "run.json").write_text(json.dumps({"plan": 7, "schema": schema}))
+    with pytest.raises(UsageError, match=why):
+        store.load(run)
+
+
+@pytest.mark.parametrize("key", ["plan", "environment"])
+def test_a_document_that_lacks_something_is_said(run: Path, key: str) -> None:
     document = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**document, "schema": schema}))
-    with pytest.raises(UsageError, match="schema"):
+    del document[key]
+    (run / "run.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=f"damaged: .*{key}"):
         store.load(run)
 
 
-@pytest.mark.parametrize("document", ["[]", "1", "null", '"text"', f'{{"schema": {SCHEMA}}}'])
-def test_a_document_of_another_kind_is_said(run: Path, document: str) -> None:
-    (run / "run.json").write_text(document)
-    with pytest.raises(UsageError):
-        store.load(run)
+def test_what_a_newer_workerlab_added_is_passed_over(run: Path) -> None:
+    ended(run, FULL)
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "mood": "good"}))
+    line = json.loads(lines(run).split(b"\n")[1])
+    line["record"]["mood"] = "good"
+    (run / "trials.jsonl").write_text(json.dumps(line) + "\n")
+    assert store.load(run).records == {FULL.key: FULL}
+
+
+def test_a_name_that_is_no_text_loses_nothing_else(run: Path) -> None:
+    ended(run, FULL, Record("odd", Fault("server", "no such file: '\udcff'")))
+    found = store.load(run).records
+    assert found[FULL.key] == FULL
+    assert found["odd"].fault == Fault("server", "no such file: '?'")
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"record": {"key": "a"}}', "\0"])

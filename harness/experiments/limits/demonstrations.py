@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.experiments.points import TargetReport, point_from_json, target_report
-from harness.load.outputs import read_text
 from harness.model import Point
-from harness.run_store import Run
+from harness.run_store import Run, read_text
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.experiments.planning import plan_of
-from harness.load.parallel import EVERY_CORE, cores_used_at_most
+from harness.load.programs import EVERY_CORE
+from harness.load.registry import tool_named
 from harness.model import UsageError
 from harness.options import parser
 from harness.plan import grid, load_for
@@ -63,4 +64,4 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 def test_how_many_cores_a_tool_can_use(
     tool: str, concurrency: int, processes: int, cores: int
 ) -> None:
-    assert cores_used_at_most(tool, concurrency, processes) == cores
+    assert tool_named(tool).cores_used(concurrency, processes) == cores
