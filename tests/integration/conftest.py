@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import http.client
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +30,49 @@ from harness.server.running import Launch, Running
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed
+
+
+# --- a network of its own ---------------------------------------------------------------------
+#
+# The kernel counts dropped handshakes for a whole network namespace. Where this user may make one,
+# each test process has its own, and tests run side by side; elsewhere those that read the counters
+# (marked `counters`) wait until they are alone.
+
+CLONE_NEWNET = 0x40000000
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+LOCK = Path(tempfile.gettempdir()) / f"workerlab-tests-{os.getuid()}.lock"
+own_network = False
+
+
+def make_own_network() -> bool:
+    """A network namespace for this process and all that it starts, with loopback; False where that
+    is not allowed or not known."""
+    unshare = getattr(ctypes.CDLL(None), "unshare", None)
+    if unshare is None or unshare(CLONE_NEWNET) != 0:
+        return False
+    with socket.socket() as any_socket:
+        name = b"lo".ljust(16, b"\0")
+        request = fcntl.ioctl(any_socket, SIOCGIFFLAGS, name + bytes(24))
+        flags = struct.unpack_from("H", request, 16)[0] | IFF_UP
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, name + struct.pack("H", flags) + bytes(22))
+    return True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global own_network
+    config.addinivalue_line("markers", "counters: reads what the kernel counts for all processes")
+    own_network = make_own_network()
+
+
+@pytest.fixture(autouse=True)
+def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
+    if own_network:
+        yield
+        return
+    with LOCK.open("w") as lock:
+        alone = request.node.get_closest_marker("counters") is not None
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:

@@ -170,7 +170,7 @@ def test_a_load_tool_that_hangs(
 ) -> None:
     """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
     from harness.experiments import trial
-    from harness.experiments.sweep import task_for
+    from harness.experiments.runner import task_for
     from harness.model import Command, Load
     from harness.plan import from_json
     from harness.plan import trials as trials_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiments import trial
-from harness.experiments.sweep import task_for
+from harness.experiments.runner import task_for
 from harness.model import Observations, Record, Span
 from harness.observe.observations import FILE, read_observations
 from harness.observe.observer import Observer

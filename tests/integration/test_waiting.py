@@ -14,6 +14,7 @@ from tests.integration.conftest import Lab
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer")
 # Few rounds: the longer the overload lasts, the longer clients wait before they try again
 FULL = ("--workers", "2", "--sleep", "0.3", "--rounds", "2")
+pytestmark = pytest.mark.counters
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's queue is seen on Linux")
 
 
