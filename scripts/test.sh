@@ -13,6 +13,9 @@ if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; 
 # What earlier runs left must not be counted for this one.
 rm -f "$root"/.tox/junit-*.xml
 status=0
-"$root/.venv-tox/bin/tox" run -c "$root/tox.ini" "$@" || status=$?
+how=run
+# Everything, most of which waits: several environments at once, each shown when it has ended.
+if [ $# = 0 ]; then how=run-parallel; set -- --parallel 3 --parallel-no-spinner; fi
+"$root/.venv-tox/bin/tox" $how -c "$root/tox.ini" "$@" || status=$?
 "$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml
 exit "$status"

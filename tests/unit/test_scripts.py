@@ -329,6 +329,11 @@ def test_test_counts_last_and_ends_as_tox_does(equipped, fails):
     assert (done.returncode != 0) is bool(fails)
 
 
+def test_all_tests_run_several_environments_at_once(equipped):
+    tox, _ = equipped.run("test.sh").stdout.splitlines()
+    assert tox.startswith(f"tox {equipped.bin} run-parallel -c {equipped.root}/tox.ini --parallel ")
+
+
 def test_tally(tmp_path):
     first, second = tmp_path / "1.xml", tmp_path / "2.xml"
     first.write_text(
