@@ -1,4 +1,4 @@
-"""Writes a report or a study as a page and as pictures. What draws them is loaded only then."""
+"""Writes a document as a page and as pictures. What draws them is loaded only then."""
 
 from __future__ import annotations
 
@@ -8,44 +8,39 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.model import Document, EnvironmentProblem, UsageError
-from harness.report.document import SWEEP, report_of
 
 MISSING = (
-    "the report page needs Altair and vl-convert ({}): install them with"
-    " `pip install 'workerlab[page]'`"
+    "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
+    " with `pip install 'workerlab[page]'`"
 )
 
 
-def page(shown: Document, path: Path) -> None:
+def page(document: Document, path: Path) -> None:
     """One HTML file that needs nothing else.
 
     Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
     """
     check(path.parent)
     try:
-        from harness.report.html import render as page_of_report
-        from harness.report.study.page import render as page_of_study
+        from harness.report.html import render
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
-    text = page_of_report(report_of(shown)) if shown.kind == SWEEP else page_of_study(shown)
-    _write(((path, text.encode(errors="replace")),))
+    _write(((path, render(document).encode(errors="replace")),))
 
 
-def pictures(shown: Document, directory: Path) -> list[Path]:
+def pictures(document: Document, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""
     check(directory.parent)
     try:
-        from harness.report.html.images import images as images_of_report
-        from harness.report.study.images import images as images_of_study
+        from harness.report.html import pictures as drawn
     except ImportError as error:
         raise EnvironmentProblem(MISSING.format(error)) from error
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    found = images_of_report(report_of(shown)) if shown.kind == SWEEP else images_of_study(shown)
-    return _write((directory / name, data) for name, data in found)
+    return _write((directory / name, data) for name, data in drawn(document))
 
 
 def check(directory: Path) -> None:

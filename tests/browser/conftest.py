@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.reading import report_of
-from harness.model import Report
+from harness.experiments.studies import document_of
+from harness.model import Document
 from harness.report.html import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,12 +95,12 @@ Open = Callable[..., Opened]
 
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a report, or a file, in a context with these options."""
+    """Opens a document, or a file, in a context with these options."""
     with ExitStack() as stack:
 
-        def opened(what: Report | Path, **context: Any) -> Opened:
+        def opened(what: Document | Path, **context: Any) -> Opened:
             path = what
-            if isinstance(what, Report):
+            if isinstance(what, Document):
                 path = tmp_path / "report.html"
                 path.write_text(render(what), encoding="utf-8")
             found = Opened(browser, path, **context)
@@ -131,11 +131,11 @@ def lab(place: Path, *words: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Document, Path]:
     """A run of the lab with real servers, and its page made by the command."""
     place = tmp_path_factory.mktemp("run")
     lab(place, "sweep", "sync,gthread", "2,6", "--workers", "2", "--sleep", "0.2", "--tool",
         "fast")  # fmt: skip
     (run,) = (place / "results").iterdir()
     lab(place, "report", str(run), "--html", "page.html")
-    return report_of(run), place / "page.html"
+    return document_of(run), place / "page.html"

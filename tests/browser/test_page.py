@@ -13,31 +13,33 @@ import pytest
 
 from harness.analysis.facts import Facts, look
 from harness.analysis.timeline import MOST, views
-from harness.model import Report
-from harness.report.html.members import groups, seen
+from harness.model import Document
+from harness.report.html.series import all_series
+from harness.report.html.series import over_time as observed_cells
+from harness.report.messages import say
 from tests.browser.conftest import Open, Opened
 from tests.builders.analysis import SYNC, evidence
-from tests.builders.html import cell, report, trial, view
+from tests.builders.html import cell, no_cells, over_time, sweep, trial
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 DARK, LIGHT = {"color_scheme": "dark"}, {"color_scheme": "light"}
 
 
-def late() -> Report:
+def late() -> Document:
     """Connections that were dropped, and several trials."""
-    one = view(trial("sync", 8), known=False)
+    one = over_time(trial("sync", 8), known=False)
     found = replace(one, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
     again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
-    whole = report(("sync",), (4, 8), known=False)
+    whole = sweep(("sync",), (4, 8), known=False)
     return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], found))
 
 
 CONSTRUCTED = {
-    "known": report(),
-    "unknown": report(known=False),
+    "known": sweep(),
+    "unknown": sweep(known=False),
     "late": late(),
-    "requests-only": report(known=False, observed=False),
-    "empty": Report("empty", {}, None, (), (), {}),
+    "requests-only": sweep(known=False, observed=False),
+    "empty": no_cells(),
 }
 
 
@@ -56,11 +58,11 @@ def assert_whole(opened: Opened) -> None:
     assert sum(map(len, charts.values())) == panes
 
 
-def assert_marks(opened: Opened, one: Report) -> None:
+def assert_marks(opened: Opened, one: Document) -> None:
     """As many marks as there is to show."""
-    believed = [result for result in one.cells if result.throughput_rps is not None]
-    assert opened.marks("throughput", "trials") == len(believed)
-    for group in groups(one):
+    valid = [result for result in one.cells if result.throughput_rps is not None]
+    assert opened.marks("throughput", "trials") == len(valid)
+    for group in all_series(one):
         stacks = sum(
             getattr(cells[0].breakdown, f"{part}_s") is not None
             for cells in group.levels.values()
@@ -68,8 +70,8 @@ def assert_marks(opened: Opened, one: Report) -> None:
                 "connect", "accept_queue", "in_worker", "service", "transfer", "unattributed"
             )
         )  # fmt: skip
-        assert opened.marks(f"waiting-{group.slug}", "parts") == stacks
-        for result, found in seen(group, one):
+        assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
+        for result, found in observed_cells(group, one):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
             assert opened.marks(f"timeline-{at}", "served") == len(found.bars)
             if found.queue:
@@ -89,7 +91,7 @@ def test_every_chart_is_drawn_with_its_marks(name: str, open_page: Open) -> None
 
 
 def test_a_real_run_is_drawn_with_its_marks(
-    measured: tuple[Report, Path], open_page: Open, screenshots: Path
+    measured: tuple[Document, Path], open_page: Open, screenshots: Path
 ) -> None:
     one, path = measured
     assert {result.verdict for result in one.cells}.isdisjoint({"invalid"}), one.cells
@@ -116,7 +118,7 @@ def test_dropped_handshakes_stand_at_the_kernels_steps(open_page: Open) -> None:
 
 def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
     """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
-    opened = open_page(report(("sync",), (8,)))
+    opened = open_page(sweep(("sync",), (8,)))
     at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
     served = opened.page.locator(at.format("served")).evaluate_all(
         "(all) => all.map((one) => one.getBoundingClientRect().left)"
@@ -131,7 +133,7 @@ def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
     small = look(evidence(SYNC, 8, rounds=150, tool="fast"))
     assert isinstance(small, Facts)
     many = small.spans + small.spans[-1:] * (10**6 - len(small.spans))
-    one = replace(report(("sync",), (8,), tool="fast"), timelines=())
+    one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
     (found,) = views([replace(small, spans=many)])
     began = time.perf_counter()
     opened = open_page(replace(one, timelines=(found,)))
@@ -145,7 +147,7 @@ def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
 
 def test_foreign_text_does_not_run(open_page: Open) -> None:
     evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
-    one = report(("sync",), (8,))
+    one = sweep(("sync",), (8,))
     bad = replace(one.cells[0], app=evil, reason=evil, diagnosis=evil, notes=(evil,))
     states = ((0.0, evil, 1), (1.0, evil, 2))
     opened = open_page(
@@ -193,7 +195,7 @@ def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
 
 def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> None:
     # All of it fits: scrolling to what is pointed at would hide the words again
-    opened = open_page(report(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
+    opened = open_page(sweep(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
     opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
     tip = opened.page.locator("#tip")
     tip.wait_for(state="visible")
@@ -235,7 +237,7 @@ def test_a_phone_never_scrolls_sideways(name: str, open_page: Open, screenshots:
 
 
 def test_a_real_run_fits_a_phone(
-    measured: tuple[Report, Path], open_page: Open, screenshots: Path
+    measured: tuple[Document, Path], open_page: Open, screenshots: Path
 ) -> None:
     opened = open_page(measured[1], **PHONE)
     opened.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
@@ -260,7 +262,7 @@ def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> Non
 def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
     opened = open_page(CONSTRUCTED["known"], java_script_enabled=False)
     text = opened.page.inner_text("main")
-    assert "The charts need scripts" in text
+    assert say("page.no_scripts") in text
     assert "With 16 connections" in text
     assert "3.00 s" in opened.page.text_content("#waiting-sync")
 

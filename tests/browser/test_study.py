@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.report.study.figures import figures
-from harness.report.study.page import render
+from harness.report.html import render
+from harness.report.html.charts import chart_figures
 from tests.browser.conftest import Open, Opened
 from tests.browser.test_page import CONTRASTS, DARK, LIGHT, PHONE, assert_sound, assert_whole
 from tests.builders.document import whole_study
@@ -89,7 +89,7 @@ def test_bars_are_drawn_whole(climbed: Any, screenshots: Path) -> None:
     assert_sound(page)
     for chart in whole_ladder().charts:
         bars = sum(len(series.points) for series in chart.series)
-        name = next(one.name for one in figures(whole_ladder()) if one.title == chart.title)
+        name = next(one.name for one in chart_figures(whole_ladder()) if one.title == chart.title)
         assert page.marks(name, "bars") == bars
     page.page.screenshot(path=screenshots / "ladder.png", full_page=True)
 

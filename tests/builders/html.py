@@ -1,8 +1,9 @@
-"""Reports built by hand for the tests of the page: an ideal server, its numbers known."""
+"""Documents built by hand for the tests of the page: an ideal server, its numbers known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.model import (
     Bar,
@@ -10,10 +11,11 @@ from harness.model import (
     Cell,
     CellResult,
     ClassResult,
+    Document,
     Moment,
-    Report,
     Server,
     Summary,
+    Text,
     Timeline,
     Trial,
 )
@@ -61,8 +63,13 @@ def bars_of(done: Sequence[Served], workers: Sequence[int], *, known: bool) -> t
     )
 
 
-def view(
-    asked: Trial, rounds: int = 5, *, known: bool = True, observed: bool = True, note: str = ""
+def over_time(
+    asked: Trial,
+    rounds: int = 5,
+    *,
+    known: bool = True,
+    observed: bool = True,
+    note: tuple[Text, ...] = (),
 ) -> Timeline:
     """A cell over time; `known`: arrivals; `observed`: queue, states and usage."""
     at, room = asked.cell.concurrency, slots(asked.cell.server.worker_class)
@@ -139,22 +146,32 @@ def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> C
     )
 
 
-def report(
+def sweep(
     classes: Sequence[str] = ("sync", "eventlet", "gthread"),
     levels: Sequence[int] = (4, 8, 16),
     tool: str = "fast",
     *,
     known: bool = True,
     observed: bool = True,
-) -> Report:
+) -> Document:
     trials = [trial(name, at, tool) for name in classes for at in levels]
     knees = {"sync": 4.0, "gthread": 8.0}
-    return Report(
+    return Document(
         run="by-hand",
+        kind="sweep",
+        title="by-hand",
+        findings=(),
+        tables=(),
         environment={"cpu": "a CPU", "cores": 2, "sysctl": {"net.core.somaxconn": "4096"}},
         overhead=1.01,
         cells=tuple(cell(one) for one in trials),
         classes=tuple(group(name, tool, knees.get(name)) for name in classes),
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
-        timelines=tuple(view(one, known=known, observed=observed) for one in trials),
+        timelines=tuple(over_time(one, known=known, observed=observed) for one in trials),
     )
+
+
+def no_cells() -> Document:
+    """A sweep of which nothing was finished."""
+    return replace(sweep(), run="empty", environment={}, overhead=None, cells=(), classes=(),
+                   setup_s={}, timelines=())  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.experiments.ladder.steps import Ladder, Step, named
 from harness.experiments.ladder.tables import PARTS, RUNGS_NOTE, TIME_NOTE
-from harness.model import Chart, Series
+from harness.model import Chart, Finding, Series
 
 SHORT_S = 0.001  # what is shorter is drawn in microseconds
 
@@ -35,10 +35,10 @@ def _spent(steps: Sequence[Step]) -> Chart:
     longest_s = max((step.load.users / step.rps for step in steps), default=0.0)
     unit, per_s = ("milliseconds", 1e3) if longest_s >= SHORT_S else ("microseconds", 1e6)
     series = []
-    for _, title, value in PARTS:
+    for name, _, value in PARTS:
         known = [(place, value(step)) for place, step in enumerate(steps)]
         points = tuple((place, per_s * s) for place, s in known if s is not None and s > 0)
-        series += [Series(title, points)] if points else []
+        series += [Series(Finding(f"part.{name}"), points)] if points else []
     return Chart(
         f"Where the time goes, {steps[0].load.words}", "removed", f"{unit} per request",
         tuple(series), form="stacked", names=tuple(step.name for step in steps),

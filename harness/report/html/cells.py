@@ -1,96 +1,91 @@
-"""The cells of a run over time: which are shown, in which order, and what there was no room for."""
+"""The cells of a run over time: their figures, which are shown, and what there was no room for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 
-from harness.model import CellResult, Report, Timeline
-from harness.report.html import parts
-from harness.report.html.charts import of_cell, where
-from harness.report.html.figures import spec
-from harness.report.html.frame import Charts, compact
-from harness.report.html.members import Group, groups, most_telling, seen
-from harness.report.html.series import unseen
+from harness.model import CellResult, Document, Finding, Text, Timeline
+from harness.report.html.figures import Figure
+from harness.report.html.kernel import connects, queue, states
+from harness.report.html.phases import phases
+from harness.report.html.series import SweepSeries, all_series, most_telling, over_time
+from harness.report.html.timeline import timeline
+from harness.report.html.usage import cpu, memory
 from harness.report.loops import load
-from harness.report.messages import text
-from harness.report.sentences import amount, listed
 from harness.report.values import finite
 
 
-def size(page: str) -> int:
-    """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
-    return len(page.encode(errors="replace"))
-
-
 @dataclass(frozen=True)
-class Part:
-    """One cell over time as HTML, and its charts."""
+class CellOverTime:
+    """One cell as the page shows it. `place`: in the order of the document; `open`: without being
+    asked."""
 
-    html: str
-    charts: Charts
-
-    @property
-    def size(self) -> int:
-        return size(self.html) + len(compact(self.charts))
-
-
-def cells(report: Report, room: int) -> tuple[str, Charts]:
-    """All cells seen over time that fit into `room` bytes, the most telling of each group first."""
-    chosen: dict[str, Part] = {}
-    left_out: list[str] = []
-    for group, cell, view, telling in _ordered(report):
-        part = None if left_out else _part(group, cell, view, opened=telling)
-        if part is None or part.size > room:
-            left_out.append(where(group, cell))
-            continue
-        room -= part.size
-        chosen[cell.trial.key] = part
-    html = []
-    for group in groups(report):
-        mine = [c.trial.key for c, _ in seen(group, report) if c.trial.key in chosen]
-        if mine:
-            inner = "".join(chosen[key].html for key in mine)
-            html.append(f"<h3>{escape(group.name)}</h3>{inner}")
-    if left_out:
-        html.append(parts.paragraph(_left_out(left_out), "soft"))
-    charts = {name: panes for part in chosen.values() for name, panes in part.charts.items()}
-    return "".join(html), charts
+    place: tuple[int, int]
+    series: SweepSeries
+    where: Finding
+    summary: Finding
+    answer: Text
+    notes: tuple[Text, ...]
+    figures: tuple[Figure, ...]
+    open: bool
 
 
-def _ordered(report: Report) -> Iterator[tuple[Group, CellResult, Timeline, bool]]:
-    """The most telling cell of every group, then the others."""
-    every = [(group, seen(group, report)) for group in groups(report)]
-    best = {group.number: most_telling(pairs) for group, pairs in every}
+def cells_over_time(document: Document) -> Iterator[CellOverTime]:
+    """The most telling cell of every series, then the others."""
+    every = [(series, over_time(series, document)) for series in all_series(document)]
+    best = {series.number: most_telling(pairs) for series, pairs in every}
     for telling in (True, False):
-        for group, pairs in every:
-            for pair in pairs:
-                if (pair == best[group.number]) is telling:
-                    yield group, *pair, telling
+        for series, pairs in every:
+            for number, pair in enumerate(pairs):
+                if (pair == best[series.number]) is telling:
+                    yield _shown((series.number, number), series, *pair, opened=telling)
 
 
-def _part(group: Group, cell: CellResult, view: Timeline, *, opened: bool) -> Part:
-    found = of_cell(group, cell, view)
-    said = [f"{load(cell)}: {cell.verdict}"]
-    if (rate := finite(cell.throughput_rps)) is not None:
-        said.append(f"{amount(rate)} requests/s")
-    inner = []
-    if cell.diagnosis or cell.reason:
-        inner.append(parts.paragraph(text(cell.diagnosis or cell.reason)))
-    if view.note:
-        inner.append(parts.paragraph(" ".join(map(text, view.note)), "soft"))
-    if missing := unseen(view):
-        inner.append(parts.paragraph(f"Missing: {listed(missing)}.", "soft"))
-    inner += [parts.figure(figure) for figure in found[:1]]
-    inner.append(f'<div class="grid">{"".join(map(parts.figure, found[1:]))}</div>')
-    html = (
-        f'<details class="cell"{" open" if opened else ""}>'
-        f"<summary>{escape(', '.join(said))}</summary>{''.join(inner)}</details>"
+def _shown(
+    place: tuple[int, int], series: SweepSeries, cell: CellResult, seen: Timeline, *, opened: bool
+) -> CellOverTime:
+    missing = tuple(
+        Finding(f"page.observation.{name}")
+        for name, samples in (("queue", seen.queue), ("states", seen.states), ("usage", seen.usage))
+        if not samples
     )
-    return Part(html, {figure.name: [spec(pane) for pane in figure.panes] for figure in found})
+    rate = finite(cell.throughput_rps)
+    values = {"load": load(cell), "verdict": cell.verdict, "rate_rps": rate}
+    return CellOverTime(
+        place=place,
+        series=series,
+        where=where(series, cell),
+        summary=Finding("page.cell", values),
+        answer=cell.diagnosis or cell.reason,
+        notes=(*seen.note, *([Finding("page.missing", {"names": missing})] if missing else [])),
+        figures=tuple(cell_figures(series, cell, seen)),
+        open=opened,
+    )
 
 
-def _left_out(names: list[str]) -> str:
-    which = f"{len(names)} cells" if len(names) > 6 else listed(names)
-    return f"Left out over time, to keep this page small: {which}. As pictures: --png DIR."
+def where(series: SweepSeries, cell: CellResult) -> Finding:
+    return Finding("page.cell.where", {"name": series.name, "load": load(cell)})
+
+
+def cell_figures(series: SweepSeries, cell: CellResult, seen: Timeline) -> list[Figure]:
+    """Those that have anything to show; names are different in all cells of a run."""
+    suffix, place = f"{series.slug}-{_level(cell)}", where(series, cell)
+    every = [
+        timeline(cell, seen, f"timeline-{suffix}", place),
+        phases(seen, f"phases-{suffix}", place),
+        connects(seen, f"connects-{suffix}", place),
+        queue(seen, f"queue-{suffix}", place),
+        states(seen, f"states-{suffix}", place),
+        cpu(seen, f"cpu-{suffix}", place),
+        memory(seen, f"memory-{suffix}", place),
+    ]
+    return [figure for figure in every if figure is not None]
+
+
+def _level(cell: CellResult) -> str:
+    """As a part of file names."""
+    asked = cell.trial.cell
+    if asked.rate is None:
+        return str(asked.concurrency)
+    return f"rate-{asked.rate.label.replace('%', 'pc').replace('.', '-')}"

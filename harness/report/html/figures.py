@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import altair as alt
 
-from harness.report.html.colours import in_light, var
+from harness.model import Finding, Text
+from harness.report.html.colours import CLASSES, var
+from harness.report.messages import say, text
 
-PICTURE_WIDTH = 760
 AXIS = 58  # room left of every pane, so that their horizontal axes agree
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 
@@ -26,49 +27,96 @@ Shape = Literal[
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 ]  # fmt: skip
 DASHES: dict[str, list[int]] = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
+MARKS: tuple[Shape, ...] = (
+    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
+)  # fmt: skip
+
+SIGNS = {  # of a legend, in a box of 20 x 12
+    "box": "M1 1H19V11H1Z",
+    "circle": "M5 6A5 5 0 1 1 15 6A5 5 0 1 1 5 6Z",
+    "square": "M5 1H15V11H5Z",
+    "triangle-up": "M4.500 11L10 1L15.500 11Z",
+    "diamond": "M10 0L15 6L10 12L5 6Z",
+    "cross": "M8 1H12V4H15V8H12V11H8V8H5V4H8Z",
+    "triangle-down": "M4.500 1L10 11L15.500 1Z",
+    "triangle-right": "M5 .5L15 6L5 11.500Z",
+}
 
 
 @dataclass(frozen=True)
 class Key:
     """One entry of a legend; `colour` by its name."""
 
-    label: str
+    label: Text
     colour: str
     shape: Shape
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture with all that is said of it. `name` is safe as a file name. `heading`: the title
-    where the page has said already which cell it is about.
+    """One picture and its words. `name` is safe as a file name. `heading`: the title where the page
+    has named the cell already.
 
     `alternative`: what it shows, for who does not see it. `heads`, `rows`: its numbers as a table.
     """
 
     name: str
-    title: str
-    caption: str
-    alternative: str
+    title: Text
+    caption: tuple[Text, ...]
+    alternative: tuple[Text, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
-    heads: tuple[str, ...] = ()
+    heads: tuple[Text, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    heading: str = ""
+    heading: Text = ""
+
+
+def slug(name: str) -> str:
+    """A name as a part of file names."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def key(code: str, colour: str, shape: Shape = "box") -> Key:
+    """An entry of a legend whose label is a sentence of the charts."""
+    return Key(Finding(f"chart.{code}"), colour, shape)
+
+
+def mark_of(place: int) -> tuple[str, Shape]:
+    """Colour and shape of the line at this place; where the colours end, each comes again with
+    another shape."""
+    return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
+
+
+def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
+    """A channel (colour, shape, dash) that tells names apart; the page draws the legend."""
+    scale = alt.Scale(domain=list(look), range=list(look.values()))
+    return channel(f"{field}:N", scale=scale, legend=None)
 
 
 def data(heads: Sequence[str], rows: Iterable[Sequence[object]], words: Sequence[str] = ()) -> Any:
     """Rows as inline CSV, a third of the size of JSON. None stays missing; `words`: not numbers."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
     writer.writerow(heads)
     writer.writerows([_short(value) for value in row] for row in rows)
     parse = {head: "number" for head in heads if head not in words}
-    return alt.InlineData(values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse))
+    return alt.InlineData(
+        values=table.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
+    )
 
 
 def _short(value: object) -> object:
     """Six digits tell a microsecond in a second; no picture shows more."""
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def tip(field: str, form: str = "", title: Text | None = None) -> Any:
+    """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the sentence
+    `chart.FIELD` unless given."""
+    words = say(f"chart.{field}") if title is None else text(title)
+    if not form:
+        return alt.Tooltip(f"{field}:N", title=words)
+    return alt.Tooltip(f"{field}:Q", title=words, format=form)
 
 
 def unit(longest_s: float) -> tuple[str, float]:
@@ -88,14 +136,14 @@ def count_axis(most: int) -> Any:
 
 def config() -> dict[str, Any]:
     """The look of all charts; the page holds it once."""
-    text = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {
         "aria": False,  # a figure says itself what it shows
         "background": "transparent",
         "font": FONT,
         "view": {"stroke": None},
-        "axis": {**text, **ink, "domainColor": var("line"), "gridColor": var("line"),
+        "axis": {**size, **ink, "domainColor": var("line"), "gridColor": var("line"),
                  "gridOpacity": 0.6, "labelLimit": 90},
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False},
@@ -108,48 +156,7 @@ def config() -> dict[str, Any]:
 
 def spec(pane: Any) -> dict[str, Any]:
     """A pane for the page: as wide as there is room, its look left to the page."""
-    found: dict[str, Any] = pane.properties(width="container").to_dict()
-    found.pop("config", None)
-    found.pop("$schema", None)
-    return found
-
-
-def picture(figure: Figure) -> dict[str, Any]:
-    """The figure as one Vega-Lite specification that stands alone: light, fixed, with words."""
-    panes = [pane.properties(width=PICTURE_WIDTH) for pane in figure.panes]
-    above = [_legend(figure.legend)] if figure.legend else []
-    title = alt.TitleParams(text=figure.title)
-    whole = alt.vconcat(*above, *panes, spacing=8, title=title).resolve_scale(
-        color="independent", strokeDash="independent"
-    )
-    found: dict[str, Any] = whole.to_dict()
-    found |= {"config": {**config(), "background": var("paper")}, "padding": 14}
-    return dict(json.loads(in_light(json.dumps(found))))
-
-
-def _legend(keys: Sequence[Key]) -> Any:
-    """A row of signs and words, wrapped where the picture ends."""
-    rows, x, line = [], 0.0, 0
-    for key in keys:
-        wide = 34 + 6.6 * len(key.label)
-        if x and x + wide > PICTURE_WIDTH:
-            x, line = 0.0, line + 1
-        rows.append((key, x, line))
-        x += wide
-    across = alt.Scale(domain=[0, PICTURE_WIDTH], nice=False, zero=False)
-    down = alt.Scale(domain=[line + 0.5, -0.5], nice=False)
-    marks = []
-    for key, at, row in rows:
-        here = alt.Chart(data(("x", "end", "y"), [(at, at + 18, row)])).encode(
-            x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None)
-        )
-        colour = var(key.colour)
-        if key.shape in DASHES:
-            sign = here.mark_rule(color=colour, strokeWidth=2, strokeDash=DASHES[key.shape])
-            marks.append(sign.encode(x2="end:Q"))
-        else:
-            shape = "square" if key.shape == "box" else key.shape
-            sign = here.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
-            marks.append(sign.encode(color=alt.value(colour)))
-        marks.append(here.mark_text(text=key.label, align="left", baseline="middle", dx=25))
-    return alt.layer(*marks).properties(width=PICTURE_WIDTH, height=22 * (line + 1))
+    drawn: dict[str, Any] = pane.properties(width="container").to_dict()
+    drawn.pop("config", None)
+    drawn.pop("$schema", None)
+    return drawn

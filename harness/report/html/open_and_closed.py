@@ -7,40 +7,50 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import CellResult
+from harness.model import CellResult, Finding
 from harness.numbers.units import format_duration
 from harness.report.html.colours import var
-from harness.report.html.figures import Figure, Key, Shape, data, unit, y_axis
-from harness.report.html.members import Group
-from harness.report.loops import BELOW, how
-from harness.report.sentences import amount
+from harness.report.html.figures import Figure, Shape, by_name, data, key, tip, unit, y_axis
+from harness.report.html.series import SweepSeries
+from harness.report.loops import how
+from harness.report.messages import amount, say
 from harness.report.values import finite
 
-LOOPS: Sequence[tuple[str, str, Shape]] = (
-    ("closed", "service", "circle"),
-    ("open", "connect", "diamond"),
-)
+LOOPS: dict[str, tuple[str, Shape]] = {
+    "closed": ("service", "circle"),
+    "open": ("connect", "diamond"),
+}
+HEADS = ("load", "rate", "median", "p95", "verdict")
 
 
-def open_and_closed(group: Group) -> Figure | None:
-    """None where no cell at a rate is believed. A line from the median to 95 %, per cell."""
-    opened = [cell for cell in group.opened if cell.verdict != "invalid" and _known(cell)]
-    cells = [cell for cell in group.believed if _known(cell)] + opened
-    if not opened:
+def open_and_closed(series: SweepSeries) -> Figure | None:
+    """None where no cell at a rate is valid. A line from the median to 95 %, per cell."""
+    at_rate = [cell for cell in series.open if cell.verdict != "invalid" and _known(cell)]
+    cells = [cell for cell in series.valid if _known(cell)] + at_rate
+    if not at_rate:
         return None
     return Figure(
-        name=f"loops-{group.slug}",
-        title=f"Closed loop and open model, {group.name}",
-        heading=group.name,
-        caption=f"From the median to 95 % of the response times, against requests per second."
-        f" {BELOW}",
-        alternative=f"Response times of {group.name}. " + " ".join(map(_said, cells)),
-        panes=(_pane(cells),),
-        legend=tuple(
-            Key(f"{name}: median to 95 %", colour, shape) for name, colour, shape in LOOPS
+        name=f"loops-{series.slug}",
+        title=Finding("chart.loops", {"name": series.name}),
+        heading=series.name,
+        caption=(Finding("chart.loops.caption"),),
+        alternative=(
+            Finding("chart.loops.response_times", {"name": series.name}),
+            *map(_words, cells),
         ),
-        heads=("load", "requests/s", "median", "95 %", "verdict"),
-        rows=tuple(_row(cell) for cell in cells),
+        panes=(_pane(cells),),
+        legend=tuple(key(f"loops.{name}", *look) for name, look in LOOPS.items()),
+        heads=tuple(Finding(f"chart.{name}") for name in HEADS),
+        rows=tuple(
+            (
+                how(cell),
+                amount(cell.throughput_rps or 0.0),
+                format_duration(cell.response.p50),
+                format_duration(cell.response.p95),
+                cell.verdict,
+            )
+            for cell in cells
+        ),
     )
 
 
@@ -49,17 +59,14 @@ def _known(cell: CellResult) -> bool:
     return all(finite(value) is not None for value in values)
 
 
-def _row(cell: CellResult) -> tuple[str, ...]:
-    return (
-        *(how(cell), amount(cell.throughput_rps or 0.0)),
-        *(format_duration(cell.response.p50), format_duration(cell.response.p95)),
-        cell.verdict,
-    )
-
-
-def _said(cell: CellResult) -> str:
-    load, rate, half, most, _ = _row(cell)
-    return f"{load}: {rate} requests/s, half within {half}, 95 % within {most}."
+def _words(cell: CellResult) -> Finding:
+    values = {
+        "load": how(cell),
+        "rate_rps": cell.throughput_rps,
+        "median_s": cell.response.p50,
+        "p95_s": cell.response.p95,
+    }
+    return Finding("chart.loops.cell", values)
 
 
 def _pane(cells: Sequence[CellResult]) -> Any:
@@ -72,34 +79,26 @@ def _pane(cells: Sequence[CellResult]) -> Any:
         )
         for cell in cells
     ]
-    heads = ("loop", "load", "rate", "half", "most", "verdict")
+    heads = ("loop", "load", "rate", "median", "p95", "verdict")
     source = data(heads, rows, words=("loop", "load", "verdict"))
-    names = [name for name, _, _ in LOOPS]
-    colour = alt.Color(
-        "loop:N",
-        legend=None,
-        scale=alt.Scale(domain=names, range=[var(colour) for _, colour, _ in LOOPS]),
-    )
-    shape = alt.Shape(
-        "loop:N",
-        legend=None,
-        scale=alt.Scale(domain=names, range=[shape for _, _, shape in LOOPS]),
-    )
-    across = alt.X("rate:Q", title="requests/s", scale=alt.Scale(domainMin=0))
-    title = f"response time, {name}"
-    down = alt.Y("most:Q", title=title, axis=y_axis(), scale=alt.Scale(domainMin=0))
+    title = say("chart.response_in", unit=name)
+    from_zero = alt.Scale(domainMin=0)
+    look = {
+        "x": alt.X("rate:Q", title=say("chart.rate"), scale=from_zero),
+        "y": alt.Y("p95:Q", title=title, axis=y_axis(), scale=from_zero),
+        "color": by_name(
+            alt.Color, "loop", {one: var(colour) for one, (colour, _) in LOOPS.items()}
+        ),
+    }
     tips = [
-        alt.Tooltip("load:N"),
-        alt.Tooltip("rate:Q", title="requests/s", format=".4~g"),
-        alt.Tooltip("half:Q", title=f"median, {name}", format=".4~g"),
-        alt.Tooltip("most:Q", title=f"95 %, {name}", format=".4~g"),
-        alt.Tooltip("verdict:N"),
+        *(tip("load"), tip("rate", ".4~g")),
+        tip("median", ".4~g", Finding("chart.median_in", {"unit": name})),
+        tip("p95", ".4~g", Finding("chart.p95_in", {"unit": name})),
+        tip("verdict"),
     ]
-    chart = alt.Chart(source)
-    stems = chart.mark_rule(strokeWidth=2.5).encode(x=across, y=down, y2="half:Q", color=colour)
+    stems = alt.Chart(source).mark_rule(strokeWidth=2.5).encode(**look, y2="median:Q")
     tops = alt.Chart(source, name="loops").mark_point(
         filled=True, size=90, opacity=1, stroke=var("paper"), strokeWidth=1
     )
-    return alt.layer(
-        stems, tops.encode(x=across, y=down, color=colour, shape=shape, tooltip=tips)
-    ).properties(height=240)
+    shape = by_name(alt.Shape, "loop", {one: shape for one, (_, shape) in LOOPS.items()})
+    return alt.layer(stems, tops.encode(**look, shape=shape, tooltip=tips)).properties(height=240)

@@ -1,168 +1,92 @@
-"""What the kernel showed over time beside the requests: accept queue and TCP states."""
+"""The series of a sweep with their names, cells and timelines, for what shows them one by one."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
-import altair as alt
+from harness.model import CellResult, ClassResult, Document, Timeline
+from harness.report.html.figures import slug
+from harness.report.sentences import label, varying
+from harness.report.values import finite
 
-from harness.model import Timeline
-from harness.report.html.colours import var
-from harness.report.html.figures import Figure, Key, count_axis, data, unit
-
-NEAR = 4  # a limit is drawn where it is at most so many times what was seen
-ROW = 34  # pixels of a state's row
-
-T = TypeVar("T")
+LEGIBLE = 64  # connections whose bars can be told apart in one picture
 
 
-def unseen(view: Timeline) -> list[str]:
-    """What was not observed, in words."""
-    names = (("the accept queue", view.queue), ("TCP states", view.states),
-             ("CPU and memory", view.usage))  # fmt: skip
-    return [name for name, samples in names if not samples]
+@dataclass(frozen=True)
+class SweepSeries:
+    """All cells that differ in load alone. `number` counts from 0."""
+
+    number: int
+    name: str
+    result: ClassResult
+    closed: tuple[CellResult, ...]
+    open: tuple[CellResult, ...] = ()  # at a rate
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of file names."""
+        return slug(self.name)
+
+    @property
+    def valid(self) -> tuple[CellResult, ...]:
+        """Of the closed loop."""
+        return tuple(cell for cell in self.closed if cell.verdict != "invalid")
+
+    @property
+    def levels(self) -> dict[int, tuple[CellResult, ...]]:
+        """The valid cells by connections, ascending."""
+        levels: dict[int, tuple[CellResult, ...]] = {}
+        for cell in sorted(self.valid, key=lambda one: one.trial.cell.concurrency):
+            at = cell.trial.cell.concurrency
+            levels[at] = (*levels.get(at, ()), cell)
+        return levels
 
 
-def time_axis(field: str, shown: tuple[float, float], factor: float, title: str | None) -> Any:
-    scale = alt.Scale(domain=[shown[0] * factor, shown[1] * factor], nice=False)
-    return alt.X(field, scale=scale, title=title, axis=alt.Axis(tickCount=8))
+def all_series(document: Document) -> tuple[SweepSeries, ...]:
+    """In the order of the document. Names are different for different series."""
+    classes = document.classes
+    differ = varying(one.server for one in classes)
+    tools = len({one.tool for one in classes})
+    mixed = len({one.keepalive for one in classes}) > 1
+    series = []
+    for number, one in enumerate(classes):
+        name = label(one.server, one.tool, differ, tools, one.keepalive and mixed, one.processes)
+        key = one.server, one.tool, one.processes, one.keepalive
+        cells = [cell for cell in document.cells if _key(cell) == key]
+        closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
+        at_rate = tuple(cell for cell in cells if cell.trial.cell.rate is not None)
+        series.append(SweepSeries(number, name, one, closed, at_rate))
+    return tuple(series)
 
 
-def corners(points: Sequence[tuple[float, T]]) -> list[tuple[float, T]]:
-    """The points at which a line may turn: the others can be left out, and nothing looks different.
-
-    What is like both its neighbours lies on the line between them, drawn straight or in steps.
-    """
-    last = len(points) - 1
-    return [
-        point
-        for i, point in enumerate(points)
-        if i in (0, last) or not points[i - 1][1] == point[1] == points[i + 1][1]
-    ]
+def _key(cell: CellResult) -> object:
+    asked = cell.trial.cell
+    return asked.server, asked.tool, asked.processes, asked.keepalive
 
 
-def edges(view: Timeline, factor: float, across: Any) -> list[Any]:
-    """Where the steady part begins and ends."""
-    if view.steady is None:
-        return []
-    inside = [(at * factor,) for at in view.steady if view.shown[0] <= at <= view.shown[1]]
-    if not inside:
-        return []
-    rule = alt.Chart(data(("from",), inside), name="steady")
-    return [rule.mark_rule(color=var("soft"), strokeDash=[6, 4]).encode(x=across)]
+def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None]) -> float | None:
+    """The mean over the trials of one level; missing where one of them does not know."""
+    values = [finite(value(cell)) for cell in cells]
+    known = [one for one in values if one is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
-def whole(view: Timeline) -> tuple[float, float]:
-    ends = [view.shown[1], *(at for at, _ in view.queue[-1:]), *(s[0] for s in view.states[-1:])]
-    return 0.0, max([*ends, *(moment.at_s for moment in view.usage[-1:])])
+def over_time(series: SweepSeries, document: Document) -> list[tuple[CellResult, Timeline]]:
+    """Its cells that were observed over time, by connections; those at a rate last."""
+    timelines = {one.key: one for one in document.timelines}
+    cells = [*(cell for level in series.levels.values() for cell in level), *series.open]
+    return [(cell, timelines[cell.trial.key]) for cell in cells if cell.trial.key in timelines]
 
 
-# --- accept queue -------------------------------------------------------------------------
-
-
-def queue_pane(view: Timeline, shown: tuple[float, float]) -> Any:
-    """The accept queue's length as steps, and its limit where that is near."""
-    name, factor = unit(shown[1])
-    most = max(length for _, length in view.queue)
-    across = time_axis("from:Q", shown, factor, f"{name} since the load began")
-    inside = [(at * factor, length) for at, length in view.queue if shown[0] <= at <= shown[1]]
-    tips = [
-        alt.Tooltip("from:Q", title=name, format=".4~g"),
-        alt.Tooltip("length:Q", title="waiting", format="d"),
-    ]
-    down = alt.Y("length:Q", title="accept queue", axis=count_axis(most))
-    area = (
-        alt.Chart(data(("from", "length"), corners(inside)), name="queue")
-        .mark_area(interpolate="step-after", color=var("accept-queue"), clip=True)
-        .encode(x=across, y=down.scale(domain=[0, max(1, most)], nice=False), tooltip=tips)
-    )
-    layers = [area]
-    limit = view.queue_limit
-    if limit is not None and limit <= NEAR * max(1, most):
-        area = area.encode(y=down.scale(domain=[0, max(most, limit + 1)], nice=False))
-        rule = alt.Chart(data(("limit",), [(limit,)]), name="limit")
-        layers = [area, rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")]
-    return alt.layer(*layers).properties(height=90)
-
-
-def queue(view: Timeline, name: str, where: str) -> Figure | None:
-    """None where it was not seen. `where`: 'sync at 8 connections'."""
-    if not view.queue:
+def most_telling(
+    pairs: list[tuple[CellResult, Timeline]],
+) -> tuple[CellResult, Timeline] | None:
+    """The most loaded cell in which something waits and that can still be read; where nothing
+    waits, the most loaded one."""
+    if not pairs:
         return None
-    most, limit = max(length for _, length in view.queue), view.queue_limit
-    near = limit is not None and limit <= NEAR * max(1, most)
-    let_in = f" Its limit is {limit}; the kernel lets one more in." if limit is not None else ""
-    return Figure(
-        name=name,
-        title=f"Accept queue, {where}",
-        heading="Accept queue",
-        caption=f"Connections that no worker has accepted yet.{let_in}",
-        alternative=f"Accept queue of {where}: at most {most} connections.{let_in}",
-        panes=(queue_pane(view, whole(view)),),
-        legend=(
-            Key("accept queue", "accept-queue", "box"),
-            *([Key("limit", "connect", "solid")] if near else []),
-        ),
-    )
-
-
-# --- TCP states ---------------------------------------------------------------------------
-
-
-def states(view: Timeline, name: str, where: str) -> Figure | None:
-    """A row per side and state, all of one scale."""
-    most: dict[str, int] = {}
-    for _, state, count in view.states:
-        most[state] = max(most.get(state, 0), count)
-    most = {state: count for state, count in most.items() if count}
-    if not most:
-        return None
-    said = ", ".join(f"{state} {count}" for state, count in most.items())
-    return Figure(
-        name=name,
-        title=f"TCP states, {where}",
-        heading="TCP states",
-        caption="Sockets by end and state, all rows on one scale; the number is the row's most.",
-        alternative=f"Most sockets in each TCP state, {where}: {said}.",
-        panes=(_state_rows(view, most),),
-        legend=(Key("sockets", "sockets", "box"),),
-    )
-
-
-def _state_rows(view: Timeline, most: dict[str, int]) -> Any:
-    name, factor = unit(whole(view)[1])
-    row = {state: i for i, state in enumerate(most)}
-    tallest = max(most.values())
-    rows = [
-        (row[state], at * factor, count)
-        for state in row
-        for at, count in corners([(at, count) for at, one, count in view.states if one == state])
-    ]
-    source = data(("row", "from", "sockets"), rows)
-    across = time_axis("from:Q", whole(view), factor, f"{name} since the load began")
-    down = alt.Scale(domain=[len(row), 0], nice=False)
-    areas = (
-        alt.Chart(source, name="states")
-        .transform_calculate(
-            base="datum.row + 1",
-            top=f"datum.row + 1 - 0.55 * datum.sockets / {tallest}",
-            state=f"{json.dumps(list(row))}[datum.row]",
-        )
-        .mark_area(interpolate="step-after", color=var("sockets"))
-        .encode(
-            x=across,
-            y=alt.Y("top:Q", scale=down, axis=None),
-            y2="base:Q",
-            detail="row:N",
-            tooltip=[alt.Tooltip("state:N"), alt.Tooltip("sockets:Q", format="d")],
-        )
-    )
-    words = [(f"{state}: {count}", row[state] + 0.22) for state, count in most.items()]
-    labels = (
-        alt.Chart(data(("label", "top"), words, words=("label",)))
-        .mark_text(align="left", baseline="middle", color=var("soft"))
-        .encode(x=alt.value(2), y=alt.Y("top:Q", scale=down, axis=None), text="label:N")
-    )
-    return alt.layer(areas, labels).properties(height=ROW * len(row))
+    full = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
+    legible = [pair for pair in full if pair[0].trial.cell.concurrency <= LEGIBLE]
+    return legible[-1] if legible else full[0]

@@ -1,4 +1,4 @@
-"""Requests per second against connections: what each class makes of more of them."""
+"""Requests per second against connections: what each series makes of more of them."""
 
 from __future__ import annotations
 
@@ -7,107 +7,104 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import Report
+from harness.model import Document, Finding
 from harness.numbers.units import MISSING
-from harness.report.html.colours import CLASSES, var
-from harness.report.html.figures import Figure, Key, Shape, data, y_axis
-from harness.report.html.members import Group, groups, mean
-from harness.report.sentences import amount, connections
+from harness.report.html.colours import var
+from harness.report.html.figures import Figure, Key, by_name, data, key, mark_of, tip, y_axis
+from harness.report.html.series import SweepSeries, all_series, mean
+from harness.report.messages import amount, say
 from harness.report.values import finite
 
-SHAPES: tuple[Shape, ...] = (
-    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
-)  # fmt: skip
 ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
 WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
 
 
-def throughput(report: Report) -> Figure | None:
-    """Requests/s against connections: a line and a shape per group, a point per trial."""
-    members = [group for group in groups(report) if _rates(group)]
-    if not members:
+def throughput(document: Document) -> Figure | None:
+    """Requests/s against connections: a line and a shape per series, a point per trial."""
+    every = [series for series in all_series(document) if _rates(series)]
+    if not every:
         return None
-    levels = sorted({level for group in members for level in group.levels})
-    spread = levels[-1] / levels[0] >= WIDE
-    scale = alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0)
-    axis = alt.Axis(values=levels, format="d", labelOverlap=True)
-    across = alt.X("connections:Q", title="connections kept busy", scale=scale, axis=axis)
-    layers = [*_bounds(members, across), _lines(members, across), _points(members, across)]
-    knees = any(finite(group.result.knee) for group in members)
-    if knees:
-        layers.append(_knees(members, across))
-    rows = tuple(row for group in members for row in _throughput_rows(group))
-    names = [Key(g.name, _colour(g), SHAPES[g.number % len(SHAPES)]) for g in members]
-    signs = [Key("bound", "soft", "dashed"), Key("knee: waiting begins", "soft", "dotted")]
+    across = _across(every)
+    layers = [*_bounds(every, across), _lines(every, across), _points(every, across)]
+    signs = [key("bound", "soft", "dashed")]
+    if knees := [series for series in every if finite(series.result.knee)]:
+        layers.append(_knees(knees, every, across))
+        signs.append(key("knee", "soft", "dotted"))
     return Figure(
         name="throughput",
-        title="Throughput against concurrency",
-        caption=_caption(members, knees),
-        alternative="Throughput by connections. " + " ".join(_grows(g) for g in members),
+        title=Finding("chart.throughput"),
+        caption=_caption(every, bool(knees)),
+        alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
         panes=(alt.layer(*layers).properties(height=320),),
-        legend=(*names, *(signs if knees else signs[:1])),
-        heads=("class", "connections", "requests/s", "bound", "verdict"),
-        rows=rows,
+        legend=(*(Key(one.name, *mark_of(one.number)) for one in every), *signs),
+        heads=tuple(
+            Finding(f"chart.{name}")
+            for name in ("class", "connections", "rate", "bound", "verdict")
+        ),
+        rows=tuple(row for series in every for row in _rows(series)),
     )
 
 
-def _colour(group: Group) -> str:
-    return CLASSES[group.number % len(CLASSES)]
+def _across(every: Sequence[SweepSeries]) -> Any:
+    levels = sorted({level for series in every for level in series.levels})
+    spread = levels[-1] / levels[0] >= WIDE
+    scale = alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0)
+    axis = alt.Axis(values=levels, format="d", labelOverlap=True)
+    return alt.X("connections:Q", title=say("chart.connections_busy"), scale=scale, axis=axis)
 
 
-def _by_class(members: Sequence[Group]) -> Any:
-    names, colours = [group.name for group in members], [var(_colour(g)) for g in members]
-    return alt.Color("class:N", scale=alt.Scale(domain=names, range=colours), legend=None)
+def _by_class(every: Sequence[SweepSeries]) -> Any:
+    colours = {series.name: var(mark_of(series.number)[0]) for series in every}
+    return by_name(alt.Color, "class", colours)
 
 
-def _rates(group: Group) -> list[tuple[int, float]]:
+def _rates(series: SweepSeries) -> list[tuple[int, float]]:
     """(connections, mean requests/s of the trials)."""
-    found = [(at, mean(cells, lambda c: c.throughput_rps)) for at, cells in group.levels.items()]
-    return [(at, rate) for at, rate in found if rate is not None]
+    rates = [(at, mean(cells, lambda c: c.throughput_rps)) for at, cells in series.levels.items()]
+    return [(at, rate) for at, rate in rates if rate is not None]
 
 
-def _most(members: Sequence[Group]) -> tuple[float, float]:
+def _most(every: Sequence[SweepSeries]) -> tuple[float, float]:
     """The highest rate that was measured, and the highest bound."""
-    cells = [cell for group in members for cell in group.believed]
+    cells = [cell for series in every for cell in series.valid]
     rates = max(rate for cell in cells if (rate := finite(cell.throughput_rps)) is not None)
     return rates, max(finite(cell.bound_rps) or 0.0 for cell in cells)
 
 
-def _down(members: Sequence[Group], field: str = "rate") -> Any:
-    rate, bound = _most(members)
+def _down(every: Sequence[SweepSeries], field: str = "rate") -> Any:
+    rate, bound = _most(every)
     top = 1.06 * max(rate, min(bound, ABOVE * rate)) or 1.0
     scale = alt.Scale(domain=[0, top], nice=False)
-    return alt.Y(f"{field}:Q", title="requests/s", axis=y_axis(), scale=scale)
+    return alt.Y(f"{field}:Q", title=say("chart.rate"), axis=y_axis(), scale=scale)
 
 
-def _lines(members: Sequence[Group], across: Any) -> Any:
-    rows = [(group.name, at, rate) for group in members for at, rate in _rates(group)]
+def _caption(every: Sequence[SweepSeries], knees: bool) -> tuple[Finding, ...]:
+    rate, bound = _most(every)
+    beyond = bound if bound > ABOVE * rate else None
+    caption = [Finding("chart.throughput.caption", {"highest_bound_rps": beyond})]
+    return (*caption, Finding("chart.throughput.knees")) if knees else tuple(caption)
+
+
+# --- marks --------------------------------------------------------------------------------
+
+
+def _lines(every: Sequence[SweepSeries], across: Any) -> Any:
+    rows = [(series.name, at, rate) for series in every for at, rate in _rates(series)]
     source = data(("class", "connections", "rate"), rows, words=("class",))
-    return (
-        alt.Chart(source, name="measured")
-        .mark_line(strokeWidth=2.5)
-        .encode(x=across, y=_down(members), color=_by_class(members))
-    )
+    line = alt.Chart(source, name="measured").mark_line(strokeWidth=2.5)
+    return line.encode(x=across, y=_down(every), color=_by_class(every))
 
 
-def _caption(members: Sequence[Group], knees: bool) -> str:
-    said = (
-        "Requests per second in the steady part. Dashed: what connections and slots allow at best."
-    )
-    rate, bound = _most(members)
-    if bound > ABOVE * rate:
-        said += f" That goes on above the chart, up to {amount(bound)}."
-    return said + (" Dotted: the knee, from where more connections only wait." if knees else "")
-
-
-def _bounds(members: Sequence[Group], across: Any) -> list[Any]:
+def _bounds(every: Sequence[SweepSeries], across: Any) -> list[Any]:
     """Lines, and a dash at each level: a line that is met by what was measured is hidden by it."""
-    rows = []
-    for group in members:
-        bounds = {at: mean(cells, lambda c: c.bound_rps) for at, cells in group.levels.items()}
-        rows += [(group.name, at, bound) for at, bound in bounds.items() if bound is not None]
+    rows = [
+        (series.name, at, bound)
+        for series in every
+        for at, cells in series.levels.items()
+        if (bound := mean(cells, lambda c: c.bound_rps)) is not None
+    ]
     source = data(("class", "connections", "rate"), rows, words=("class",))
-    look = {"x": across, "y": _down(members), "color": _by_class(members)}
+    look = {"x": across, "y": _down(every), "color": _by_class(every)}
     line = alt.Chart(source, name="bound").mark_line(
         strokeWidth=1.5, strokeDash=[6, 4], opacity=0.8, clip=True
     )
@@ -117,75 +114,68 @@ def _bounds(members: Sequence[Group], across: Any) -> list[Any]:
     return [line.encode(**look), dash.encode(**look)]
 
 
-def _points(members: Sequence[Group], across: Any) -> Any:
+def _points(every: Sequence[SweepSeries], across: Any) -> Any:
     heads = ("class", "connections", "rate", "bound", "trial", "verdict")
     rows = [
-        (group.name, cell.trial.cell.concurrency, finite(cell.throughput_rps),
+        (series.name, cell.trial.cell.concurrency, finite(cell.throughput_rps),
          finite(cell.bound_rps), cell.trial.number, cell.verdict)
-        for group in members
-        for cell in group.believed
+        for series in every
+        for cell in series.valid
         if finite(cell.throughput_rps) is not None
     ]  # fmt: skip
-    shapes = [SHAPES[group.number % len(SHAPES)] for group in members]
-    by_shape = alt.Scale(domain=[group.name for group in members], range=shapes)
-    tips = [
-        alt.Tooltip("class:N"),
-        alt.Tooltip("connections:Q", format="d"),
-        alt.Tooltip("rate:Q", title="requests/s", format=".4~g"),
-        alt.Tooltip("bound:Q", title="bound, requests/s", format=".4~g"),
-        alt.Tooltip("trial:Q", format="d"),
-        alt.Tooltip("verdict:N"),
-    ]
-    return (
-        alt.Chart(data(heads, rows, words=("class", "verdict")), name="trials")
-        .mark_point(filled=True, size=90, opacity=1, stroke=var("paper"), strokeWidth=1)
-        .encode(
-            x=across,
-            y=_down(members),
-            color=_by_class(members),
-            shape=alt.Shape("class:N", scale=by_shape, legend=None),
-            tooltip=tips,
-        )
+    source = data(heads, rows, words=("class", "verdict"))
+    points = alt.Chart(source, name="trials").mark_point(
+        filled=True, size=90, opacity=1, stroke=var("paper"), strokeWidth=1
+    )
+    tips = [tip("class"), tip("connections", "d"), tip("rate", ".4~g"), tip("bound", ".4~g"),
+            tip("trial", "d"), tip("verdict")]  # fmt: skip
+    shapes = {series.name: mark_of(series.number)[1] for series in every}
+    shape = by_name(alt.Shape, "class", shapes)
+    return points.encode(
+        x=across, y=_down(every), color=_by_class(every), shape=shape, tooltip=tips
     )
 
 
-def _knees(members: Sequence[Group], across: Any) -> Any:
+def _knees(knees: Sequence[SweepSeries], every: Sequence[SweepSeries], across: Any) -> Any:
     rows = [
-        (group.name, knee, max(rate for _, rate in _rates(group)), 0)
-        for group in members
-        if (knee := finite(group.result.knee))
+        (series.name, series.result.knee, max(rate for _, rate in _rates(series)), 0)
+        for series in knees
     ]
     source = data(("class", "connections", "rate", "zero"), rows, words=("class",))
-    tips = [
-        alt.Tooltip("class:N"),
-        alt.Tooltip("connections:Q", title="knee, connections", format=".1f"),
-    ]
-    return (
-        alt.Chart(source, name="knees")
-        .mark_rule(strokeDash=[2, 3], strokeWidth=2)
-        .encode(
-            x=across, y=_down(members, "zero"), y2="rate:Q", color=_by_class(members), tooltip=tips
-        )
+    rules = alt.Chart(source, name="knees").mark_rule(strokeDash=[2, 3], strokeWidth=2)
+    tips = [tip("class"), tip("connections", ".1f", Finding("chart.knee_connections"))]
+    return rules.encode(
+        x=across, y=_down(every, "zero"), y2="rate:Q", color=_by_class(every), tooltip=tips
     )
 
 
-def _throughput_rows(group: Group) -> list[tuple[str, ...]]:
-    def said(value: float | None) -> str:
+# --- in words -----------------------------------------------------------------------------
+
+
+def _rows(series: SweepSeries) -> list[tuple[str, ...]]:
+    def rate(value: float | None) -> str:
         known = finite(value)
         return MISSING if known is None else amount(known)
 
     return [
-        (group.name, str(c.trial.cell.concurrency), said(c.throughput_rps), said(c.bound_rps),
+        (series.name, str(c.trial.cell.concurrency), rate(c.throughput_rps), rate(c.bound_rps),
          c.verdict)
-        for c in group.cells
+        for c in series.closed
     ]  # fmt: skip
 
 
-def _grows(group: Group) -> str:
-    rates = _rates(group)
-    first, last = rates[0], rates[-1]
-    said = f"{group.name}: {amount(first[1])} requests/s at {first[0]} connections"
-    if len(rates) > 1:
-        said += f", {amount(last[1])} at {last[0]}"
-    knee = finite(group.result.knee)
-    return f"{said}, knee at {connections(knee)}." if knee else f"{said}."
+def _growth(series: SweepSeries) -> Finding:
+    (least, first), *more = _rates(series)
+    most, last = more[-1] if more else (None, None)
+    knee = finite(series.result.knee)
+    return Finding(
+        "chart.throughput.growth",
+        {
+            "name": series.name,
+            "rate_rps": first,
+            "connections": least,
+            "last_rps": last,
+            "last_connections": most,
+            "knee": None if knee is None else round(knee, 1),  # nobody believes more decimals
+        },
+    )

@@ -2,109 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import altair as alt
 
-from harness.model import Moment, Timeline
-from harness.numbers.units import format_bytes
-from harness.report.html.colours import var
-from harness.report.html.figures import DASHES, Figure, Key, Shape, data, unit, y_axis
-from harness.report.html.series import corners, time_axis, whole
+from harness.model import Finding, Moment, Timeline
+from harness.report.html.figures import Figure, Shape, key, y_axis
+from harness.report.html.over_time import Lines, lines, whole
+from harness.report.messages import say
 
 MEGABYTE = 2.0**20
 LITTLE = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms
+SHAPES: dict[str, Shape] = {"server": "solid", "load_tool": "dashed", "host": "dotted"}
 
-Lines = Sequence[tuple[str, Shape, Sequence[tuple[float, float | None]]]]
+Use = Callable[[Moment], float | None]
 
 
-def cpu(view: Timeline, name: str, where: str) -> Figure | None:
-    lines: Lines = (
-        ("server", "solid", [(m.at_s, m.server_cores) for m in view.usage]),
-        ("load tool", "dashed", [(m.at_s, m.generator_cores) for m in view.usage]),
-    )
-    host: Lines = (("host", "dotted", [(m.at_s, _percent(m)) for m in view.usage]),)
-    panes = [_lines(view, lines, "cores", LITTLE), _lines(view, host, "% busy", 100.0, "host")]
-    known = [pane for pane in panes if pane is not None]
+def cpu(seen: Timeline, name: str, where: Finding) -> Figure | None:
+    """Cores of the server and the load tool; below it the host."""
+    cores: dict[str, Use] = {
+        "server": lambda moment: moment.server_cores,
+        "load_tool": lambda moment: moment.generator_cores,
+    }
+    host: dict[str, Use] = {"host": lambda moment: moment.host_busy}
+    panes = [
+        _pane(seen, cores, "chart.cores", LITTLE),
+        _pane(seen, host, "chart.host_busy", 100.0, mark="host", factor=100.0),
+    ]
+    return _figure(seen, "cpu", name, where, panes, cores | host)
+
+
+def memory(seen: Timeline, name: str, where: Finding) -> Figure | None:
+    """Resident memory of the server and the load tool."""
+    rss: dict[str, Use] = {
+        "server": lambda moment: moment.server_rss_bytes,
+        "load_tool": lambda moment: moment.generator_rss_bytes,
+    }
+    pane = _pane(seen, rss, "chart.megabytes", 1.0, factor=1 / MEGABYTE)
+    return _figure(seen, "memory", name, where, [pane], rss)
+
+
+def _figure(
+    seen: Timeline, kind: str, name: str, where: Finding, panes: Sequence[Any], uses: dict[str, Use]
+) -> Figure | None:
+    """None where nothing is known."""
+    known = tuple(pane for pane in panes if pane is not None)
     if not known:
         return None
-    said = "; ".join(_most(one, lambda v: f"{v:.2f} cores") for one in lines)
-    busy = _most(host[0], lambda v: f"{v:.0f} % busy")
+    most = {who: _most(seen, use) for who, use in uses.items()}
     return Figure(
         name=name,
-        title=f"CPU, {where}",
-        heading="CPU",
-        caption="CPU seconds per second, of the server with its workers and of the load tool; below"
-        " it, how busy all cores of the machine were.",
-        alternative=f"CPU of {where}, at most: {said}; {busy}.",
-        panes=tuple(known),
-        legend=tuple(Key(name, "ink", shape) for name, shape, _ in (*lines, *host)),
+        title=Finding(f"chart.{kind}", {"where": where}),
+        heading=Finding(f"chart.{kind}.heading"),
+        caption=(Finding(f"chart.{kind}.caption"),),
+        alternative=(Finding(f"chart.{kind}.most", {"where": where, **most}),),
+        panes=known,
+        legend=tuple(key(who, "ink", SHAPES[who]) for who in uses),
     )
 
 
-def _percent(moment: Moment) -> float | None:
-    return None if moment.host_busy is None else 100 * moment.host_busy
+def _most(seen: Timeline, use: Use) -> float | None:
+    return max((one for moment in seen.usage if (one := use(moment)) is not None), default=None)
 
 
-def memory(view: Timeline, name: str, where: str) -> Figure | None:
-    def size(value: int | None) -> float | None:
-        return None if value is None else value / MEGABYTE
-
-    lines: Lines = (
-        ("server", "solid", [(m.at_s, size(m.server_rss_bytes)) for m in view.usage]),
-        ("load tool", "dashed", [(m.at_s, size(m.generator_rss_bytes)) for m in view.usage]),
-    )
-    pane = _lines(view, lines, "MB", 1.0)
-    if pane is None:
+def _pane(
+    seen: Timeline,
+    uses: dict[str, Use],
+    title: str,
+    least: float,
+    mark: str = "usage",
+    factor: float = 1.0,
+) -> Any:
+    """None where nothing is known. `least`: what the axis reaches at least."""
+    every: Lines = {
+        say(f"chart.{who}"): (SHAPES[who], [(m.at_s, _scaled(use(m), factor)) for m in seen.usage])
+        for who, use in uses.items()
+    }
+    values = [one for _, points in every.values() for _, one in points if one is not None]
+    if not values:
         return None
-    said = "; ".join(_most(one, lambda v: format_bytes(v * MEGABYTE)) for one in lines)
-    return Figure(
-        name=name,
-        title=f"Memory, {where}",
-        heading="Memory",
-        caption="Resident memory of the server with its workers and of the load tool (1 MB = 1024²"
-        " bytes); pages that processes share count in each of them.",
-        alternative=f"Memory of {where}, at most: {said}.",
-        panes=(pane,),
-        legend=tuple(Key(name, "ink", shape) for name, shape, _ in lines),
-    )
+    scale = alt.Scale(domain=[0, max(least, *values)])
+    down = {"title": say(title), "axis": y_axis(), "scale": scale}
+    return lines(every, whole(seen), down, mark).properties(height=90)
 
 
-def _most(line: tuple[str, Shape, Sequence[tuple[float, float | None]]], say: Any) -> str:
-    known = [value for _, value in line[2] if value is not None]
-    return f"{line[0]} {say(max(known)) if known else 'missing'}"
-
-
-def _lines(view: Timeline, lines: Lines, title: str, least: float, mark: str = "usage") -> Any:
-    """None where nothing is known. `least`: what the axis reaches at least; `mark`: the name of
-    its marks, one of a kind in a figure."""
-    name, factor = unit(whole(view)[1])
-    rows = [
-        (who, at * factor, value)
-        for who, _, points in lines
-        for at, value in corners(points)
-        if any(known is not None for _, known in points)
-    ]
-    if not rows:
-        return None
-    top = max(least, *(value for _, _, value in rows if value is not None))
-    names = [who for who, _, _ in lines]
-    dashes = alt.Scale(domain=names, range=[DASHES[shape] for _, shape, _ in lines])
-    down = alt.Y("value:Q", title=title, axis=y_axis(), scale=alt.Scale(domain=[0, top]))
-    tips = [
-        alt.Tooltip("who:N"),
-        alt.Tooltip("value:Q", title=title, format=".3~g"),
-        alt.Tooltip("from:Q", title=name, format=".4~g"),
-    ]
-    return (
-        alt.Chart(data(("who", "from", "value"), rows, words=("who",)), name=mark)
-        .mark_line(color=var("ink"), strokeWidth=1.5)
-        .encode(
-            x=time_axis("from:Q", whole(view), factor, f"{name} since the load began"),
-            y=down,
-            strokeDash=alt.StrokeDash("who:N", scale=dashes, legend=None),
-            tooltip=tips,
-        )
-        .properties(height=90)
-    )
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

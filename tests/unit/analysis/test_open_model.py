@@ -13,8 +13,10 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.open_model import Offered, capacity_of, verdict
 from harness.model import CellResult, Rate, Report, Summary
 from harness.report import FORMATS
-from harness.report.html.charts import of_run
-from harness.report.html.figures import picture, spec
+from harness.report.document import of_sweep
+from harness.report.html.figures import spec
+from harness.report.html.page import figures
+from harness.report.html.pictures import picture
 from harness.report.loops import closed, counterpart, loop_lines, side_by_side
 from harness.report.values import document
 from tests.builders.analysis import evidence
@@ -186,11 +188,11 @@ def test_machines_get_their_keys() -> None:
 
 
 def test_the_chart_has_every_believed_cell() -> None:
-    (figure,) = [one for one in of_run(run(share(0.5))) if one.name == "loops-sync"]
+    (figure,) = [one for one in figures(of_sweep(run(share(0.5)))) if one.name == "loops-sync"]
     assert [row[0] for row in figure.rows] == [
         *(f"closed, {at} conn." for at in LEVELS),
         "open, 50%",
     ]
     assert spec(figure.panes[0])
     assert picture(figure)
-    assert not [one for one in of_run(run()) if one.name.startswith("loops-")]
+    assert not [one for one in figures(of_sweep(run())) if one.name.startswith("loops-")]

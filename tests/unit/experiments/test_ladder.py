@@ -12,9 +12,9 @@ import pytest
 from harness.experiments.ladder.document import study
 from harness.experiments.ladder.limits import limit
 from harness.experiments.ladder.steps import Ladder, Load, Step, factor_of, ladder
-from harness.model import Answer, CellResult, Document, Table
+from harness.model import Answer, CellResult, Document, Finding, Table
+from harness.report.html.charts import chart_figures
 from harness.report.study import STUDY_FORMATS
-from harness.report.study.figures import figures
 from tests.builders.ladder import (
     MEASURED,
     Seen,
@@ -384,10 +384,10 @@ def test_charts_are_bars_by_rung() -> None:
     assert (rates.form, len(rates.series), len(rates.names)) == ("bars", 2, 6)
     spent = charts["Where the time goes, 1 user by fast"]
     assert spent.form == "stacked"
-    assert spent.series[0].name == "in worker"
-    drawn = figures(whole())
+    assert spent.series[0].name == Finding("part.in_worker")
+    drawn = chart_figures(whole())
     assert len(drawn) == 4
-    assert ("storage", "Redis", "1") in drawn[-1].rows
+    assert ("Redis", "0", "1") in drawn[-1].rows
     assert {key.shape for one in drawn for key in one.legend} == {"box"}
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,17 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import analyse
-from harness.model import Bar, Report, Timeline
-from harness.report.html import SIZE, library, render
-from harness.report.html.charts import of_cell, of_run
-from harness.report.html.figures import Figure, picture, spec
+from harness.model import Bar, Document, Finding, Text, Timeline
+from harness.report.document import of_sweep
+from harness.report.html import pictures, render
+from harness.report.html.cells import cell_figures
+from harness.report.html.figures import Figure, spec
 from harness.report.html.headline import LONG, headline
-from harness.report.html.images import images
-from harness.report.html.members import groups, most_telling, seen
-from harness.report.html.series import corners
-from harness.report.html.timeline import SHORT
+from harness.report.html.over_time import corners
+from harness.report.html.page import SIZE, figures, library
+from harness.report.html.pictures import picture
+from harness.report.html.series import all_series, most_telling
+from harness.report.html.series import over_time as observed
+from harness.report.html.timeline_rows import SHORT
+from harness.report.messages import SENTENCES, say, text
 from tests.builders.analysis import evidence, server
-from tests.builders.html import cell, group, invalid, report, trial, view
+from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial
 from tests.unit.analysis.test_breakdown import kept
 from tests.unit.report.test_formats import everything, reports
 
@@ -75,12 +80,12 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def rendered(one: Report) -> Page:
+def rendered(one: Document) -> Page:
     return Page(render(one))
 
 
-def with_views(one: Report, **changes: Any) -> Report:
-    return replace(one, timelines=tuple(replace(view, **changes) for view in one.timelines))
+def with_timelines(one: Document, **changes: Any) -> Document:
+    return replace(one, timelines=tuple(replace(each, **changes) for each in one.timelines))
 
 
 def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
@@ -96,11 +101,21 @@ def figure_of(figures: list[Figure], name: str) -> Figure:
     return found
 
 
+def values_of(texts: Sequence[Text], code: str) -> Mapping[str, Any]:
+    """The values of the only finding of this code."""
+    (finding,) = [one for one in texts if isinstance(one, Finding) and one.code == code]
+    return finding.values
+
+
+def codes_of(texts: Sequence[Text]) -> list[str]:
+    return [one.code for one in texts if isinstance(one, Finding)]
+
+
 # --- one file, and nothing else ---------------------------------------------------------------
 
 
 def test_nothing_is_fetched_from_anywhere() -> None:
-    page = rendered(report())
+    page = rendered(sweep())
     for _, attributes in page.elements:
         for name in ("src", "href", "srcset", "action", "poster", "data"):
             assert (attributes.get(name) or "data:").startswith("data:")
@@ -110,7 +125,7 @@ def test_nothing_is_fetched_from_anywhere() -> None:
 
 
 def test_its_policy_allows_only_its_own_scripts() -> None:
-    page = rendered(report())
+    page = rendered(sweep())
     (policy,) = [
         attributes["content"] or ""
         for tag, attributes in page.elements
@@ -126,38 +141,40 @@ def test_its_policy_allows_only_its_own_scripts() -> None:
 
 
 def test_all_classes_at_five_levels_fit_whole() -> None:
-    text = render(report(ALL, (4, 8, 16, 32, 64)))
-    assert len(text.encode()) < 2_000_000
-    assert "Left out" not in text
-    assert len(Page(text).json("charts")) >= 35 * 5
+    page = render(sweep(ALL, (4, 8, 16, 32, 64)))
+    assert len(page.encode()) < 2_000_000
+    assert len(Page(page).json("charts")) >= 35 * 5
 
 
 def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None:
     restless = tuple((0.01 * i, i * 7 % 13) for i in range(300))
     states = tuple((at, f"server STATE-{row}", n + row) for at, n in restless for row in range(12))
-    full = with_views(report(ALL, (4, 8, 16, 32, 64)), queue=restless, states=states)
-    text = render(full)
-    assert len(text.encode()) <= SIZE
-    page = Page(text)
-    said = re.search(r"Left out over time, to keep this page small: (\d+) cells\.", page.text)
-    assert said is not None
+    full = with_timelines(sweep(ALL, (4, 8, 16, 32, 64)), queue=restless, states=states)
+    source = render(full)
+    assert SIZE - 60_000 < len(source.encode()) <= SIZE
+    page = Page(source)
     drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
-    assert len(drawn) == 35 - int(said[1])
-    for one in groups(full):
-        telling = most_telling(seen(one, full))
+    assert 7 <= len(drawn) < 35
+    assert say("page.cells_left_out", count=35 - len(drawn), names=[]) in page.text
+    for one in all_series(full):
+        telling = most_telling(observed(one, full))
         assert telling is not None
         assert f"timeline-{one.slug}-{telling[0].trial.cell.concurrency}" in drawn
 
 
 def test_the_library_is_there_once() -> None:
-    assert render(report()).count(library()) == 1
+    assert render(sweep()).count(library()) == 1
 
 
 def test_foreign_text_is_only_text() -> None:
     good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
     good = replace(good, app=EVIL, reason=EVIL, diagnosis=EVIL, notes=(EVIL,))
-    evil = Report(
+    evil = Document(
         run=EVIL,
+        kind="sweep",
+        title=EVIL,
+        findings=(),
+        tables=(),
         environment={EVIL: [EVIL], "versions": {"x": EVIL}},
         overhead=None,
         cells=(good, bad),
@@ -165,7 +182,9 @@ def test_foreign_text_is_only_text() -> None:
         setup_s={},
         notes=(EVIL,),
         timelines=(
-            replace(view(trial("sync", 8)), note=EVIL, states=((0.0, EVIL, 1), (1.0, EVIL, 2))),
+            replace(
+                over_time(trial("sync", 8)), note=(EVIL,), states=((0.0, EVIL, 1), (1.0, EVIL, 2))
+            ),
         ),
     )
     page = rendered(evil)
@@ -180,7 +199,7 @@ def test_foreign_text_is_only_text() -> None:
 
 
 def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
-    one = report(("sync",), (8,))
+    one = sweep(("sync",), (8,))
     (pane,) = rendered(one).json("charts")["timeline-sync-8"]
     waited = [
         bar
@@ -191,17 +210,17 @@ def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
     assert len(rows(pane, "waits")) == len(waited) == 36
 
 
-def stack(one: Report) -> tuple[list[float], list[list[float]]]:
+def stack(one: Document) -> tuple[list[float], list[list[float]]]:
     """Of the only cell: tops of the served bars; (top, from, to) of each wait."""
-    (member,) = groups(one)
-    (figure, *_) = of_cell(member, *seen(member, one)[0])
+    (member,) = all_series(one)
+    (figure, *_) = cell_figures(member, *observed(member, one)[0])
     pane = spec(figure.panes[0])
     tops = [float(row[1]) for row in rows(pane, "served")]
     return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
 
 
 def test_what_waits_for_any_worker_makes_a_staircase_below_them_all() -> None:
-    served, waits = stack(report(("sync",), (16,)))
+    served, waits = stack(sweep(("sync",), (16,)))
     assert min(top for top, _, _ in waits) > max(served)
     steps = [
         sorted(to for top, _, to in waits if top == row)[0] for row in sorted({w[0] for w in waits})
@@ -210,7 +229,7 @@ def test_what_waits_for_any_worker_makes_a_staircase_below_them_all() -> None:
 
 
 def test_what_a_worker_holds_waits_below_that_worker() -> None:
-    served, waits = stack(report(("gthread",), (16,)))
+    served, waits = stack(sweep(("gthread",), (16,)))
     assert min(top for top, _, _ in waits) < max(served)
 
 
@@ -232,7 +251,7 @@ def test_waits_of_a_row_do_not_lie_on_each_other(
     end_s = max(bar.end_s for bar in bars)
     asked = trial(worker_class, 16)
     drawn = Timeline(asked.key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
-    _, waits = stack(replace(report((worker_class,), (16,)), timelines=(drawn,)))
+    _, waits = stack(replace(sweep((worker_class,), (16,)), timelines=(drawn,)))
     for row in {top for top, _, _ in waits}:
         mine = sorted((since, to) for top, since, to in waits if top == row)
         for (_, before), (after, _) in pairwise(mine):
@@ -240,7 +259,7 @@ def test_waits_of_a_row_do_not_lie_on_each_other(
 
 
 def test_where_arrivals_are_not_known_the_queue_is_under_the_lanes() -> None:
-    lanes, queue = rendered(report(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
+    lanes, queue = rendered(sweep(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
     assert rows(lanes, "waits") == []
     lengths = [int(length) for _, length in rows(queue, "queue")]
     assert max(lengths) == 4
@@ -250,93 +269,99 @@ def test_where_arrivals_are_not_known_the_queue_is_under_the_lanes() -> None:
 
 
 def test_a_cell_of_which_nothing_was_seen_says_so() -> None:
-    nothing = replace(view(trial("sync", 8), observed=False), bars=(), steady=None)
-    one = replace(report(("sync",), (8,)), timelines=(nothing,))
+    nothing = replace(over_time(trial("sync", 8), observed=False), bars=(), steady=None)
+    one = replace(sweep(("sync",), (8,)), timelines=(nothing,))
     page = rendered(one)
-    assert "Missing: the accept queue, TCP states and CPU and memory." in page.text
+    missing = [Finding(f"page.observation.{name}") for name in ("queue", "states", "usage")]
+    assert say("page.missing", names=missing) in page.text
     assert not [name for name in page.json("charts") if name.endswith("-8")]
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_machine_that_shows_only_requests(known: bool) -> None:
-    charts = rendered(report(("sync",), (8,), known=known, observed=False)).json("charts")
+    charts = rendered(sweep(("sync",), (8,), known=known, observed=False)).json("charts")
     assert [name for name in charts if name.endswith("-8")] == ["timeline-sync-8"]
     assert len(charts["timeline-sync-8"]) == 1
 
 
-@pytest.mark.parametrize("unseen", [None, Report("none", {}, None, (), (), {})])
-def test_a_run_without_a_believed_cell(unseen: Report | None) -> None:
+@pytest.mark.parametrize("unseen", [None, no_cells()])
+def test_a_run_without_a_valid_cell(unseen: Document | None) -> None:
     bad = replace(
-        report(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), timelines=()
+        sweep(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), timelines=()
     )
     page = rendered(unseen or bad)
     assert page.json("charts") == {}
-    assert "No cell of this run is believed" in page.text
+    assert say("page.headline.nothing") in page.text
     assert ("it died" in page.text) is (unseen is None)
 
 
 def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
-    one = report(("sync",), (8,))
+    one = sweep(("sync",), (8,))
     split = replace(one.cells[0].breakdown, unattributed_s=-0.3)
     found = figure_of(
-        of_run(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
+        figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
-    assert "unattributed -300 ms" in found.alternative
-    assert [key.label for key in found.legend] == ["accept queue", "in the app", "unattributed"]
-    drawn = {name: float(time) for _, name, time, *_ in rows(spec(found.panes[0]), "parts")}
-    assert drawn["unattributed"] == pytest.approx(-0.3)
-    assert "Too short to be seen, at most 400 us: connect, in the worker and transfer." in (
-        found.caption
-    )
+    spent = values_of(found.alternative, "chart.breakdown.spent")["parts"]
+    assert spent[-1].values == {"part": Finding("part.unattributed"), "time_s": -0.3}
+    assert codes_of([key.label for key in found.legend]) == [
+        "part.accept_queue",
+        "part.service",
+        "part.unattributed",
+    ]
+    drawn = {name: float(time) for name, _, _, time in rows(spec(found.panes[0]), "bars")}
+    assert drawn[say("part.unattributed")] == pytest.approx(-0.3)
+    short = values_of(found.caption, "chart.breakdown.short")
+    assert codes_of(short["parts"]) == ["part.connect", "part.in_worker", "part.transfer"]
+    assert short["longest_s"] == 0.0004
 
 
-def test_a_part_without_witness_is_named_and_has_no_bar() -> None:
-    one = report(("sync",), (8,))
+def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
+    one = sweep(("sync",), (8,))
     split = replace(one.cells[0].breakdown, accept_queue_s=None, exact=False)
     found = figure_of(
-        of_run(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
+        figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
-    assert "Not witnessed: accept queue." in found.caption
-    names = [name for _, name, *_ in rows(spec(found.panes[0]), "parts")]
-    assert "accept queue" not in names
+    missing = values_of(found.caption, "chart.breakdown.missing")
+    assert codes_of(missing["parts"]) == ["part.accept_queue"]
+    assert say("part.accept_queue") not in [name for name, *_ in rows(spec(found.panes[0]), "bars")]
 
 
 def test_trials_are_points_around_the_line_of_their_mean() -> None:
     first = cell(trial("sync", 8))
     second = replace(first, trial=trial("sync", 8, number=2), throughput_rps=4.4)
-    one = replace(report(("sync",), (8,)), cells=(first, second))
-    (pane,) = (spec(pane) for pane in figure_of(of_run(one), "throughput").panes)
+    one = replace(sweep(("sync",), (8,)), cells=(first, second))
+    (pane,) = (spec(pane) for pane in figure_of(figures(one), "throughput").panes)
     assert [float(row[2]) for row in rows(pane, "trials")] == [4.0, 4.4]
     assert [float(row[2]) for row in rows(pane, "measured")] == [pytest.approx(4.2)]
     assert rows(pane, "knees") == [["sync", "4", "4.2", "0"]]
 
 
 def test_a_bound_far_above_is_cut_off_and_said() -> None:
-    one = report(("sync",), (8,))
+    one = sweep(("sync",), (8,))
     far = replace(one, cells=(replace(one.cells[0], bound_rps=400.0),))
-    found = figure_of(of_run(far), "throughput")
-    assert "That goes on above the chart, up to 400." in found.caption
+    found = figure_of(figures(far), "throughput")
+    assert values_of(found.caption, "chart.throughput.caption") == {"highest_bound_rps": 400.0}
     domain = spec(found.panes[0])["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
-    one = analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
-    found = figure_of(of_run(one), "keepalive-gthread")
-    assert [name for _, name, _ in rows(spec(found.panes[0]), "sides")] == [
-        "bound",
-        "split prediction",
-        "measured",
-    ]
+    one = of_sweep(
+        analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
+    )
+    found = figure_of(figures(one), "keepalive-gthread")
+    sides = ("chart.bound", "chart.split_prediction", "chart.measured")
+    assert [name for name, *_ in rows(spec(found.panes[0]), "bars")] == list(map(say, sides))
+    assert {key.colour for key in found.legend} == {"bound", "prediction", "measured"}
 
 
 def dropping(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> Timeline:
-    found = view(trial("sync", 8))
+    found = over_time(trial("sync", 8))
     return replace(found, connects=((0.0, 0.05, 52), *late), syn_steps_s=(1.0, 2.0, 3.0))
 
 
 def test_connections_that_came_late_are_shown_with_the_kernels_steps() -> None:
-    one = replace(report(("sync",), (8,)), timelines=(dropping(),))
+    one = replace(sweep(("sync",), (8,)), timelines=(dropping(),))
     (pane,) = rendered(one).json("charts")["connects-sync-8"]
     assert [row[2] for row in rows(pane, "connects")] == ["52", "11"]
     assert rows(pane, "steps") == [["1"]]
@@ -362,17 +387,22 @@ def test_corners_draw_the_same_line(found: list[tuple[float, int]]) -> None:
 
 
 def test_the_headline_compares_best_and_worst() -> None:
-    assert headline(report(("sync", "eventlet"))) == (
-        "With 16 connections, eventlet answers 16 requests/s, each in 1.00 s; sync 4 requests/s,"
-        " each in 4.00 s, 3.00 s of it waiting in the accept queue."
+    found = headline(sweep(("sync", "eventlet")))
+    assert found.code == "page.headline"
+    assert (found.values["connections"], found.values["best"], found.values["worst"]) == (
+        *(16, "eventlet", "sync"),
     )
-    assert headline(report(("eventlet", "gevent"))) == (
-        "With 16 connections, both answer about 16 requests/s, each in 1.00 s: eventlet, gevent."
-    )
+    best, worst = found.values["best_rate"].values, found.values["worst_rate"].values
+    assert (best["rate_rps"], best["response_s"], best["wait_s"]) == (16.0, 1.0, None)
+    assert (worst["rate_rps"], worst["response_s"], worst["wait_s"]) == (4.0, 4.0, 3.0)
+    assert worst["where"] == Finding("page.headline.accept_queue")
+    alike = headline(sweep(("eventlet", "gevent")))
+    assert alike.code == "page.headline.both"
+    assert alike.values["names"] == ("eventlet", "gevent")
 
 
 def test_a_long_headline_leaves_out_who_waits_where() -> None:
-    one = report(("sync", "eventlet"))
+    one = sweep(("sync", "eventlet"))
     slow = [
         replace(cell, throughput_rps=cell.throughput_rps and cell.throughput_rps / scale)
         for scale in (1, 2)
@@ -387,42 +417,38 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
         for place, cell in enumerate(slow)
     ]
     classes = (group("sync"), replace(group("sync"), server=other))
-    said = headline(replace(one, cells=tuple(cells), classes=classes))
-    assert said == (
-        "With 16 connections, sync (backlog 2048) answers 4 requests/s, each in 4.00 s;"
-        " sync (backlog 4) 2 requests/s, each in 4.00 s."
-    )
-    assert len(said) <= LONG
+    found = headline(replace(one, cells=tuple(cells), classes=classes))
+    assert found.values["best"] == "sync (backlog 2048)"
+    assert found.values["worst_rate"].values["rate_rps"] == 2.0
+    assert found.values["best_rate"].values["wait_s"] is None
+    assert len(text(found)) <= LONG
 
 
 def test_every_chart_has_words_of_its_own() -> None:
-    one = report()
-    figures = of_run(one)
-    for member in groups(one):
-        for result, found in seen(member, one):
-            figures += of_cell(member, result, found)
-    names = [figure.name for figure in figures]
+    every = figures(sweep())
+    names = [figure.name for figure in every]
     assert len(set(names)) == len(names)
-    for figure in figures:
+    for figure in every:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
-        assert figure.title
-        assert figure.caption.endswith(".")
-        assert figure.alternative.endswith(".")
+        for one in (figure.title, *figure.caption, *figure.alternative, *figure.heads):
+            assert isinstance(one, str) or one.code in SENTENCES
+        assert text(figure.caption[-1]).endswith(".")
+        assert text(figure.alternative[-1]).endswith(".")
         assert all(len(row) == len(figure.heads) for row in figure.rows)
 
 
-# --- any report -------------------------------------------------------------------------------
+# --- any sweep -------------------------------------------------------------------------------
 
 
-def without_twins(one: Report) -> Report:
+def without_twins(one: Document) -> Document:
     """Groups are of different servers, tools or keep-alive, as analysis makes them."""
     found = {(c.server, c.tool, c.keepalive): c for c in one.classes}
     return replace(one, classes=tuple(found.values()))
 
 
 @settings(max_examples=25)
-@given(reports.map(without_twins))
-def test_any_report_makes_a_page(one: Report) -> None:
+@given(reports.map(of_sweep).map(without_twins))
+def test_any_sweep_makes_a_page(one: Document) -> None:
     page = rendered(one)
     assert len(page.scripts) == 4
     for panes in page.json("charts").values():
@@ -432,7 +458,7 @@ def test_any_report_makes_a_page(one: Report) -> None:
 
 
 def test_every_verdict_class_and_tool() -> None:
-    page = rendered(everything())
+    page = rendered(of_sweep(everything()))
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 
@@ -441,8 +467,8 @@ def test_every_verdict_class_and_tool() -> None:
 
 
 def test_pictures_bear_speaking_names_and_are_whole() -> None:
-    one = report(("sync",), (4, 8))
-    found = dict(images(replace(one, timelines=(*one.timelines[:1], dropping()))))
+    one = sweep(("sync",), (4, 8))
+    found = dict(pictures(replace(one, timelines=(*one.timelines[:1], dropping()))))
     cells = [
         f"{kind}-sync-{at}" for kind in ("timeline", "queue", "states", "cpu", "memory")
         for at in (4, 8)
@@ -465,9 +491,9 @@ def test_pictures_bear_speaking_names_and_are_whole() -> None:
 
 def test_a_pictures_signs_are_those_of_its_marks() -> None:
     """Panes of one picture must not share what a sign means."""
-    one = report(("sync",), (8,))
-    (member,) = groups(one)
-    cpu = figure_of(of_cell(member, *seen(member, one)[0]), "cpu-sync-8")
+    one = sweep(("sync",), (8,))
+    (member,) = all_series(one)
+    cpu = figure_of(cell_figures(member, *observed(member, one)[0]), "cpu-sync-8")
     drawn = picture(cpu)
     assert drawn["resolve"]["scale"]["strokeDash"] == "independent"
     names = [pane["name"] for pane in drawn["vconcat"] if "name" in pane]

@@ -11,10 +11,9 @@ import pytest
 from harness import cli
 from harness.model import Document, EnvironmentProblem, UsageError
 from harness.report import publish
-from harness.report.document import of_sweep
-from tests.builders.html import report
+from tests.builders.html import sweep
 
-ONE = of_sweep(report(("sync",), (8,)))
+ONE = sweep(("sync",), (8,))
 NEEDED = ("altair", "vl_convert")
 
 

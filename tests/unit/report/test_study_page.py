@@ -10,10 +10,10 @@ from typing import Literal
 
 import pytest
 
-from harness.model import Chart, Document, Series
-from harness.report.study.figures import figures
-from harness.report.study.images import images
-from harness.report.study.page import render
+from harness.model import Chart, Document, Finding, Series
+from harness.report.html import pictures, render
+from harness.report.html.charts import chart_figures
+from harness.report.messages import text
 from tests.builders.document import whole_study
 
 
@@ -67,22 +67,19 @@ def test_charts_that_are_empty_are_left_out() -> None:
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
-    (figure,) = figures(whole_study())
-    assert "Not shown, as they are 0 or missing: 1." in figure.caption
-    assert figure.rows == (
-        ("fast", "10", "61235"),
-        ("fast", "100", "70000"),
-        ("threads | <b>", "10", "1203"),
-    )
+    (figure,) = chart_figures(whole_study())
+    assert figure.caption[-1] == Finding("chart.left_out", {"points": 1})
+    assert figure.heads == ("connections", "fast", "threads | <b>")
+    assert figure.rows == (("10", "61,200", "1203"), ("100", "70,000", ""))
 
 
 @pytest.mark.parametrize("log", [(False, False), (True, False), (False, True), (True, True)])
 def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
     series = tuple(Series(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
     study = whole_study(charts=(Chart("Many", "x", "y", series, log),))
-    (figure,) = figures(study)
+    (figure,) = chart_figures(study)
     assert len({(key.colour, key.shape) for key in figure.legend}) == 12
-    written = dict(images(study))
+    written = dict(pictures(study))
     assert sorted(written) == ["chart-1-many.png", "chart-1-many.svg"]
     assert written["chart-1-many.png"].startswith(b"\x89PNG")
 
@@ -96,9 +93,9 @@ def test_a_study_of_nothing_is_a_page() -> None:
 
 
 def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
+    every = (Finding("part.connect"), "</script>", *(f"s{i}" for i in range(9)))
     series = tuple(
-        Series(name, ((0, 1.0 + place), (2, 2.0)))
-        for place, name in enumerate(["connect", "</script>", *(f"s{i}" for i in range(9))][:count])
+        Series(name, ((0, 1.0 + place), (2, 2.0))) for place, name in enumerate(every[:count])
     )
     names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
     chart = Chart("How long", "removed", "ms", series, form=form, names=names)
@@ -108,21 +105,21 @@ def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
 @pytest.mark.parametrize("form", ["bars", "stacked"])
 def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> None:
     study = bars(form)
-    (figure,) = figures(study)
-    assert figure.rows[1] == ("connect", "no <b>", "2")
-    assert "connect: 1 at everything that there is, 2 at no <b>." in figure.alternative
+    (figure,) = chart_figures(study)
+    assert figure.rows[1] == ("no <b>", "2", "2")
+    assert "connect: 1 at everything that there is, 2 at no <b>." in map(text, figure.alternative)
     assert [key.colour for key in figure.legend] == ["connect", "class-1"]
     page = render(study)
     assert page.count("</script>") == render(whole_study()).count("</script>")
-    written = dict(images(study))
+    written = dict(pictures(study))
     assert written["chart-1-how-long.png"].startswith(b"\x89PNG")
 
 
 def test_each_stacked_part_has_a_colour() -> None:
-    (figure,) = figures(bars("stacked", count=8))
+    (figure,) = chart_figures(bars("stacked", count=8))
     assert len({key.colour for key in figure.legend}) == 8
 
 
 def test_bars_of_nothing_are_left_out() -> None:
     empty = Chart("How long", "removed", "ms", (Series("a", ()),), form="bars", names=("x",))
-    assert figures(whole_study(charts=(empty,))) == []
+    assert chart_figures(whole_study(charts=(empty,))) == []

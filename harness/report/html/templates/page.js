@@ -44,7 +44,7 @@
       chart.dataset.drawn = "whole";
     } catch (error) {
       chart.classList.add("failed");
-      chart.textContent = "This chart could not be drawn; its words and numbers stand below.";
+      chart.textContent = chart.closest("main").dataset.failed;
       console.error(chart.dataset.chart, error);
     }
   }

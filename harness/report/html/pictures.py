@@ -1,0 +1,73 @@
+"""Every figure of a document as PNG and SVG, in light, for what is not a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from harness.model import Document
+from harness.report.html.colours import in_light, var
+from harness.report.html.figures import DASHES, Figure, Key, config, data
+from harness.report.html.page import figures
+from harness.report.messages import text
+
+WIDTH = 760
+SCALE = 2.0
+LETTER, LINE = 6.6, 22  # pixels of a legend's letter and of its line
+
+
+def pictures(document: Document) -> Iterator[tuple[str, bytes]]:
+    """(file name, content), one figure after the other."""
+    for figure in figures(document):
+        svg: str = vl_convert.vegalite_to_svg(picture(figure))
+        yield f"{figure.name}.svg", svg.encode()
+        png: bytes = vl_convert.svg_to_png(svg, scale=SCALE)
+        yield f"{figure.name}.png", png
+
+
+def picture(figure: Figure) -> dict[str, Any]:
+    """The figure as one Vega-Lite specification that stands alone: light, fixed, with words."""
+    panes = [pane.properties(width=WIDTH) for pane in figure.panes]
+    above = [_legend(figure.legend)] if figure.legend else []
+    title = alt.TitleParams(text=text(figure.title))
+    whole = alt.vconcat(*above, *panes, spacing=8, title=title).resolve_scale(
+        color="independent", strokeDash="independent"
+    )
+    drawn: dict[str, Any] = whole.to_dict()
+    drawn |= {"config": {**config(), "background": var("paper")}, "padding": 14}
+    return dict(json.loads(in_light(json.dumps(drawn))))
+
+
+def _legend(keys: Sequence[Key]) -> Any:
+    """A row of signs and words, wrapped where the picture ends."""
+    x, line, marks = 0.0, 0, []
+    for key in keys:
+        wide = 34 + LETTER * len(text(key.label))
+        if x and x + wide > WIDTH:
+            x, line = 0.0, line + 1
+        marks += _entry(key, x, line)
+        x += wide
+    across = alt.X("x:Q", scale=alt.Scale(domain=[0, WIDTH], nice=False, zero=False), axis=None)
+    rows = alt.Scale(domain=[line + 0.5, -0.5], nice=False)
+    down = alt.Y("y:Q", scale=rows, axis=None)
+    marks = [mark.encode(x=across, y=down) for mark in marks]
+    return alt.layer(*marks).properties(width=WIDTH, height=LINE * (line + 1))
+
+
+def _entry(key: Key, x: float, line: int) -> list[Any]:
+    """The sign and its words."""
+    here = alt.Chart(data(("x", "end", "y"), [(x, x + 18, line)]))
+    colour = var(key.colour)
+    if key.shape in DASHES:
+        sign = here.mark_rule(color=colour, strokeWidth=2, strokeDash=DASHES[key.shape])
+        sign = sign.encode(x2="end:Q")
+    else:
+        shape = "square" if key.shape == "box" else key.shape
+        sign = here.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
+        sign = sign.encode(color=alt.value(colour))
+    words = here.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
+    return [sign, words]
