@@ -27,6 +27,7 @@ from harness.observe.spans import read_spans
 from harness.run_store import copy_code
 from harness.server.gunicorn import running
 from harness.server.running import Launch, Running
+from tests.builders.processes import running as running_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed
@@ -87,18 +88,7 @@ def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S)
 
 def processes(marker: str) -> list[int]:
     """Live processes whose environment or words hold `marker` (the run's own directory)."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if marker.encode() in words and state != "Z":
-            found.append(int(entry.name))
-    return found
+    return [one.pid for one in running_processes(marker)]
 
 
 def listening_ports() -> set[int]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.server.process import GUARD_SLACK_S
+from tests.builders.processes import running
+from tests.builders.processes import send as send_all
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
 
 # Long enough to be met in the middle of the load, short enough to finish on resume
@@ -71,12 +73,7 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
 
 def _guards(process: subprocess.Popen[str]) -> list[int]:
     """The guards that this harness has started."""
-    found = []
-    for pid in processes("guard.py"):
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        if int(stat[1]) == process.pid:
-            found.append(pid)
-    return found
+    return [one.pid for one in running("guard.py") if one.parent == process.pid]
 
 
 def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
@@ -85,8 +82,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     process = in_mid_cell(lab, worker_class)
     guards = _guards(process)
     assert guards
-    for guard in guards:
-        send(guard, signal.SIGSTOP)
+    send_all(guards, signal.SIGSTOP)
     try:
         send(process.pid, signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -94,8 +90,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
         send(process.pid, signal.SIGINT)
         assert process.wait(timeout=GUARD_SLACK_S / 2) == 130
     finally:
-        for guard in guards:
-            send(guard, signal.SIGCONT)
+        send_all(guards, signal.SIGCONT)
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
     resumed(lab)
@@ -111,19 +106,20 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
     resumed(lab)
 
 
-def _arbiter(lab: Lab) -> int:
-    stat = Path(f"/proc/{lab.workers()[0]}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
+def _arbiter(lab: Lab) -> list[int]:
+    workers = lab.workers()
+    return [one.parent for one in running() if one.pid in workers]
 
 
 @pytest.mark.parametrize("victim", ["worker", "arbiter", "tool"])
 def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
     process = in_mid_cell(lab, worker_class)
-    if victim == "tool":
-        pid = until(lambda: _generators(lab), "the generator itself")[0]
-    else:
-        pid = _arbiter(lab) if victim == "arbiter" else lab.workers()[0]
-    send(pid, signal.SIGKILL)
+    pids = {
+        "tool": lambda: _generators(lab),
+        "arbiter": lambda: _arbiter(lab),
+        "worker": lab.workers,
+    }
+    send(until(pids[victim], f"the {victim}")[0], signal.SIGKILL)
     _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 1, err
     assert verdicts(lab)[1] == "invalid"
@@ -133,13 +129,12 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
 
 def _generators(lab: Lab) -> list[int]:
     """The generator itself, not the guard that has its words among its own."""
-    found = []
-    for pid in processes("harness/load/generators"):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        here = os.readlink(f"/proc/{pid}/cwd").startswith(str(lab.place))
-        if here and not any(word.endswith(b"guard.py") for word in words):
-            found.append(pid)
-    return found
+    return [
+        one.pid
+        for one in running("harness/load/generators")
+        if one.directory.startswith(str(lab.place))
+        and not any(word.endswith("guard.py") for word in one.words)
+    ]
 
 
 FAKES = {

@@ -4,7 +4,6 @@ back with what they held; and the blog itself under real Gunicorn."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import hashlib
 import http.client
@@ -37,6 +36,7 @@ from harness.server.process import Guarded
 from harness.server.running import Launch, Running
 from harness.server.service_check import Silent, ask
 from harness.server.worker_classes import ASGI_CLASSES
+from tests.builders.processes import send
 from tests.integration.conftest import until
 
 T = TypeVar("T")
@@ -122,14 +122,11 @@ class Mortal:
         """It accepts connections, since the kernel does that, and says nothing."""
         mine = psutil.Process(self.pid)
         stopped = [mine, *mine.children(recursive=True)]
-        for process in stopped:
-            process.suspend()
+        send([process.pid for process in stopped], signal.SIGSTOP)
         try:
             yield
         finally:
-            for process in stopped:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
+            send([process.pid for process in stopped], signal.SIGCONT)
 
 
 @contextmanager

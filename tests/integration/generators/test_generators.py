@@ -25,7 +25,8 @@ from harness.experiments.points import REPORT
 from harness.load.registry import TOOLS
 from harness.model import Load, Measurement, Output, Target
 from harness.server.null_server import target
-from tests.integration.conftest import LONG_S, processes, until
+from tests.builders.processes import running
+from tests.integration.conftest import LONG_S, until
 
 PACKAGES = {
     **dict.fromkeys(("threads", "processes"), "requests"),
@@ -280,11 +281,8 @@ def test_nothing_outlives_it(forking: str, number: signal.Signals, tmp_path: Pat
 
 
 def generators(place: Path) -> list[int]:
-    return [
-        pid
-        for pid in processes(f"X-Place: {place}")
-        if b"target" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    found = running(f"X-Place: {place}")
+    return [one.pid for one in found if not any("target" in word for word in one.words)]
 
 
 @pytest.mark.parametrize("words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2")])

@@ -1,0 +1,57 @@
+"""Processes that run on this machine, as a test sees them.
+
+A list of processes is stale as soon as it is made: any of them may end before it is looked at
+again. So all that a test asks for is read in one go, what ended meanwhile is left out, and who
+sends a signal to one of them expects that it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    words: tuple[str, ...]
+    environment: str
+    directory: str
+
+    def has(self, marker: str) -> bool:
+        """Whether its words or its environment hold `marker`."""
+        return marker in self.environment or any(marker in word for word in self.words)
+
+
+def running(marker: str = "") -> list[Process]:
+    """All but this one that have not ended (a zombie has) and hold `marker`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # it has ended meanwhile, or is none of ours
+                found.append(_process(entry))
+    return [one for one in found if one is not None and one.has(marker)]
+
+
+def _process(entry: Path) -> Process | None:
+    """Raises OSError."""
+    state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    if state == "Z":
+        return None
+    words = os.fsdecode((entry / "cmdline").read_bytes()).split("\0")
+    environment = os.fsdecode((entry / "environ").read_bytes())
+    return Process(
+        int(entry.name), int(parent), tuple(words), environment, os.readlink(entry / "cwd")
+    )
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """To those that have not ended meanwhile."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
