@@ -21,6 +21,7 @@ from harness.server.worker_classes import CLASSES
 T = TypeVar("T")
 
 MOST_RPS = 1_000_000
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 EXAMPLES = """\
 examples:
@@ -114,7 +115,11 @@ def names_of(kind: str, known: Iterable[str]) -> Callable[[str], tuple[str, ...]
 
 
 def classes(text: str) -> tuple[str, ...]:
-    return CLASSES if text == "all" else names_of("worker class", CLASSES)(text)
+    """Names of worker classes, or dotted paths of others."""
+    if text == "all":
+        return CLASSES
+    paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
+    return names_of("worker class", (*CLASSES, *paths))(text)
 
 
 def tools(text: str) -> tuple[str, ...]:
@@ -267,9 +272,13 @@ def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    known = ",".join(CLASSES)
+    known = f"all, or of {','.join(CLASSES)}, or dotted paths of others"
     sweep.add_argument(
-        "classes", metavar="CLASSES", nargs="?", type=parsed(classes), help=f"all, or of {known}"
+        "classes",
+        metavar="CLASSES",
+        nargs="?",
+        type=parsed(classes),
+        help=known,
     )
     sweep.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=parsed(levels), help="concurrency: 4,8,16"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import random
 import sys
 from collections.abc import Iterable
@@ -18,12 +19,12 @@ from urllib.parse import parse_qs, urlsplit
 from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
 from harness.load.registry import TOOLS, tool_named
-from harness.model import App, Cell, EnvironmentProblem, Server, UsageError
+from harness.model import App, Cell, EnvironmentProblem, Server, UsageError, WorkerClass
 from harness.options import seconds
 from harness.plan import SLEEP_ENV, Plan, load_for, product
 from harness.server import preflight
 from harness.server.gunicorn import FORCED
-from harness.server.worker_classes import ASGI_CLASSES, configured_slots
+from harness.server.worker_classes import class_named, configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
@@ -95,14 +96,32 @@ def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) 
 def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Server, ...]:
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
     wsgi_app, asgi_app = _apps(options, found)
-    apps = {name: asgi_app if name in ASGI_CLASSES else wsgi_app for name in options.classes}
+    rows = [class_named(name) for name in options.classes]
+    apps = {row.name: asgi_app if found.serves_asgi(row.name) else wsgi_app for row in rows}
     return tuple(
-        Server(name, workers, threads, backlog, axis["worker_connections"][0], app=apps[name])
-        for name in options.classes
+        Server(
+            *(row.name, workers, threads, backlog, axis["worker_connections"][0]),
+            app=apps[row.name] if row.slots_known else _importable(apps[row.name]),
+        )
+        for row in rows
         for workers in axis["workers"]
-        for threads in (axis["threads"] if name == "gthread" else (1,))
+        for threads in (axis["threads"] if _threaded(row, options) else (1,))
         for backlog in axis["backlog"]
     )
+
+
+def _threaded(row: WorkerClass, options: argparse.Namespace) -> bool:
+    """Others have one thread: sync with more would become gthread. A class that nobody knows has
+    those that were asked for."""
+    return row.slots == "threads" or (not row.slots_known and options.threads is not None)
+
+
+def _importable(app: App) -> App:
+    """An app that is served beside a worker class of the caller's directory."""
+    if app.chdir:
+        return app  # from where the class was imported as well
+    path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
+    return replace(app, env=(*app.env, ("PYTHONPATH", path)))
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
@@ -137,12 +156,36 @@ def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> lis
     log = str(own.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
         lines.append(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
-    if options.threads and "gthread" not in options.classes:
-        lines.append("--threads speaks to gthread only, which is not among the classes")
-    threads = own.get("threads")
-    if threads not in (None, 1) and set(options.classes) != {"gthread"}:
-        lines.append(f"{options.config}: threads = {threads} speaks to gthread only")
+    return lines + _ignored(options, found)
+
+
+def _ignored(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
+    """A line for each setting that does not change what a class does: of a flag where no class
+    heeds it, of the user's file, which was made for one class, where any ignores it."""
+    rows, lines = [class_named(name) for name in options.classes], []
+    for setting in dict.fromkeys(name for row in rows for name in row.ignores):
+        names = [row.name for row in rows if setting in row.ignores]
+        value = found.settings.get(setting)
+        asked = setting in DEFAULTS and getattr(options, setting) is not None
+        if asked and len(names) == len(rows):
+            flag = f"--{setting.replace('_', '-')}"
+            lines.append(f"{flag} has no effect: {' and '.join(names)} ignore it")
+        if value is not None and (setting, value) != ("threads", 1):
+            effect = f"has no effect on {', '.join(names)}"
+            lines.append(f"{options.config}: {setting} = {value} {effect}")
     return lines
+
+
+def _kinds(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
+    """A line for each class that serves nobody knows what."""
+    if options.app is not None:
+        return []
+    return [
+        f"{name} is taken for a WSGI class, since its base classes do not say; if it serves ASGI,"
+        " add --app apps.sleep_asgi:app"
+        for name in options.classes
+        if found.serves_asgi(name) is None
+    ]
 
 
 def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[str]:
@@ -173,7 +216,10 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     tools, notes = _tools(options)
     python = options.python or sys.executable
     chdir = Path(options.chdir or ".")
-    found = preflight.interpreter(python, chdir, options.config)
+    found = preflight.interpreter(python, chdir, options.config, options.classes)
+    for name, one in found.classes.items():
+        if one.get("error"):
+            raise UsageError(found.lacks(name))
     servers = _servers(options, found)
     plan = Plan(
         kind="sweep",
@@ -191,7 +237,12 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         python=python,
         config=options.config,
         unavailable=lacking(servers, found),
-        notes=(*notes, *_overrides(options, found), *_drops(servers, options.levels)),
+        notes=(
+            *notes,
+            *_overrides(options, found),
+            *_kinds(options, found),
+            *_drops(servers, options.levels),
+        ),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),

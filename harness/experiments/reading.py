@@ -5,7 +5,6 @@ Needs nothing but the directory, so any saved run can be understood again, on an
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from harness import run_store as store
@@ -19,12 +18,11 @@ from harness.model import (
     Spans,
     Trial,
     UsageError,
-    WorkerClass,
 )
 from harness.observe.observations import read_observations
 from harness.observe.spans import read_spans
 from harness.plan import Plan, counts, from_json, grid
-from harness.server.worker_classes import ASGI, class_named
+from harness.server.worker_classes import class_named
 
 
 def find(name: str) -> Path:
@@ -58,15 +56,6 @@ def _spans(raw: Path) -> tuple[Spans, str | None]:
         return Spans(()), f"the spans cannot be read: {error}"
 
 
-def _worker_class(trial: Trial, record: Record | None) -> WorkerClass:
-    """Its row; of one that has none, what its workers proved."""
-    row = class_named(trial.cell.server.worker_class)
-    if record is None or row.slots_known:
-        return row
-    serves = ASGI if record.proof.get("app_kind") in ASGI else ()
-    return replace(row, serves=serves, loop=record.proof.get("event_loop") is not None)
-
-
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All witnesses of one trial."""
     raw = run / "raw" / trial.key
@@ -85,7 +74,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         lone_first=tool.LONE_FIRST and counted,
         counted=counted,
         expect_status=app.expect_status,
-        worker_class=_worker_class(trial, record),
+        worker_class=class_named(trial.cell.server.worker_class),
         observations=read_observations(raw),
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
         elsewhere=bool(plan.load_hosts),

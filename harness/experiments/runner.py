@@ -147,7 +147,8 @@ def recheck(plan: Plan) -> preflight.Interpreter:
     check_tools(plan.tools)
     preflight.check_levels([cell.concurrency for cell in plan.cells])
     chdir = plan.cells[0].server.app.chdir
-    return preflight.interpreter(plan.python, Path(chdir or "."), plan.config)
+    classes = [server.worker_class for server in plan.servers]
+    return preflight.interpreter(plan.python, Path(chdir or "."), plan.config, classes)
 
 
 def versions(plan: Plan) -> dict[str, str | None]:

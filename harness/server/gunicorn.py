@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.server.process import Guarded
 from harness.server.running import Faulty, Launch, Running, last_error, log_of, read_proofs
 from harness.server.warmup import warm_up
-from harness.server.worker_classes import class_named
+from harness.server.worker_classes import WORKER_CLASSES, class_named
 
 BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
 POLL_S = 0.01
@@ -52,9 +52,11 @@ def _write_launch(launch: Launch) -> None:
     }
     if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
         settings["timeout"] = max(TIMEOUT_S, math.ceil(3 * launch.app.sleep_s))
-    configs = [str(launch.code / "configs" / f"{server.worker_class}.py")]
+    own = server.worker_class in WORKER_CLASSES
+    configs = [str(launch.code / "configs" / f"{server.worker_class if own else 'common'}.py")]
     plan = {
         "configs": configs + ([launch.config] if launch.config else []),
+        "worker_class": None if own else server.worker_class,
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
         "records": launch.records,

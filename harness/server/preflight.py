@@ -13,8 +13,10 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.model import EnvironmentProblem, UsageError
+from harness.server.worker_classes import WORKER_CLASSES, class_named
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 ASK_S = 60.0
@@ -40,26 +42,44 @@ class Interpreter:
 
     python: str
     gunicorn: str
-    classes: tuple[str, ...]
-    missing: Mapping[str, list[str]]
+    known: tuple[str, ...]  # worker classes that Gunicorn has a name for
+    missing: tuple[str, ...]  # packages that a row of `worker_classes` names
+    classes: Mapping[str, Mapping[str, Any]]  # those given by their dotted path
     settings: Mapping[str, object]  # of the user's own Gunicorn file
 
-    def lacks(self, worker_class: str) -> str | None:
+    def lacks(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None when it can."""
-        if worker_class not in self.classes:
-            return f"Gunicorn {self.gunicorn} has no worker class {worker_class}"
-        if packages := self.missing[worker_class]:
-            names = " and ".join(name.replace("_", "-") for name in packages)
+        row = class_named(name)
+        if why := self.classes.get(name, {}).get("error"):
+            return f"{self.python} cannot import the worker class {name}: {why}"
+        if not row.path and name not in self.known:
+            return f"Gunicorn {self.gunicorn} has no worker class {name}"
+        if missing := [package for package in row.packages if package in self.missing]:
+            names = " and ".join(package.replace("_", "-") for package in missing)
             return f"needs {names}: {self.python} -m pip install {names.replace(' and ', ' ')}"
         return None
 
+    def serves_asgi(self, name: str) -> bool | None:
+        """Whether applications for this class are ASGI; None where its ancestors do not tell."""
+        row = class_named(name)
+        return row.asgi if row.slots_known else self.classes.get(name, {}).get("asgi")
 
-def interpreter(python: str, chdir: Path, config: str | None) -> Interpreter:
-    """Raises EnvironmentProblem when it does not run or has no Gunicorn, UsageError when the
-    user's Gunicorn file cannot be read."""
+
+def interpreter(
+    python: str, chdir: Path, config: str | None, classes: Iterable[str] = ()
+) -> Interpreter:
+    """`classes`: those that are to serve. Raises EnvironmentProblem when it does not run or has no
+    Gunicorn, UsageError when the user's Gunicorn file cannot be read."""
+    request = {
+        "config": config,
+        "packages": sorted(
+            {package for row in WORKER_CLASSES.values() for package in row.packages}
+        ),
+        "classes": [name for name in classes if name not in WORKER_CLASSES],
+    }
     try:
         done = subprocess.run(
-            [python, str(INTROSPECT), *([config] if config else [])],
+            [python, str(INTROSPECT), json.dumps(request)],
             cwd=chdir,
             capture_output=True,
             text=True,
@@ -76,7 +96,12 @@ def interpreter(python: str, chdir: Path, config: str | None) -> Interpreter:
     if found["error"]:
         raise UsageError(f"{config} cannot be read as a Gunicorn file: {found['error']}")
     return Interpreter(
-        python, found["gunicorn"], tuple(found["classes"]), found["missing"], found["settings"]
+        python,
+        found["gunicorn"],
+        known=tuple(found["known"]),
+        missing=tuple(found["missing"]),
+        classes=found["classes"],
+        settings=found["settings"],
     )
 
 

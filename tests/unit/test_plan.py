@@ -179,8 +179,7 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything, with a Gunicorn file of the user's."""
 
     def make(*words: str, **settings: object) -> Plan:
-        nothing_missing: dict[str, list[str]] = {name: [] for name in CLASSES}
-        found = Interpreter("python3", "25.3.0", CLASSES, nothing_missing, settings)
+        found = Interpreter("python3", "25.3.0", CLASSES, (), {}, settings)
         monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
         monkeypatch.setattr(preflight, "check_levels", lambda _: None)
         monkeypatch.setattr(preflight, "find_tool", lambda _: True)

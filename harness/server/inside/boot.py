@@ -47,9 +47,9 @@ def write_json(name: str, value: object) -> None:
 
 
 def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings as one namespace. The worker class comes from its own file alone."""
+    """All settings as one namespace. The worker class is the launch's, or its own file's alone."""
     merged: dict[str, Any] = {}
-    worker_class: Any = None
+    worker_class: Any = launch["worker_class"]
     for path in launch["configs"]:
         names = runpy.run_path(path, run_name="__config__")
         merged.update({k: v for k, v in names.items() if not k.startswith("_")})
@@ -111,7 +111,7 @@ def wrap(worker: Any, kind: str) -> None:
             PROBE.probe_container(app)
         else:
             app.wsgi_application = PROBE.wrap_wsgi(app.wsgi_application)
-    elif type(worker).__name__ == "TornadoWorker":
+    elif any(cls.__name__ == "TornadoWorker" for cls in type(worker).__mro__):
         from tornado.wsgi import WSGIContainer
 
         wrapped = PROBE.probe_container(WSGIContainer(app))

@@ -3,6 +3,7 @@
 It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
 
     configs   paths: the worker class's file, then the user's own, later values win
+    worker_class  of a class that has no file: its dotted path; else null
     settings  what the plan fixes on top of them
     env       NAME=VALUE, on top of the files' own raw_env
     records   how many spans each worker's map can hold

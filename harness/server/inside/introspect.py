@@ -1,10 +1,13 @@
 """Asks the interpreter that will serve the app what it has. Run there as a program, by path:
 
-    /path/to/venv/bin/python introspect.py [own.conf.py]     (working directory: the app's)
+    /path/to/venv/bin/python introspect.py REQUEST          (working directory: the app's)
 
-Prints one JSON object: `python`, `gunicorn` (None: not installed), `classes` (those this Gunicorn
-knows), `missing` (class -> packages it needs and this interpreter lacks), `settings` (of the
-user's file, where JSON can say them) and `error` (the file could not be read).
+REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
+and `classes` (dotted paths of worker classes). Prints one JSON object: `python`, `gunicorn` (null:
+not installed), `known` (worker classes that Gunicorn has a name for), `missing` (those of the
+packages), `classes` (by path: `asgi`, whether it serves ASGI, null where its ancestors do not tell;
+`error`, why it cannot be imported), `settings` (of the user's file, where JSON can say them) and
+`error` (why the file could not be read).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -14,32 +17,28 @@ import importlib.util
 import json
 import runpy
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "sync": (),
-    "gthread": (),
-    "eventlet": ("eventlet",),
-    "gevent": ("gevent", "packaging"),
-    "tornado": ("tornado",),
-    "asgi": (),
-    "uvicorn": ("uvicorn", "uvicorn_worker"),
-}
+# Ancestors that decide what a worker serves; aiohttp's, say, serves neither
+ASGI = {"ASGIWorker", "UvicornWorker"}
+WSGI = {"SyncWorker", "ThreadWorker", "AsyncWorker", "TornadoWorker"}
 
 
-def missing() -> dict[str, list[str]]:
-    return {
-        name: [package for package in packages if importlib.util.find_spec(package) is None]
-        for name, packages in PACKAGES.items()
-    }
+def is_missing(package: str) -> bool:
+    return importlib.util.find_spec(package) is None
 
 
-def known_classes() -> list[str]:
-    """Gunicorn's own table; uvicorn comes from a package of its own, so it is always possible."""
-    from gunicorn.workers import SUPPORTED_WORKERS
-
-    return [name for name in PACKAGES if name in SUPPORTED_WORKERS or name == "uvicorn"]
+def worker_class(path: str) -> dict[str, Any]:
+    """What can be said of a class by its dotted path."""
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except BaseException as error:  # a module may do anything, sys.exit included
+        return {"asgi": None, "error": f"{type(error).__name__}: {error}"}
+    if not isinstance(found, type) or not hasattr(found, "init_process"):
+        return {"asgi": None, "error": "it is no worker class of Gunicorn"}
+    ancestors = {cls.__name__ for cls in found.__mro__}
+    return {"asgi": True if ancestors & ASGI else False if ancestors & WSGI else None}
 
 
 def settings_of(path: str) -> dict[str, Any]:
@@ -53,22 +52,25 @@ def settings_of(path: str) -> dict[str, Any]:
     return kept
 
 
-def main(paths: Sequence[str]) -> None:
-    found: dict[str, Any] = {"python": sys.version.split()[0], "gunicorn": None, "classes": []}
-    found.update(missing={}, settings={}, error=None)
-    # As Gunicorn does: the user's file may import what stands beside the app
+def main(request: dict[str, Any]) -> None:
+    found: dict[str, Any] = {"python": sys.version.split()[0], "gunicorn": None}
+    found.update(known=[], missing=[], classes={}, settings={}, error=None)
+    # As Gunicorn does: the user's file and classes may be beside the app
     sys.path.insert(0, "")
-    if importlib.util.find_spec("gunicorn") is not None:
+    if not is_missing("gunicorn"):
         import gunicorn
+        from gunicorn.workers import SUPPORTED_WORKERS
 
-        found.update(gunicorn=gunicorn.__version__, classes=known_classes(), missing=missing())
-    for path in paths:
+        found.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
+        found["missing"] = [name for name in request["packages"] if is_missing(name)]
+        found["classes"] = {path: worker_class(path) for path in request["classes"]}
+    if request["config"]:
         try:
-            found["settings"] = settings_of(path)
+            found["settings"] = settings_of(request["config"])
         except BaseException as error:  # a config file may do anything, sys.exit included
             found["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(sys.argv[1]))

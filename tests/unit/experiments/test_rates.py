@@ -54,7 +54,7 @@ MakePlan = Callable[..., Plan]
 @pytest.fixture
 def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything."""
-    found = preflight.Interpreter("python3", "25.3.0", CLASSES, {n: [] for n in CLASSES}, {})
+    found = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
     monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
     return lambda *words: plan_of(parser().parse_args(["sweep", *words]))[0]
 

@@ -704,6 +704,7 @@ IMPORTING = """
 import json, os, runpy, sys
 here, trial = sys.argv[1:]
 settings = {"configs": [f"{here}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
+settings["worker_class"] = None
 with open(f"{trial}/launch.json", "w") as file:
     json.dump(settings, file)
 os.environ["WORKERLAB_TRIAL"] = trial

@@ -1,0 +1,62 @@
+"""Worker classes that have no row: whatever a user names by its dotted path is measured."""
+
+from __future__ import annotations
+
+import pytest
+from gunicorn.workers import SUPPORTED_WORKERS
+
+from harness.server.worker_classes import class_named
+from tests.integration.conftest import Lab
+
+CONNECTIONS, THREADS, HIGH = 3, 2, 9
+SLOTS = {
+    "gthread": THREADS,
+    "eventlet": CONNECTIONS,
+    "gevent": CONNECTIONS,
+    "sync": 1,
+    "tornado": 1,
+}
+
+
+def paths(worker_class: str) -> list[str]:
+    """A class of the user's own, of the family of this environment, and Gunicorn's others."""
+    return ["workers.MyWorker"] + (
+        ["gunicorn.workers.ggevent.GeventPyWSGIWorker"] if worker_class == "gevent" else []
+    )
+
+
+def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
+    base = class_named(worker_class).path or SUPPORTED_WORKERS[worker_class]
+    module, _, name = base.rpartition(".")
+    (lab.place / "workers.py").write_text(
+        f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
+    )
+    done = lab(
+        "sweep", ",".join(paths(worker_class)), f"1,{HIGH}", "--format", "json", "--tool", "fast",
+        "--workers", "1", "--worker-connections", str(CONNECTIONS), "--sleep", "0.1",
+        *(("--threads", str(THREADS)) if worker_class == "gthread" else ()),
+    )  # fmt: skip
+    assert done.code == 0, done.err + done.out
+    assert [one["worker_class"] for one in done.report["classes"]] == paths(worker_class)
+    for one in done.report["classes"]:
+        assert (one["slots_configured"], one["slots_known"]) == (None, False)
+        assert one["slots_measured"] == SLOTS.get(worker_class, HIGH)
+    for cell in done.report["cells"]:
+        full = cell["concurrency"] == HIGH and worker_class in SLOTS
+        assert (cell["verdict"] == "saturated") is full
+        assert cell["failed"] == 0
+    proven = {record["proof"]["worker_class"] for record in lab.records()}
+    assert proven == set(paths(worker_class))
+    for name in ("table", "markdown", "csv"):
+        again = lab("report", "results", "--format", name)
+        assert again.code == 0, again.err
+        assert "unlimited" not in again.out
+
+
+@pytest.mark.parametrize("path", ["nowhere.workers.MyWorker", "json.JSONEncoder"])
+def test_a_path_that_names_no_worker_class_starts_nothing(lab: Lab, path: str) -> None:
+    done = lab("sweep", path, "4")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert path in done.err
+    assert not (lab.place / "results").exists()

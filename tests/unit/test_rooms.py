@@ -1,0 +1,94 @@
+"""Who may import whom: the rooms of the house keep to themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATHS = sorted(path.relative_to(ROOT) for path in (ROOT / "harness").rglob("*.py"))
+MEASURING = ("harness.server", "harness.observe", "harness.load")
+MEANING = ("harness.analysis", "harness.report")
+STARTING = ("subprocess", "multiprocessing", "concurrent", "asyncio", "os", "shutil", "tempfile")
+FILES = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
+
+# What the modules of a room must not import, but for what is allowed; all rooms they are in count
+RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "harness": (("apps", "configs"), ()),
+    "harness.model": (("harness",), ()),
+    "harness.numbers": (("harness",), ("harness.numbers", "harness.model")),
+    "harness.server": (MEANING, ()),
+    "harness.server.inside": (("harness",), ()),
+    "harness.observe": (MEANING, ()),
+    "harness.load": (MEANING, ()),
+    "harness.analysis": ((*MEASURING, "harness.report"), ()),
+    "harness.report": (MEASURING, ()),
+}
+# To be mended; nothing may be added
+STILL = {("harness/observe/app_metrics.py", "apps.blog.ledger")}
+# The load tools but not our own generators, which are programs and run as such
+TOOLS = [path for path in PATHS if "load" in path.parts and "generators" not in path.parts]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def within(module: str, rooms: tuple[str, ...]) -> bool:
+    return any(module == room or module.startswith(f"{room}.") for room in rooms)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that is imported anywhere in the file; of `from a import b` both a.b and a, for
+    b may be a module."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(path: Path) -> Iterator[tuple[str, str]]:
+    module = module_of(path)
+    for room, (forbidden, allowed) in RULES.items():
+        if within(module, (room,)):
+            for name in imports(path):
+                if within(name, forbidden) and not within(name, allowed):
+                    yield str(path), name
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_a_room_imports_what_it_may(path: Path) -> None:
+    assert set(violations(path)) - STILL == set()
+
+
+@pytest.mark.parametrize("path", TOOLS, ids=str)
+def test_load_starts_no_process_and_opens_no_file(path: Path) -> None:
+    assert not [name for name in imports(path) if within(name, STARTING)]
+    calls = [
+        node.func
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+    names = {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
+    assert not names & FILES
+
+
+def test_what_has_been_mended_is_on_no_list() -> None:
+    assert set().union(*map(set, map(violations, PATHS))) >= STILL
+
+
+def test_a_forbidden_import_would_be_seen() -> None:
+    assert list(imports(Path("tests/unit/test_rooms.py"))) == [
+        "__future__.annotations",
+        "ast",
+        "collections.abc.Iterator",
+        "pathlib.Path",
+        "pytest",
+    ]
+    assert not within("harness.loading", MEASURING)
+    assert within("harness.load.ab", MEASURING)
