@@ -650,11 +650,11 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Bar:
-    """One request in a timeline: seconds since the load began. `lane`: which of its worker's
+    """One request in a timeline: seconds since the load began. `row`: which of its worker's
     slots it took, from 0. `arrived_s`: when its client began it, None where that is not known."""
 
     worker: int
-    lane: int
+    row: int
     start_s: float
     end_s: float
     arrived_s: float | None = None
@@ -698,7 +698,7 @@ class Timeline:
     bars: tuple[Bar, ...]
     shown: tuple[float, float]
     spans: int
-    workers: tuple[int, ...] = ()  # pids, in the order of their lanes
+    workers: tuple[int, ...] = ()  # pids, in the order of their rows
     queue: tuple[tuple[float, int], ...] = ()
     queue_limit: int | None = None
     states: tuple[tuple[float, str, int], ...] = ()

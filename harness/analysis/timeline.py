@@ -6,7 +6,7 @@ would not touch, and idle slots could not be told from requests left out. Series
 time over the whole load. Of a bucket the queue keeps its longest, states keep their last; usage is
 cumulative, so the last sample of each bucket gives the exact mean rate between them.
 
-A request's worker is known from its span, its lane is reckoned: the lowest of that worker's that
+A request's worker is known from its span, its row is reckoned: the lowest of that worker's that
 was free. When its client began it is known only where the tool names its requests.
 """
 
@@ -32,7 +32,7 @@ from harness.model import (
     Span,
     Timeline,
 )
-from harness.numbers.lanes import lanes
+from harness.numbers.rows import row_numbers
 from harness.numbers.words import plural, seconds
 
 BARS = 14_000  # on one page, shared by its views
@@ -132,16 +132,18 @@ def _bars(
     mine: dict[int, list[int]] = {}
     for place, span in enumerate(spans):
         mine.setdefault(span.pid, []).append(place)
-    lane: dict[int, int] = {}
+    row: dict[int, int] = {}
     for places in mine.values():
-        lane.update(zip(places, lanes((spans[i].start_ns, ends[i]) for i in places), strict=True))
+        row.update(
+            zip(places, row_numbers((spans[i].start_ns, ends[i]) for i in places), strict=True)
+        )
     found = []
     for place, span in enumerate(spans):
         arrived = arrivals.get(span.request_id) if span.request_id is not None else None
         found.append(
             Bar(
                 worker=span.pid,
-                lane=lane[place],
+                row=row[place],
                 start_s=clock.at_s(span.start_ns),
                 end_s=clock.at_s(ends[place]),
                 arrived_s=None if arrived is None else clock.at_s(arrived),

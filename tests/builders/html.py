@@ -19,7 +19,7 @@ from harness.model import (
     Timeline,
     Trial,
 )
-from harness.numbers.lanes import lanes
+from harness.numbers.rows import row_numbers
 from harness.server.worker_classes import class_named
 from tests.builders.analysis import Served, serve
 
@@ -44,17 +44,17 @@ def bars_of(done: Sequence[Served], workers: Sequence[int], *, known: bool) -> t
     places: dict[int, list[int]] = {pid: [] for pid in workers}
     for i in range(len(served)):
         places[workers[i % len(workers)]].append(i)
-    lane = {
+    row = {
         i: place
         for mine in places.values()
         for i, place in zip(
-            mine, lanes((served[i].start_s, served[i].end_s) for i in mine), strict=True
+            mine, row_numbers((served[i].start_s, served[i].end_s) for i in mine), strict=True
         )
     }
     return tuple(
         Bar(
             workers[i % len(workers)],
-            lane[i],
+            row[i],
             one.start_s,
             one.end_s,
             one.sent_s if known else None,

@@ -80,7 +80,7 @@ def _served(seen: Timeline, places: Places) -> Any:
     rows = [
         (
             number[bar.worker],
-            places.slots[bar.worker] + SLOT * bar.lane,
+            places.slots[bar.worker] + SLOT * bar.row,
             bar.start_s * factor,
             bar.end_s * factor,
             None if bar.arrived_s is None else max(0.0, bar.start_s - bar.arrived_s) * factor,

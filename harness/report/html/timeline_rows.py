@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from harness.model import Timeline
-from harness.numbers.lanes import lanes
+from harness.numbers.rows import row_numbers
 from harness.report.messages import say
 
 SLOT, WAIT, GAP = 1.0, 0.6, 0.7  # heights of a row, of a row of waiting, between workers
@@ -42,7 +42,7 @@ def placed(seen: Timeline, shared: bool) -> Places:
     wait = min(WAIT, ROOM / max(1, sum(deep.values())))
     used = dict.fromkeys(seen.workers, 1)
     for bar in seen.bars:
-        used[bar.worker] = max(used[bar.worker], bar.lane + 1)
+        used[bar.worker] = max(used[bar.worker], bar.row + 1)
     slots, waits, labels = dict[int, float](), dict[int, float](), dict[float, str]()
     top = 0.0
     for pid in (*seen.workers, *([SHARED] if SHARED in rows else [])):
@@ -69,7 +69,7 @@ def _rows(seen: Timeline, shared: bool) -> dict[int, dict[int, int]]:
     for pid, mine in waited.items():
         ordered = _in_order(mine, short_s)
         # What arrives just before a row is free takes it, and their bars still seem to touch
-        rows = lanes((arrived + short_s / 2, start) for arrived, start, _ in ordered)
+        rows = row_numbers((arrived + short_s / 2, start) for arrived, start, _ in ordered)
         found[pid] = {i: row for (_, _, i), row in zip(ordered, rows, strict=True)}
     return found
 

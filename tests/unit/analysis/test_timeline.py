@@ -14,7 +14,7 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts, look
 from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, view, views
 from harness.model import ConnectionSample, QueueSample, Timeline
-from harness.numbers.lanes import lanes
+from harness.numbers.rows import row_numbers
 from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
@@ -27,8 +27,8 @@ def test_lanes_never_overlap_and_are_no_more_than_were_open_at_once(
     found: list[tuple[int, int]],
 ) -> None:
     placed: dict[int, list[tuple[int, int]]] = {}
-    for lane, interval in zip(lanes(found), found, strict=True):
-        placed.setdefault(lane, []).append(interval)
+    for row, interval in zip(row_numbers(found), found, strict=True):
+        placed.setdefault(row, []).append(interval)
     for mine in placed.values():
         assert all(before[1] <= after[0] for before, after in pairwise(mine))
     most = max((sum(s <= at < e for s, e in found) for at, _ in found), default=0)
@@ -53,7 +53,7 @@ def test_a_short_trial_is_shown_whole() -> None:
     assert (len(found.bars), found.spans, found.note) == (25, 25, ())
     assert found.bars[0].start_s == 0.0
     assert all(bar.end_s - bar.start_s == pytest.approx(1.0) for bar in found.bars)
-    assert {bar.lane for bar in found.bars} == {0}
+    assert {bar.row for bar in found.bars} == {0}
     assert len(found.workers) == 4
     assert found.shown[1] >= max(bar.end_s for bar in found.bars)
     assert found.steady is not None
@@ -62,7 +62,7 @@ def test_a_short_trial_is_shown_whole() -> None:
 
 def test_a_worker_has_as_many_lanes_as_it_had_requests_at_once() -> None:
     found = seen(gthread(16))
-    assert {bar.lane for bar in found.bars} == {0, 1}
+    assert {bar.row for bar in found.bars} == {0, 1}
     assert {bar.worker for bar in found.bars} == set(found.workers)
 
 

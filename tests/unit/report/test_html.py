@@ -258,12 +258,12 @@ def test_waits_of_a_row_do_not_lie_on_each_other(
             assert before - after <= 1.01 * SHORT * end_s * (1.0 if end_s >= 1 else 1e3)
 
 
-def test_where_arrivals_are_not_known_the_queue_is_under_the_lanes() -> None:
-    lanes, queue = rendered(sweep(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
-    assert rows(lanes, "waits") == []
+def test_where_arrivals_are_not_known_the_queue_is_under_the_rows() -> None:
+    served, queue = rendered(sweep(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
+    assert rows(served, "waits") == []
     lengths = [int(length) for _, length in rows(queue, "queue")]
     assert max(lengths) == 4
-    assert lanes["layer"][0]["encoding"]["x"]["scale"] == queue["layer"][0]["encoding"]["x"][
+    assert served["layer"][0]["encoding"]["x"]["scale"] == queue["layer"][0]["encoding"]["x"][
         "scale"
     ]  # fmt: skip
 
