@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.experiments.ladder.configurations import NAMES, STORAGES
+from harness.experiments.ladder.configurations import STORAGES
 from harness.load.registry import TOOLS
 from harness.options import (
     Parser,
@@ -17,6 +17,7 @@ from harness.options import (
     whole,
 )
 from harness.report.study import STUDY_FORMATS
+from harness.server.service_check import NAMES
 
 GENERATORS_EXAMPLES = """\
 examples:

@@ -13,13 +13,13 @@ from harness import run_store as store
 from harness.experiments.bottleneck import document as bottleneck
 from harness.experiments.generators import document as generators
 from harness.experiments.ladder import document as ladder
-from harness.experiments.ladder.configurations import configurations_of
+from harness.experiments.ladder.configurations import from_details
 from harness.experiments.limits import document as limits
 from harness.experiments.limits.demonstrations import read_demonstrations
 from harness.experiments.points import read_shots
 from harness.experiments.reading import report_of
-from harness.model import Document, UsageError
-from harness.plan import from_json
+from harness.model import Document, Finding, Report, Text, UsageError
+from harness.plan import Plan, from_json, grid
 from harness.report.document import SWEEP, of_sweep
 
 
@@ -52,12 +52,20 @@ def _limits(run: store.Run) -> Document:
 
 
 def _bottleneck(run: store.Run) -> Document:
-    return bottleneck.study(report_of(run.directory))
+    report = report_of(run.directory)
+    return bottleneck.study(report, _notes(from_json(run.plan), report))
 
 
 def _ladder(run: store.Run) -> Document:
-    plan = from_json(run.plan)
-    return ladder.study(report_of(run.directory), configurations_of(plan), plan.notes)
+    plan, report = from_json(run.plan), report_of(run.directory)
+    return ladder.study(report, from_details(plan), _notes(plan, report))
+
+
+def _notes(plan: Plan, report: Report) -> tuple[Text, ...]:
+    """Of the plan, and whether it was carried out."""
+    missing = len(grid(plan)) - len(report.cells)
+    values = {"trials": missing, "command": plan.kind, "run": report.run}
+    return (*plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 
 
 KINDS: Mapping[str, Callable[[store.Run], Document]] = {

@@ -398,3 +398,404 @@ SENTENCES |= {
     "chart.phases.responses": "Response times",
     "chart.phases.caption": "{times}, and the load's sockets below. They define the phases.",
 }
+
+# --- the ladder: settings, loads, limits ----------------------------------------------------------
+
+SENTENCES |= {
+    "ladder.title": (
+        "What makes a real web app fast? A blog, one thing less at each step; {loads:, }."
+    ),
+    "ladder.title.empty": (
+        "What makes a real web app fast? A blog, one thing less at each step: no trial has been"
+        " measured."
+    ),
+    "ladder.load": "{users:# user} by {tool}",
+    "ladder.configuration": (
+        "{worker_class}, {workers:# worker}, {storage}[[, {cache}]][[, {local_cache}]]"
+    ),
+    "ladder.local_cache": "in-process cache",
+    "ladder.removed.nothing": "nothing",
+    "ladder.removed.local_cache": "in-process cache",
+    "ladder.removed.cache": "{cache}",
+    "ladder.removed.storage": "{storage} (for {instead})",
+    "ladder.removed.workers": "other workers",
+    "ladder.removed.worker_class": "async",
+    "ladder.usage.host": "host {busy:percent} busy",
+    "ladder.usage.cores": "cores: {cores:, }",
+    "ladder.cores.app": "app {cores:.2f}",
+    "ladder.cores.storage": "storage {cores:.2f}",
+    "ladder.cores.cache": "cache {cores:.2f}",
+    "ladder.cores.tool": "load tool {cores:.2f}",
+    "ladder.cores.others": "other processes {cores:.2f}",
+    "ladder.limit.tool": "load tool",
+    "ladder.limit.tool.why": "{tool}[[: {reason}]][[ ({usage:; })]]",
+    "ladder.limit.service": "{service}",
+    "ladder.limit.service.why": (
+        "{service} used {used:.2f} of the {cores:# core} it can use[[ ({usage:; })]]"
+    ),
+    "ladder.limit.app": "app",
+    "ladder.limit.app.why": (
+        "its workers used {used:.2f} of the {cores:# core} they can use[[ ({usage:; })]]"
+    ),
+    "ladder.limit.slots.why": (
+        "its {slots:# slot was/slots were} busy {share:percent} of the time[[ ({usage:; })]]"
+    ),
+    "ladder.limit.pool": "pool",
+    "ladder.limit.pool.why": (
+        "a request waits {wait_s:duration} for a free connection to the storage, longer than for"
+        " anything else[[ ({usage:; })]]"
+    ),
+    "ladder.limit.others": "other programs",
+    "ladder.limit.others.why": "other processes used {used:.2f} cores[[ ({usage:; })]]",
+    "ladder.limit.machine": "machine",
+    "ladder.limit.machine.why": "all cores are busy[[ ({usage:; })]]",
+    "ladder.limit.unknown": "not known",
+    "ladder.limit.unknown.why": "nothing is near a limit[[ ({usage:; })]]",
+}
+
+# --- the ladder: questions and answers ------------------------------------------------------------
+
+_LADDER_FASTER = (
+    "[[ Not statistically significant: {same:list}.]]"
+    "[[ Faster without it than with it: {gain:list}.]]"
+    "[[ Where the load tool was the limit (removed: {bound:list}), throughput is a lower bound, and"
+    " the factors beside it are not the app's.]]"
+)
+SENTENCES |= {
+    "ladder.question.fast": "What made it fast?",
+    "ladder.fast": (
+        "With {load}, throughput with it over throughput without it, the largest first:"
+        " {cost:list}." + _LADDER_FASTER
+    ),
+    "ladder.fast.nothing": (
+        "With {load}, nothing made it faster in a statistically significant way." + _LADDER_FASTER
+    ),
+    "ladder.fast.few": (
+        "Inconclusive: a factor has no interval, as there are too few trials of each step"
+        " (--trials {trials})."
+    ),
+    "ladder.fast.unmeasured": "Inconclusive: no two steps were measured under many users.",
+    "ladder.factor": "{removed} {factor:.2f} ({low:.2f} to {high:.2f})",
+    "ladder.ratio": (
+        "{removed} removed: {rps:number} req/s, {ratio:.2f} times the step before"
+        "[[, 95 % interval {low:.2f} to {high:.2f}]]"
+    ),
+    "ladder.question.trips": (
+        "Does each removed cache cost a round trip, and does each round trip cost throughput?"
+    ),
+    "ladder.trips": "Round trips per request: {steps:; }. {cost}",
+    "ladder.trips.no": (
+        "No: not every step has to ask farther away than the one before. Round trips per request:"
+        " {steps:; }."
+    ),
+    "ladder.trips.unmeasured": ("Inconclusive: round trips were counted in fewer than two steps."),
+    "ladder.trips.step": (
+        "{removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage"
+        " ({rps:number} req/s)"
+    ),
+    "ladder.trips.evidence": (
+        "{removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to {storage_name} per"
+        " request[[; response time of a single user {response_s:duration}]]"
+    ),
+    "ladder.trips.cost": (
+        "Each costs throughput[[, but for {same:list}, where no loss is statistically"
+        " significant]]."
+    ),
+    "ladder.trips.cost.none": "No loss of throughput is statistically significant.",
+    "ladder.trips.cost.few": (
+        "Throughput is lower after each[[ but {faster:list}]]; too few trials for an interval."
+    ),
+    "ladder.question.limits": "What limited each step: load tool, storage, app or machine?",
+    "ladder.limits": (
+        "{loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]"
+    ),
+    "ladder.limits.load": "With {load}, by what was removed: {limits:; }.",
+    "ladder.limits.of": "{limit}: {steps:list}",
+    "ladder.limits.why": "{load}, {removed} removed: {why}",
+    "ladder.limits.unmeasured": "Inconclusive: no step was measured under many users.",
+    "ladder.question.redis": "Why does losing Redis cost so little?",
+    "ladder.redis": "[[{cost} ]]{hit}[[ {cpu}]]",
+    "ladder.redis.unmeasured": "Inconclusive: no step lost Redis and nothing else.",
+    "ladder.redis.few": (
+        "Too few trials to say what it costs; without Redis throughput was {ratio:.2f} times as"
+        " high."
+    ),
+    "ladder.redis.none": "It costs nothing here that is statistically significant.",
+    "ladder.redis.gain": "It costs nothing here: throughput rose by {share:percent}.",
+    "ladder.redis.little": "Here it costs {share:percent} of the throughput.",
+    "ladder.redis.much": "It does not cost little here: {share:percent} of the throughput is lost.",
+    "ladder.redis.cpu": (
+        "A request takes {before_s:duration} of the app's CPU with Redis, {after_s:duration}"
+        " without."
+    ),
+    "ladder.hit.saves": (
+        "For a single user a hit costs {hit_s:duration} (round trip and serialisation), the storage"
+        " {miss_s:duration}: Redis saves {difference_s:duration}"
+        "[[ of a response time of {response_s:duration}]]."
+    ),
+    "ladder.hit.costs": (
+        "For a single user a hit costs {hit_s:duration} (round trip and serialisation), the storage"
+        " {miss_s:duration}: Redis costs {difference_s:duration} more than it saves"
+        "[[, of a response time of {response_s:duration}]]."
+    ),
+    "ladder.hit.unmeasured": (
+        "What a hit saves is not known: a single user was not measured in both steps."
+    ),
+    "ladder.hit.no_metrics": "What a hit saves is not known: the app published no metrics.",
+    "ladder.spent": (
+        "{load}, {configuration}: Redis {redis_s:duration}, serialisation {serialise_s:duration},"
+        " pool {pool_s:duration}, storage {storage_s:duration} per request"
+    ),
+    "ladder.cores": "{load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores",
+    "ladder.question.sync": "Why does going from async to sync change p95 more than throughput?",
+    "ladder.sync": (
+        "{moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of {users:# user} is"
+        " users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration} sync. What the"
+        " class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,"
+        " {spread_sync:.1f} times sync. {order}"
+    ),
+    "ladder.sync.unmeasured": "Inconclusive: no step lost async and nothing else.",
+    "ladder.sync.no_percentiles": "Inconclusive: the load tool reports no percentiles.",
+    "ladder.sync.chance": "The difference in throughput is not statistically significant.",
+    "ladder.sync.cpu": (
+        "A request takes {before_s:duration} of the app's CPU async, {after_s:duration} sync."
+    ),
+    "ladder.sync.moved.p95": (
+        "It does here: p95 changes by a factor of {p95:.2f}, throughput by {rps:.2f}."
+    ),
+    "ladder.sync.moved.rps": (
+        "Here throughput changes more: p95 by a factor of {p95:.2f}, throughput by {rps:.2f}."
+    ),
+    "ladder.sync.moved.neither": (
+        "Here neither changes much more than the other: p95 by a factor of {p95:.2f}, throughput by"
+        " {rps:.2f}."
+    ),
+    "ladder.sync.order.shown": (
+        "sync serves one request at a time, in order of arrival, so all wait alike; async begins"
+        " them all, and some are overtaken."
+    ),
+    "ladder.sync.order.hidden": (
+        "That sync serves in order of arrival does not show here: something else spreads the"
+        " response times."
+    ),
+    "ladder.response": (
+        "{configuration}: mean {mean_s:duration}, p50 {p50_s:duration}, p95 {p95_s:duration}"
+    ),
+    "ladder.question.services": "Which servers were used as storage and cache?",
+    "ladder.services": "{services:; }.",
+    "ladder.services.unknown": "Inconclusive: the run does not say.",
+    "ladder.service": "{service}: {version}",
+    "ladder.service.none": "{service}: not used[[ ({why})]]",
+}
+
+# --- the ladder: tables, charts, notes ------------------------------------------------------------
+
+SENTENCES |= {
+    "ladder.table.steps": "The steps",
+    "ladder.table.steps.note": "Each step lacks what those above it lack, and one thing more.",
+    "ladder.table.rates": "The ladder, {load}",
+    "ladder.table.rates.note": (
+        "Factor: requests/s (the geometric mean of the trials) over those of the step before; from"
+        " and to: its 95 % interval over fresh launches of the server."
+    ),
+    "ladder.table.trips": "Round trips, {load}",
+    "ladder.table.trips.note": (
+        "Round trips per request, and each cache's hits as a share of its lookups: counted in the"
+        " app's workers during the steady part."
+    ),
+    "ladder.table.cores": "Cores, {load}",
+    "ladder.table.cores.note": (
+        "Cores: CPU seconds per second. Missing: not started by the lab, or part of the app."
+    ),
+    "ladder.table.times": "Where the time goes, {load}",
+    "ladder.table.times.note": (
+        "Means of the steady part. Connect to in worker: before the app was called. Pool: until a"
+        " connection to the storage was free. Storage and Redis: their round trips. Other code: in"
+        " the app and none of these. In asynchronous code a part includes what the worker did for"
+        " other requests meanwhile. Below 0: the sources overlap. Unattributed: seen by no source;"
+        " on kept connections mostly requests that a busy worker has read and not begun, and"
+        " answers that the load tool has not read."
+    ),
+    "ladder.chart.removed": "removed",
+    "ladder.chart.rates": "Requests per second",
+    "ladder.chart.rps": "requests/s",
+    "ladder.chart.time": "{unit} per request",
+    "ladder.chart.times.note": "Means of the steady part. What is below 0 is not drawn.",
+    "ladder.chart.trips": "Round trips per request",
+    "ladder.chart.trips.axis": "round trips",
+    "ladder.chart.trips.note": (
+        "Counted in the app's workers; a hit in the cache inside them costs none."
+    ),
+    "ladder.left_out": "Left out: {configuration}: {why}",
+    "ladder.invalid": "{configuration}, {load}, trial {trial}: {reason}",
+    "ladder.few_trials": (
+        "The interval of a factor needs at least {needed:# trial} of each step"
+        " (--trials {needed}); one has {fewest}."
+    ),
+    "ladder.disturbed": (
+        "Other processes used up to {most:.2f} cores, more than {limit:g} in {times} of"
+        " {steps:# step}: everything is slower there, and trials differ more. Close them and"
+        " repeat."
+    ),
+}
+
+HEADINGS |= {
+    "why_not": "left out because",
+    "local_hit_ratio": "hits in process",
+    "redis_hit_ratio": "hits in Redis",
+    "redis_trips": "Redis trips",
+    "ledger_requests": "requests counted",
+    "factor_low": "from",
+    "factor_high": "to",
+    "app_cores": "app",
+    "storage_cores": "storage",
+    "cache_cores": "cache",
+    "tool_cores": "load tool",
+    "app_cpu_per_request_s": "app CPU per request",
+    "throughput_rps": "req/s",
+    "response_p50_s": "p50",
+    "response_p95_s": "p95",
+    "response_s": "response",
+    "connect_s": "connect",
+    "accept_queue_s": "accept queue",
+    "in_worker_s": "in worker",
+    "pool_s": "pool",
+    "storage_s": "storage",
+    "redis_s": "Redis",
+    "serialise_s": "serialise",
+    "template_s": "template",
+    "other_s": "other code",
+    "transfer_s": "transfer",
+    "unattributed_s": "unattributed",
+}
+
+# --- runs of any kind -----------------------------------------------------------------------------
+
+SENTENCES |= {
+    "note.unfinished": (
+        "{trials:# trial} not finished. Resume with: workerlab {command} --resume {run}"
+    ),
+}
+
+# --- bottleneck -----------------------------------------------------------------------------------
+
+SENTENCES |= {
+    "bottleneck.title": (
+        "Is it the server or the load generator? One factor at a time. Generator: {generator};"
+        " server: {worker_class} with {workers:# worker}."
+    ),
+    "bottleneck.title.empty": (
+        "Is it the server or the load generator? One factor at a time: no cell has been finished."
+    ),
+    "bottleneck.question.verdict": "Is it the server or the load generator?",
+    "bottleneck.generator": (
+        "The generator, {generator}, is the bottleneck, so its figures are a lower bound of the"
+        " server[[: another one got {brings:number} times as much out of it]]."
+    ),
+    "bottleneck.server.kept_up": (
+        "The server is the bottleneck: {generator} kept up with more of it."
+    ),
+    "bottleneck.server.others": (
+        "The server is the bottleneck: no other generator gets more out of it than {generator}."
+    ),
+    "bottleneck.inconclusive": "Inconclusive: these cells do not tell.",
+    "bottleneck.busy": (
+        "{generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}"
+    ),
+    "bottleneck.cores": ("the server used {server:.2f} cores[[, the generator {generator:.2f}]]"),
+    "bottleneck.threads.no_more": "more threads brought no more ({rates})",
+    "bottleneck.servers.no_more": "a second server brought no more ({rates})",
+    "bottleneck.rates": "[[{users:# user}: ]]{rates:, }",
+    "bottleneck.rate": "{level} {rps:number} req/s",
+    "bottleneck.level.users": "{level:# user}",
+    "bottleneck.level.threads": "{level:# thread}",
+    "bottleneck.level.servers": "{level:# server}",
+    "bottleneck.level.processes": "{level:# process/processes}",
+    "bottleneck.level.tool": "{level}",
+    "bottleneck.question.users": "Do more users bring more throughput?",
+    "bottleneck.users.yes": (
+        "Yes: {more:number} times as many users bring {brings:number} times the requests/s"
+        "[[, and each waits {wait:number} times as long]]."
+    ),
+    "bottleneck.users.hardly": (
+        "Hardly: {more:number} times as many users bring {brings:number} times the requests/s"
+        "[[, and each waits {wait:number} times as long]]."
+    ),
+    "bottleneck.users.no": (
+        "No: {more:number} times as many users bring {brings:number} times the requests/s"
+        "[[, and each waits {wait:number} times as long]]."
+    ),
+    "bottleneck.question.threads": "Do more threads in the server help?",
+    "bottleneck.question.servers": "Does a second server help?",
+    "bottleneck.question.processes": "Do more processes of the generator help?",
+    "bottleneck.processes.yes": (
+        "Yes: {processes:# process/processes} of {generator} bring {brings:number} times the"
+        " requests/s[[; the host was {busy:percent} busy]]."
+    ),
+    "bottleneck.processes.no": (
+        "No: {processes:# process/processes} of {generator} bring {brings:number} times the"
+        " requests/s[[; the host was {busy:percent} busy]]."
+    ),
+    "bottleneck.processes.few_cores": (
+        "This machine has too few cores to show the cure: {processes:# process/processes} and the"
+        " server need {needed}, it has {cores}. On these, the processes of {generator} bring"
+        " {brings:number} times the requests/s[[; the host was {busy:percent} busy]]."
+    ),
+    "bottleneck.question.tool": "Does another generator get more out of the same server?",
+    "bottleneck.tool.yes": (
+        "Yes: with the same {users:# user} the same server does {brings:number} times as much under"
+        " {other}. What {generator} measured is a lower bound."
+    ),
+    "bottleneck.tool.no": (
+        "No: with {users:# user} {other} gets {brings:number} times what {generator} does."
+    ),
+    "bottleneck.question.inside": "Where is a request while it waits?",
+    "bottleneck.inside": (
+        "With {users:# user} a response takes {response_s:duration}, of which the request is"
+        " {inside_s:duration} in the server ({share:percent}): accept queue, worker and app."
+    ),
+    "bottleneck.inside.time": "{users:# user}: {inside_s:duration} of {response_s:duration}",
+    "bottleneck.cell": (
+        "{tool}[[ x{processes}]] at {users:# user}, {threads:# thread}[[, {servers:# server}]]"
+    ),
+    "bottleneck.invalid": "{cell}: {reason}",
+    "bottleneck.table.users": "More users",
+    "bottleneck.table.threads": "More threads in the server",
+    "bottleneck.table.servers": "A second server, on a port of its own",
+    "bottleneck.table.processes": "The generator in more processes",
+    "bottleneck.table.tool": "Another generator",
+    "bottleneck.table.note": (
+        "Mean and p95: response times as the generator reports them. In the app: by the workers'"
+        " records."
+    ),
+    "bottleneck.line": (
+        "{tool}[[, {processes:# process/processes}]][[, {servers:# server}]]"
+        "[[, {threads:# thread}]]"
+    ),
+    "bottleneck.chart": "Throughput by users",
+    "bottleneck.chart.users": "users",
+    "bottleneck.chart.rps": "requests/s",
+    "bottleneck.chart.note": (
+        "What differs from {generator} on the usual server is named; all ask for the same page."
+    ),
+}
+for _factor in ("threads", "servers"):
+    SENTENCES |= {
+        f"bottleneck.{_factor}.yes": (
+            "Yes: up to {brings:number} times the requests/s, so the server had its part."
+        ),
+        f"bottleneck.{_factor}.less": "No: throughput falls, down to {least:number} times as much.",
+        f"bottleneck.{_factor}.no": (
+            "No: throughput differs by less than {change:percent}. The server is not the limit."
+        ),
+    }
+
+HEADINGS |= {
+    "tool": "generator",
+    "processes": "proc.",
+    "response_mean_s": "mean",
+    "service_mean_s": "in the app",
+    "errors": "causes",
+    "achieved_concurrency": "in flight",
+    "generator_bound": "generator-bound",
+}

@@ -10,9 +10,13 @@ import sqlite3
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
-from harness.experiments.ladder.configurations import NAMES
-
 ANSWER_S = 5
+NAMES = {
+    "mongodb": "MongoDB",
+    "postgresql": "PostgreSQL",
+    "sqlite": "SQLite",
+    "redis": "Redis",
+}
 
 
 class Silent(Exception):

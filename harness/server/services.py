@@ -30,10 +30,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.experiments.ladder.configurations import NAMES
 from harness.model import EnvironmentProblem
 from harness.server.process import Guarded
-from harness.server.service_check import ANSWER_S, Silent, ask
+from harness.server.service_check import ANSWER_S, NAMES, Silent, ask
 
 UP_S = 60.0  # initdb writes 40 MB; a busy disk may take its time
 LOOK_S = 0.05

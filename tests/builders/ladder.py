@@ -23,7 +23,7 @@ from harness.server.worker_classes import class_named
 NOISE = (0.97, 1.0, 1.03)  # of three launches
 PAGE_S = 120e-6  # template and all other code of a page, CPU
 STORAGES = ("mongodb", "postgresql", "sqlite")
-COMPONENTS = {
+SERVICES = {
     "mongodb": "a server in Java that speaks MongoDB's protocol, version 5.0.0 (no gitVersion)",
     "postgresql": "PostgreSQL 15.18, started by the lab",
     "redis": "Redis 7.0.15, started by the lab",
@@ -32,7 +32,7 @@ COMPONENTS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a rung under many users: requests/s, p95 over p50, cores of app, storage and cache."""
+    """Under many users: requests/s, p95 over p50, cores of app, storage and cache."""
 
     rps: float
     spread: float = 3.0
@@ -56,9 +56,9 @@ def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Config
     return configurations(lacking or {}, STORAGES[:2])
 
 
-def parts_of(rung: Configuration, seen: Seen, slower: float = 1.0) -> AppMetrics:
+def metrics_of(one: Configuration, seen: Seen, slower: float = 1.0) -> AppMetrics:
     """`slower`: how much longer everything takes than for a lone user."""
-    local, redis = dict(rung.server.app.env)["BLOG_LOCAL"] == "1", bool(rung.cache)
+    local, redis = dict(one.server.app.env)["BLOG_LOCAL"] == "1", bool(one.cache)
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
     spent = {
@@ -77,25 +77,25 @@ def parts_of(rung: Configuration, seen: Seen, slower: float = 1.0) -> AppMetrics
     )
 
 
-def cell(rung: Configuration, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
+def cell(one: Configuration, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
     rps = seen.rps * NOISE[launch - 1]
     mean_s = users / rps
     p50_s = mean_s / (1 + (seen.spread - 1) / 4)
-    parts = parts_of(rung, seen)
-    service_s = sum(parts.spent_s.values()) + PAGE_S
+    metrics = metrics_of(one, seen)
+    service_s = sum(metrics.spent_s.values()) + PAGE_S
     if users > 1:
         slower = max(1.0, 0.8 * mean_s / service_s)
-        parts, service_s = parts_of(rung, seen, slower), service_s * slower
-    asked = Cell(rung.server, tool, users, keepalive=True)
+        metrics, service_s = metrics_of(one, seen, slower), service_s * slower
+    asked = Cell(one.server, tool, users, keepalive=True)
     return CellResult(
         Trial(asked, launch),
-        rung.server.app.target,
+        one.server.app.target,
         None,
         "saturated",
         "",
-        worker_class=class_named(rung.server.worker_class),
+        worker_class=class_named(one.server.worker_class),
         failed=0,
-        slots_configured=None if rung.server.worker_class == "uvicorn" else rung.server.workers,
+        slots_configured=None if one.server.worker_class == "uvicorn" else one.server.workers,
         throughput_rps=rps,
         response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * seen.spread),
         breakdown=Breakdown(
@@ -103,16 +103,16 @@ def cell(rung: Configuration, tool: str, users: int, launch: int, seen: Seen) ->
         ),
         usage=Usage(seen.app, seen.tool, min(1.0, (seen.app + seen.storage + seen.tool) / 2 + 0.2)),
         generator_bound=False,
-        app_metrics=parts,
+        app_metrics=metrics,
     )
 
 
-def lone(rung: Configuration, launch: int, seen: Seen) -> CellResult:
+def lone(one: Configuration, launch: int, seen: Seen) -> CellResult:
     """One user: as fast as one request after the other can be."""
-    alone = parts_of(rung, seen)
+    alone = metrics_of(one, seen)
     response_s = sum(alone.spent_s.values()) + PAGE_S + 50e-6
-    one = replace(seen, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
-    return cell(rung, "fast", 1, launch, one)
+    fast = replace(seen, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
+    return cell(one, "fast", 1, launch, fast)
 
 
 def cells(
@@ -123,18 +123,18 @@ def cells(
     launches: int = 3,
 ) -> list[CellResult]:
     found = []
-    for rung in planned:
-        if rung.why_not:
+    for one in planned:
+        if one.why_not:
             continue
         for launch in range(1, launches + 1):
-            found.append(lone(rung, launch, measured[rung.name]))
+            found.append(lone(one, launch, measured[one.name]))
             for tool in tools:
-                found.append(cell(rung, tool, 100, launch, measured[rung.name]))
+                found.append(cell(one, tool, 100, launch, measured[one.name]))
     return found
 
 
 def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Report:
-    environment = {"cores": cores, "components": COMPONENTS, **more}
+    environment = {"cores": cores, "services": SERVICES, **more}
     return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
 
 

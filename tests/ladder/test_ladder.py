@@ -52,12 +52,12 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
         assert tables(storage.url) == []
         assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
     counted = rows(done.report, "storage_trips")
-    assert [row["removed"] for row in counted] == [
+    assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
         "nothing",
-        "the in-process cache",
-        "Redis",
-        "the other workers",
-        "async",
+        "local_cache",
+        "cache",
+        "workers",
+        "worker_class",
     ]
     first, *others = counted
     # Once per second each worker asks anew, and once per half minute Redis does
@@ -67,7 +67,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
     assert redis_trips == [pytest.approx(1, abs=0.01), 0, 0, 0]
     storage_trips = [row["storage_trips"] for row in others]
     assert storage_trips == [0, *[pytest.approx(1, abs=0.01)] * 3]
-    assert done.report["environment"]["components"].keys() == {"postgresql", "redis"}
+    assert done.report["environment"]["services"].keys() == {"postgresql", "redis"}
     assert all(row["failed"] == 0 for row in rows(done.report, "throughput_rps"))
 
 
@@ -107,7 +107,7 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     assert done.code == 0, done.err
     again = [record["key"] for record in lab.records()]
     assert all(again.count(key) == 1 for key in before)
-    assert done.report["environment"]["components"].keys() == {"sqlite"}
+    assert done.report["environment"]["services"].keys() == {"sqlite"}
     assert "Redis is not installed here" in done.out
     counted = rows(done.report, "storage_trips")
     assert [row["redis_trips"] for row in counted] == [0] * 4
@@ -143,7 +143,9 @@ def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> No
         first.communicate()
     study = lab("report", str(lab.run), "--format", "json").report
     assert study["valid"] is False
-    assert any("stored" in note for note in study["notes"]), study["notes"]
+    assert any(
+        "stored" in note["text"] for note in study["notes"] if note["code"] == "ladder.invalid"
+    ), study["notes"]
 
 
 def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:

@@ -1,15 +1,10 @@
-"""What `workerlab bottleneck` shows: one table per factor, and whose limit was found.
-
-An experiment is read from the cells themselves: those that agree in everything but one factor. The
-hunted generator is the one with most cells; the others serve to compare it with.
-"""
+"""What `workerlab bottleneck` shows: one table per factor, and whose limit was found."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
+from harness.experiments.bottleneck.factors import FACTORS, comparisons, generator_of
 from harness.experiments.bottleneck.findings import findings
 from harness.model import (
     Cell,
@@ -17,183 +12,135 @@ from harness.model import (
     Chart,
     Column,
     Document,
+    Finding,
+    Form,
     Report,
     Series,
     Table,
+    Text,
     Value,
 )
-from harness.numbers.words import plural
 
-TITLE = "Is it the server or the load generator? One factor at a time"
+Field = tuple[str, Form, Callable[[CellResult], Value]]
 
-
-@dataclass(frozen=True)
-class Factor:
-    """`level` of a cell; `without` gives cells that differ in nothing else the same value."""
-
-    name: str
-    title: str
-    level: Callable[[Cell], Hashable]
-    without: Callable[[Cell], Cell]
-
-
-FACTORS = (
-    Factor(
-        "users",
-        "More users",
-        lambda cell: cell.concurrency,
-        lambda cell: replace(cell, concurrency=1),
-    ),
-    Factor(
-        "threads",
-        "More threads in the server",
-        lambda cell: cell.server.threads,
-        lambda cell: replace(cell, server=replace(cell.server, threads=1)),
-    ),
-    Factor(
-        "servers",
-        "A second server, on a port of its own",
-        lambda cell: cell.server.instances,
-        lambda cell: replace(cell, server=replace(cell.server, instances=1)),
-    ),
-    Factor(
-        "processes",
-        "The generator in more processes",
-        lambda cell: cell.processes,
-        lambda cell: replace(cell, processes=1),
-    ),
-    Factor(
-        "tool",
-        "Another generator",
-        lambda cell: cell.tool,
-        lambda cell: replace(cell, tool=""),
-    ),
+# Shown only in the tables that are about them, or in which they differ
+SETTINGS: tuple[Field, ...] = (
+    ("tool", "text", lambda c: c.trial.cell.tool),
+    ("processes", "count", lambda c: c.trial.cell.processes),
+    ("users", "count", lambda c: c.trial.cell.concurrency),
+    ("threads", "count", lambda c: c.trial.cell.server.threads),
+    ("servers", "count", lambda c: c.trial.cell.server.instances),
 )
-
-COLUMNS: tuple[tuple[Column, Callable[[CellResult], Value]], ...] = (
-    (Column("tool", "generator", "text"), lambda c: c.trial.cell.tool),
-    (Column("processes", "proc.", "count"), lambda c: c.trial.cell.processes),
-    (Column("users", "users", "count"), lambda c: c.trial.cell.concurrency),
-    (Column("threads", "threads", "count"), lambda c: c.trial.cell.server.threads),
-    (Column("servers", "servers", "count"), lambda c: c.trial.cell.server.instances),
-    (Column("throughput_rps", "req/s"), lambda c: c.throughput_rps),
-    (Column("response_mean_s", "mean", "seconds"), lambda c: c.response.mean),
-    (Column("response_p95_s", "p95", "seconds"), lambda c: c.response.p95),
-    (Column("service_mean_s", "in the app", "seconds"), lambda c: c.service.mean),
-    (Column("failed", "failed", "count"), lambda c: c.failed),
-    (Column("errors", "causes", "counts"), lambda c: c.errors or None),
-    (Column("achieved_concurrency", "in flight"), lambda c: c.achieved_concurrency),
-    (Column("generator_cores", "generator cores"), lambda c: c.usage.generator_cores),
-    (Column("server_cores", "server cores"), lambda c: c.usage.server_cores),
-    (Column("host_busy", "host busy", "percent"), lambda c: c.usage.host_busy),
-    (Column("generator_bound", "generator-bound", "text"), lambda c: c.generator_bound),
-    (Column("verdict", "verdict", "text"), lambda c: c.verdict),
-)
-# Said in a table only where they are what it is about, or differ in it
-SETTINGS = ("tool", "processes", "users", "threads", "servers")
-NOTE = (
-    "Mean and p95: response times as the generator tells them. In the app: by the workers' records."
+RESULTS: tuple[Field, ...] = (
+    ("throughput_rps", "number", lambda c: c.throughput_rps),
+    ("response_mean_s", "seconds", lambda c: c.response.mean),
+    ("response_p95_s", "seconds", lambda c: c.response.p95),
+    ("service_mean_s", "seconds", lambda c: c.service.mean),
+    ("failed", "count", lambda c: c.failed),
+    ("errors", "counts", lambda c: c.errors or None),
+    ("achieved_concurrency", "number", lambda c: c.achieved_concurrency),
+    ("generator_cores", "number", lambda c: c.usage.generator_cores),
+    ("server_cores", "number", lambda c: c.usage.server_cores),
+    ("host_busy", "percent", lambda c: c.usage.host_busy),
+    ("generator_bound", "text", lambda c: c.generator_bound),
+    ("verdict", "text", lambda c: c.verdict),
 )
 
 
-def study(report: Report) -> Document:
-    """`report`: of the run's cells, which are ordinary ones."""
-    hunted = hunted_of(report.cells)
-    found = {factor.name: experiment(factor, report.cells, hunted) for factor in FACTORS}
-    tables = [_table(factor, found[factor.name]) for factor in FACTORS if found[factor.name]]
+def study(report: Report, notes: Sequence[Text] = ()) -> Document:
+    """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
+    generator = generator_of(report.cells)
+    compared = {name: comparisons(name, report.cells, generator) for name in FACTORS}
     invalid = [cell for cell in report.cells if cell.verdict == "invalid"]
     cores = report.environment.get("cores")
     return Document(
         run=report.run,
         kind="bottleneck",
-        title=_title(report.cells, hunted),
+        title=_title(report.cells, generator),
         environment=report.environment,
-        findings=findings(found, hunted, cores if isinstance(cores, int) else None),
-        tables=tuple(replace(one, note=NOTE if one is tables[0] else "") for one in tables),
-        charts=_charts(report.cells, hunted),
-        notes=(*(f"{_named(cell)}: {cell.reason}" for cell in invalid), *_unfinished(report)),
+        findings=findings(compared, generator, cores if isinstance(cores, int) else None),
+        tables=_tables(compared),
+        charts=_charts(report.cells, generator),
+        notes=(*notes, *map(_invalid, invalid)),
         valid=bool(report.cells) and not invalid,
     )
 
 
-def hunted_of(cells: Sequence[CellResult]) -> str:
-    """The generator that most cells are about; "" where there is none."""
-    counts = Counter(cell.trial.cell.tool for cell in cells)
-    return counts.most_common(1)[0][0] if counts else ""
+def _title(cells: Sequence[CellResult], generator: str) -> Finding:
+    if not cells:
+        return Finding("bottleneck.title.empty")
+    server = cells[0].trial.cell.server
+    values = {"worker_class": server.worker_class, "workers": server.workers}
+    return Finding("bottleneck.title", {"generator": generator, **values})
 
 
-def experiment(factor: Factor, cells: Sequence[CellResult], hunted: str) -> list[list[CellResult]]:
-    """Groups of cells that differ in this factor alone, each by the factor's level, first the
-    lowest (of `tool` the hunted one); but for the factor `tool`, of the hunted generator."""
-    groups: dict[Cell, list[CellResult]] = {}
-    for cell in cells:
-        if factor.name == "tool" or cell.trial.cell.tool == hunted:
-            groups.setdefault(factor.without(cell.trial.cell), []).append(cell)
-
-    def place(cell: CellResult) -> tuple[bool, str]:
-        level = factor.level(cell.trial.cell)
-        return level != hunted, f"{level:>9}"
-
-    several = [sorted(group, key=place) for group in groups.values()]
-    found = [group for group in several if len({factor.level(c.trial.cell) for c in group}) > 1]
-    return found[:1] if factor.name == "users" else found  # on the usual server
+def _invalid(cell: CellResult) -> Finding:
+    values = {"cell": _cell(cell.trial.cell), "reason": cell.reason}
+    return Finding("bottleneck.invalid", values, (cell.trial.key,))
 
 
-def _table(factor: Factor, groups: Sequence[Sequence[CellResult]]) -> Table:
-    cells = [cell for group in groups for cell in group]
+def _cell(cell: Cell) -> Finding:
+    return Finding("bottleneck.cell", {**_way(cell), "users": cell.concurrency})
 
-    def told(column: Column, value: Callable[[CellResult], Value]) -> bool:
-        if column.name not in SETTINGS:
-            return True
-        return column.name in (factor.name, "users") or len({value(cell) for cell in cells}) > 1
 
-    shown = [(column, value) for column, value in COLUMNS if told(column, value)]
+def _way(cell: Cell) -> dict[str, object]:
+    """What a cell differs in from others but users; what is one is not worth a word."""
+    return {
+        "tool": cell.tool,
+        "processes": cell.processes if cell.processes > 1 else None,
+        "servers": cell.server.instances if cell.server.instances > 1 else None,
+        "threads": cell.server.threads,
+    }
+
+
+def _tables(compared: dict[str, list[list[CellResult]]]) -> tuple[Table, ...]:
+    """One per factor that was varied; what explains the columns stands below the first."""
+    tables: list[Table] = []
+    for factor, groups in compared.items():
+        cells = [cell for group in groups for cell in group]
+        if cells:
+            note = "" if tables else Finding("bottleneck.table.note")
+            tables.append(_table(factor, cells, note))
+    return tuple(tables)
+
+
+def _table(factor: str, cells: Sequence[CellResult], note: Text) -> Table:
+    settings = [
+        (name, form, value)
+        for name, form, value in SETTINGS
+        if name in (factor, "users") or len(set(map(value, cells))) > 1
+    ]
+    fields = (*settings, *RESULTS)
     return Table(
-        title=factor.title,
-        columns=tuple(column for column, _ in shown),
-        rows=tuple(tuple(value(cell) for _, value in shown) for cell in cells),
+        title=Finding(f"bottleneck.table.{factor}"),
+        columns=tuple(Column(name, form=form) for name, form, _ in fields),
+        rows=tuple(tuple(value(cell) for _, _, value in fields) for cell in cells),
+        note=note,
     )
 
 
-def _title(cells: Sequence[CellResult], hunted: str) -> str:
-    if not cells:
-        return f"{TITLE}: no cell has been finished."
-    server = cells[0].trial.cell.server
-    where = f"{server.worker_class} with {plural(server.workers, 'worker')}"
-    return f"{TITLE}. Hunted: {hunted}, on {where}."
-
-
-def _named(cell: CellResult) -> str:
-    asked = cell.trial.cell
-    many = f" x{asked.processes}" if asked.processes > 1 else ""
-    servers = f", {asked.server.instances} servers" if asked.server.instances > 1 else ""
-    threads = f"{asked.server.threads} threads"
-    return f"{asked.tool}{many} at {asked.concurrency} users, {threads}{servers}"
-
-
-def _unfinished(report: Report) -> list[str]:
-    return [
-        note.replace("sweep --resume", "bottleneck --resume")
-        for note in report.notes
-        if "not finished" in note
-    ]
-
-
-def _charts(cells: Sequence[CellResult], hunted: str) -> tuple[Chart, ...]:
-    """Requests/s against users: a line for the hunted generator, a mark for each other way."""
-    lines: dict[str, list[tuple[float, float]]] = {}
+def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:
+    """Requests/s against users: a line for the generator, a mark for each other way."""
+    lines: dict[tuple[object, ...], tuple[Finding, list[tuple[float, float]]]] = {}
     for cell in cells:
         asked, rps = cell.trial.cell, cell.throughput_rps
         if rps is None:
             continue
-        name = asked.tool
-        name += f", {asked.processes} processes" if asked.processes > 1 else ""
-        name += f", {asked.server.instances} servers" if asked.server.instances > 1 else ""
-        usual = asked.server.threads == cells[0].trial.cell.server.threads
-        name += "" if usual else f", {asked.server.threads} threads"
-        lines.setdefault(name, []).append((float(asked.concurrency), rps))
-    series = tuple(Series(name, tuple(sorted(points))) for name, points in lines.items())
-    if not series:
+        way = _way(asked)
+        if asked.server.threads == cells[0].trial.cell.server.threads:
+            way["threads"] = None
+        line = lines.setdefault(tuple(way.values()), (Finding("bottleneck.line", way), []))
+        line[1].append((float(asked.concurrency), rps))
+    if not lines:
         return ()
-    note = f"What differs from {hunted} on the usual server is named; all ask for the same page."
-    return (Chart("What came out", "users", "requests/s", series, (True, False), note),)
+    series = tuple(Series(name, tuple(sorted(points))) for name, points in lines.values())
+    return (
+        Chart(
+            Finding("bottleneck.chart"),
+            Finding("bottleneck.chart.users"),
+            Finding("bottleneck.chart.rps"),
+            series,
+            (True, False),
+            Finding("bottleneck.chart.note", {"generator": generator}),
+        ),
+    )

@@ -1,9 +1,9 @@
-"""Whose limit it is, computed from experiments that each change one thing.
+"""Whose limit it is, computed from comparisons that each change one thing.
 
 In a closed loop the limit is where the requests wait. A factor of the server (threads, a second
-server) that changes nothing acquits the server; one of the generator (another one, more processes)
-that changes much convicts the generator. What changes throughput by less than CHANGES is no effect:
-two runs of the same cell differ by some percent, on a shared machine by ten.
+server) that changes nothing speaks for the server; one of the load generator (another one, more
+processes) that changes much speaks against the generator. What changes throughput by less than
+CHANGES is no effect: two runs of the same cell differ by some percent, on a shared machine by ten.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from harness.model import Answer, CellResult
-from harness.numbers.words import number, plural, seconds
+from harness.experiments.bottleneck.factors import FACTORS
+from harness.model import CellResult, Finding, Text
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
 CHANGES = 1.2  # times the requests/s
@@ -22,60 +22,31 @@ Groups: TypeAlias = Sequence[Sequence[CellResult]]
 
 
 def findings(
-    experiments: Mapping[str, Groups], hunted: str, cores: int | None
-) -> tuple[Answer, ...]:
-    """`experiments`: by factor (users, threads, servers, processes, tool), groups of cells that
+    comparisons: Mapping[str, Groups], generator: str, cores: int | None
+) -> tuple[Finding, ...]:
+    """`comparisons`: by factor (users, threads, servers, processes, tool), groups of cells that
     differ in it alone, first the usual one. `cores`: of the machine."""
-    known = {name: _believed(groups) for name, groups in experiments.items()}
-    found = [
-        _verdict(known, hunted),
+    known = {name: _comparable(groups) for name, groups in comparisons.items()}
+    answers = (
+        _verdict(known, generator),
         _users(known["users"]),
-        _server(known["threads"], "Do more threads in the server help?", "threads"),
-        _server(known["servers"], "Does a second server help?", "servers"),
-        _processes(known["processes"], hunted, cores),
-        _tools(known["tool"], hunted),
+        _server(known["threads"], "threads"),
+        _server(known["servers"], "servers"),
+        _processes(known["processes"], generator, cores),
+        _tools(known["tool"], generator),
         _inside(known["users"]),
-    ]
-    return tuple(one for one in found if one is not None)
+    )
+    return tuple(one for one in answers if one is not None)
 
 
-def _believed(groups: Groups) -> list[list[CellResult]]:
-    """Those in which at least two cells can be compared."""
-    kept = [[cell for cell in group if cell.throughput_rps] for group in groups]
-    return [group for group in kept if len(group) > 1]
-
-
-def times(ratio: float) -> str:
-    """'4', '2.1', '0.71'."""
-    return f"{ratio:.2g}" if ratio < 1 else number(ratio).removesuffix(".0")
+def _comparable(groups: Groups) -> list[list[CellResult]]:
+    """Those in which at least two cells are known."""
+    known = [[cell for cell in group if cell.throughput_rps] for group in groups]
+    return [group for group in known if len(group) > 1]
 
 
 def rate(cell: CellResult) -> float:
     return cell.throughput_rps or 0.0
-
-
-def _level(cell: CellResult, factor: str) -> str:
-    asked = cell.trial.cell
-    levels = {
-        "users": plural(asked.concurrency, "user"),
-        "threads": plural(asked.server.threads, "thread"),
-        "servers": plural(asked.server.instances, "server"),
-        "processes": plural(asked.processes, "process").replace("processs", "processes"),
-        "tool": asked.tool,
-    }
-    return levels[factor]
-
-
-def _told(group: Sequence[CellResult], factor: str) -> str:
-    """'500 users: 1 thread 410 requests/s, 6 threads 422'."""
-    each = [f"{_level(cell, factor)} {number(rate(cell))} requests/s" for cell in group]
-    where = "" if factor == "users" else f"{plural(group[0].trial.cell.concurrency, 'user')}: "
-    return where + ", ".join(each)
-
-
-def most_change(groups: Groups) -> float:
-    """The largest ratio between two cells that differ in one factor; 1 where there is none."""
-    return max((max(map(rate, group)) / min(map(rate, group)) for group in groups), default=1.0)
 
 
 def gain(groups: Groups) -> float:
@@ -83,39 +54,54 @@ def gain(groups: Groups) -> float:
     return max((max(map(rate, group[1:])) / rate(group[0]) for group in groups), default=1.0)
 
 
-def _users(groups: Groups) -> Answer | None:
+def _rates(group: Sequence[CellResult], factor: str) -> Finding:
+    """Throughput by the factor's level."""
+    rates = tuple(
+        Finding("bottleneck.rate", {"level": _level(cell, factor), "rps": rate(cell)})
+        for cell in group
+    )
+    users = None if factor == "users" else group[0].trial.cell.concurrency
+    return Finding("bottleneck.rates", {"users": users, "rates": rates})
+
+
+def _level(cell: CellResult, factor: str) -> Finding:
+    level = FACTORS[factor].level(cell.trial.cell)
+    return Finding(f"bottleneck.level.{factor}", {"level": level})
+
+
+def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Groups) -> Finding:
+    code = f"bottleneck.{factor}.{outcome}"
+    evidence = tuple(_rates(group, factor) for group in groups)
+    return Finding(code, values, (), evidence, f"bottleneck.question.{factor}")
+
+
+# --- one factor ---------------------------------------------------------------------------------
+
+
+def _users(groups: Groups) -> Finding | None:
     if not groups:
         return None
-    group = groups[0]
-    first, last = group[0], group[-1]
+    first, last = groups[0][0], groups[0][-1]
     more = last.trial.cell.concurrency / first.trial.cell.concurrency
     brings = rate(last) / rate(first)
-    answer = f"{times(more)} times as many users bring {times(brings)} times the requests/s"
     waits, before = last.response.mean, first.response.mean
-    if waits and before:
-        answer += f", and each waits {times(waits / before)} times as long"
-    word = "No" if brings <= CHANGES else "Hardly" if brings < HALF_WAY * more else "Yes"
-    return Answer("Do more users bring more?", f"{word}: {answer}.", (_told(group, "users"),))
+    values = {"more": more, "brings": brings, "wait": waits / before if waits and before else None}
+    outcome = "no" if brings <= CHANGES else "hardly" if brings < HALF_WAY * more else "yes"
+    return _answer("users", outcome, values, groups[:1])
 
 
-def _server(groups: Groups, question: str, factor: str) -> Answer | None:
+def _server(groups: Groups, factor: str) -> Finding | None:
     """A factor of the server: what helps there speaks against it."""
     if not groups:
         return None
-    evidence = tuple(_told(group, factor) for group in groups)
+    least = min(min(map(rate, group)) / max(map(rate, group)) for group in groups)
     brings = gain(groups)
-    if brings > CHANGES:
-        answer = f"Yes: up to {times(brings)} times the requests/s, so the server had its part."
-    elif (most := most_change(groups)) > CHANGES:
-        answer = f"No: less comes out, down to {times(1 / most)} times as much."
-    else:
-        answer = (
-            f"No: they differ by less than {100 * (CHANGES - 1):.0f} %. It is not the server's."
-        )
-    return Answer(question, answer, evidence)
+    outcome = "yes" if brings > CHANGES else "less" if 1 / least > CHANGES else "no"
+    values = {"brings": brings, "least": least, "change": CHANGES - 1}
+    return _answer(factor, outcome, values, groups)
 
 
-def _processes(groups: Groups, hunted: str, cores: int | None) -> Answer | None:
+def _processes(groups: Groups, generator: str, cores: int | None) -> Finding | None:
     """The cure, where the machine has the cores for it."""
     if not groups:
         return None
@@ -123,132 +109,113 @@ def _processes(groups: Groups, hunted: str, cores: int | None) -> Answer | None:
     asked = several.trial.cell
     needed = asked.processes + asked.server.workers * asked.server.instances
     brings = rate(several) / rate(single)
-    got = f"{asked.processes} processes of {hunted} bring {times(brings)} times the requests/s"
-    answer = f"{'Yes' if brings > CHANGES else 'No'}: {got}."
+    outcome = "yes" if brings > CHANGES else "no"
     if cores is not None and cores < needed:
-        answer = (
-            f"This machine has too few cores to show the cure: {asked.processes} processes and the"
-            f" server compute on {needed}, it has {cores}. On these, {got}."
-        )
-    evidence = [_told(groups[0], "processes")]
-    if (busy := several.usage.host_busy) is not None:
-        evidence.append(f"with {asked.processes} processes the host was {100 * busy:.0f} % busy")
-    return Answer("Do more processes of the generator help?", answer, tuple(evidence))
+        outcome = "few_cores"
+    values = {
+        "processes": asked.processes,
+        "generator": generator,
+        "brings": brings,
+        "needed": needed,
+        "cores": cores,
+        "busy": several.usage.host_busy,
+    }
+    return _answer("processes", outcome, values, groups[:1])
 
 
-def _tools(groups: Groups, hunted: str) -> Answer | None:
+def _tools(groups: Groups, generator: str) -> Finding | None:
     """The server under another generator: what it can do at least."""
     if not groups:
         return None
-    group = max(groups, key=lambda one: max(map(rate, one[1:])) / rate(one[0]))
-    own, best = group[0], max(group[1:], key=rate)
-    brings, users = rate(best) / rate(own), plural(own.trial.cell.concurrency, "user")
-    name = best.trial.cell.tool
-    answer = f"No: with {users} {name} gets {times(brings)} times what {hunted} does."
-    if brings > CHANGES:
-        answer = (
-            f"Yes: with the same {users} the same server does {times(brings)} times as much under"
-            f" {name}. What {hunted} measured is a lower bound."
-        )
-    return Answer(
-        "Does another generator get more out of the same server?",
-        answer,
-        tuple(_told(one, "tool") for one in groups),
-    )
+    group = max(groups, key=lambda one: gain([one]))
+    best = max(group[1:], key=rate)
+    values = {
+        "users": best.trial.cell.concurrency,
+        "brings": gain([group]),
+        "generator": generator,
+        "other": best.trial.cell.tool,
+    }
+    return _answer("tool", "yes" if gain([group]) > CHANGES else "no", values, groups)
 
 
-def _inside(groups: Groups) -> Answer | None:
-    """Where the hunted generator's requests spend their time."""
-    cells = [cell for group in groups for cell in group]
-    told = []
-    for cell in cells:
+def _inside(groups: Groups) -> Finding | None:
+    """Where the generator's requests spend their time."""
+    times = []
+    for cell in (cell for group in groups for cell in group):
         parts = cell.breakdown
         known = (parts.accept_queue_s, parts.in_worker_s, parts.service_s)
         if cell.response.mean and None not in known:
-            inside = sum(part for part in known if part is not None)
-            told.append((cell, inside, cell.response.mean))
-    if not told:
+            inside_s = sum(part for part in known if part is not None)
+            values = {"users": cell.trial.cell.concurrency, "response_s": cell.response.mean}
+            share = min(inside_s / cell.response.mean, 1.0)
+            times.append({**values, "inside_s": inside_s, "share": share})
+    if not times:
         return None
-    cell, inside_s, response_s = told[-1]
-    share = inside_s / response_s
-    answer = (
-        f"With {plural(cell.trial.cell.concurrency, 'user')} a response takes"
-        f" {seconds(response_s)}, of which the request is {seconds(inside_s)} in the server"
-        f" ({100 * min(share, 1.0):.2g} %): accept queue, worker and app."
-    )
-    evidence = tuple(
-        f"{plural(one.trial.cell.concurrency, 'user')}: {seconds(spent)} of {seconds(whole)}"
-        for one, spent, whole in told
-    )
-    return Answer("Where is a request while it waits?", answer, evidence)
+    evidence = tuple(Finding("bottleneck.inside.time", values) for values in times)
+    return Finding("bottleneck.inside", times[-1], (), evidence, "bottleneck.question.inside")
 
 
-def _verdict(known: Mapping[str, Groups], hunted: str) -> Answer:
-    """The generator, the server, or what is missing to tell."""
-    question = "Is it the server or the load generator?"
-    against, acquits = _against(known, hunted), _for_generator(known)
-    by_others, server = gain(known["tool"]), max(gain(known["threads"]), gain(known["servers"]))
+# --- the verdict --------------------------------------------------------------------------------
+
+
+def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
+    """The generator, the server, or inconclusive."""
+    question = "bottleneck.question.verdict"
+    against, acquits = _against(known, generator), _for_generator(known)
+    other, server = gain(known["tool"]), max(gain(known["threads"]), gain(known["servers"]))
     bound = _bound(known)
-    lower = "so its figures are a lower bound of the server"
-    if by_others > CHANGES or (bound and server <= CHANGES):
-        best = f": it did {times(by_others)} times as much under another one"
-        more = best if by_others > CHANGES else ""
-        return Answer(
-            question, f"The generator, {hunted}, is the bottleneck, {lower}{more}.", (*against,)
-        )
+    values = {"generator": generator, "brings": other if other > CHANGES else None}
+    if other > CHANGES or (bound and server <= CHANGES):
+        return Finding("bottleneck.generator", values, (), against, question)
     if server > CHANGES:
-        return Answer(
-            question, f"The server is the bottleneck: {hunted} kept up with more of it.", acquits
-        )
+        return Finding("bottleneck.server.kept_up", values, (), acquits, question)
     if known["tool"] and bound is False:
-        return Answer(
-            question,
-            f"The server is the bottleneck: no other generator gets more out of it than {hunted}.",
-            acquits,
-        )
-    return Answer(question, "It cannot be told from these cells.", (*against, *acquits))
+        return Finding("bottleneck.server.others", values, (), acquits, question)
+    return Finding("bottleneck.inconclusive", {}, (), (*against, *acquits), question)
+
+
+def _cells(known: Mapping[str, Groups]) -> list[CellResult]:
+    """The generator's, on the usual server."""
+    return [cell for group in known["users"] for cell in group]
 
 
 def _bound(known: Mapping[str, Groups]) -> bool | None:
-    """Whether most of the hunted generator's cells are its own limit; None: nobody could tell."""
-    cells = [cell for group in known["users"] for cell in group]
-    told = [cell.generator_bound for cell in cells if cell.generator_bound is not None]
-    return sum(told) * 2 > len(told) if told else None
+    """Whether most of the generator's cells are its own limit; None: not known of any."""
+    bound = [c.generator_bound for c in _cells(known) if c.generator_bound is not None]
+    return sum(bound) * 2 > len(bound) if bound else None
 
 
-def _against(known: Mapping[str, Groups], hunted: str) -> list[str]:
+def _against(known: Mapping[str, Groups], generator: str) -> tuple[Finding, ...]:
     """What speaks against the generator."""
-    found = []
-    cells = [cell for group in known["users"] for cell in group]
+    evidence: list[Text] = []
+    cells = _cells(known)
     busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
     if busy and max(busy)[0] >= BUSY:
         own, server = max(busy)
-        found.append(f"{hunted} used {own:.2f} cores, the server {server:.2f}")
-    for factor, what in (("threads", "more threads"), ("servers", "a second server")):
+        values = {"generator": generator, "generator_cores": own, "server_cores": server}
+        evidence.append(Finding("bottleneck.busy", values))
+    for factor in ("threads", "servers"):
         if known[factor] and gain(known[factor]) <= CHANGES:
-            found.append(f"{what} brought no more ({_told(known[factor][-1], factor)})")
+            values = {"rates": _rates(known[factor][-1], factor)}
+            evidence.append(Finding(f"bottleneck.{factor}.no_more", values))
     for group in known["tool"]:
         best = max(group[1:], key=rate)
         if rate(best) > CHANGES * rate(group[0]):
-            found.append(_told((group[0], best), "tool"))
-    reasons = [reason for cell in cells[-1:] for reason in cell.bound_reasons]
-    return [*found, *reasons]
+            evidence.append(_rates((group[0], best), "tool"))
+    evidence += [reason for cell in cells[-1:] for reason in cell.bound_reasons]
+    return tuple(evidence)  # type: ignore[arg-type]  # reasons become findings
 
 
-def _for_generator(known: Mapping[str, Groups]) -> tuple[str, ...]:
+def _for_generator(known: Mapping[str, Groups]) -> tuple[Finding, ...]:
     """What speaks against the server."""
-    found = [
-        _told(group, factor)
+    evidence = [
+        _rates(group, factor)
         for factor in ("threads", "servers")
         for group in known[factor]
         if gain([group]) > CHANGES
     ]
-    cells = [cell for group in known["users"] for cell in group]
-    if cells and (used := cells[-1].usage.server_cores) is not None:
-        own = cells[-1].usage.generator_cores
-        found.append(
-            f"the server used {used:.2f} cores, the generator"
-            f" {'an unknown share' if own is None else f'{own:.2f}'}"
-        )
-    found += [_told(group, "tool") for group in known["tool"]]
-    return tuple(found)
+    for usage in [cell.usage for cell in _cells(known)[-1:]]:
+        if usage.server_cores is not None:
+            cores = {"generator": usage.generator_cores, "server": usage.server_cores}
+            evidence.append(Finding("bottleneck.cores", cores))
+    return (*evidence, *(_rates(group, "tool") for group in known["tool"]))

@@ -1,59 +1,71 @@
-"""The charts of `workerlab ladder`: what came out, where the time went, how many round trips."""
+"""The charts of `workerlab ladder`: throughput, where the time goes, round trips."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.experiments.ladder.steps import Ladder, Step, named
-from harness.experiments.ladder.tables import PARTS, RUNGS_NOTE, TIME_NOTE
+from harness.experiments.ladder.steps import Ladder, Step
+from harness.experiments.ladder.tables import PARTS, Getter
 from harness.model import Chart, Finding, Series
 
 SHORT_S = 0.001  # what is shorter is drawn in microseconds
+REMOVED = Finding("ladder.chart.removed")  # below every chart
 
 
 def charts(ladder: Ladder) -> tuple[Chart, ...]:
-    found = [_rates(ladder), *(_spent(steps) for steps in (ladder.alone, ladder.crowd) if steps)]
-    return (*found, *([_trips(ladder.crowd)] if ladder.crowd else []))
+    times = [_times(steps) for steps in (ladder.one_user, ladder.conclusive) if steps]
+    return (_rates(ladder), *times, *([_trips(ladder.conclusive)] if ladder.conclusive else []))
 
 
 def _rates(ladder: Ladder) -> Chart:
-    """A group of bars per rung, a bar per tool."""
-    shown = ladder.crowds or ladder.steps
-    rungs = [rung for rung in ladder.rungs if not rung.why_not]
-    places = {rung.name: place for place, rung in enumerate(rungs)}
+    """A group of bars per step, a bar per tool."""
+    places = {name: place for place, name in enumerate(ladder.removed)}
     series = tuple(
-        Series(load.words, tuple((places[step.rung.name], step.rps) for step in steps))
-        for load, steps in shown.items()
+        Series(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
+        for load, steps in (ladder.many_users or ladder.steps).items()
     )
     return Chart(
-        "Requests per second", "removed", "requests/s", series, form="bars",
-        names=tuple(map(named, rungs)), note=RUNGS_NOTE,
+        Finding("ladder.chart.rates"), REMOVED, Finding("ladder.chart.rps"), series, form="bars",
+        names=tuple(ladder.removed.values()), note=Finding("ladder.table.steps.note"),
     )  # fmt: skip
 
 
-def _spent(steps: Sequence[Step]) -> Chart:
-    longest_s = max((step.load.users / step.rps for step in steps), default=0.0)
-    unit, per_s = ("milliseconds", 1e3) if longest_s >= SHORT_S else ("microseconds", 1e6)
-    series = []
-    for name, _, value in PARTS:
-        known = [(place, value(step)) for place, step in enumerate(steps)]
-        points = tuple((place, per_s * s) for place, s in known if s is not None and s > 0)
-        series += [Series(Finding(f"part.{name}"), points)] if points else []
+def _times(steps: Sequence[Step]) -> Chart:
+    """What is below 0 cannot be stacked."""
+    longest_s = max(step.load.users / step.rps for step in steps)
+    unit, per_s = ("ms", 1e3) if longest_s >= SHORT_S else ("us", 1e6)
+    parts = [(f"part.{name}", _points(steps, value, per_s)) for name, value in PARTS]
+    above_0 = [(code, tuple(one for one in points if one[1] > 0)) for code, points in parts]
     return Chart(
-        f"Where the time goes, {steps[0].load.words}", "removed", f"{unit} per request",
-        tuple(series), form="stacked", names=tuple(step.name for step in steps),
-        note=f"{TIME_NOTE} What is below 0 is not drawn."
+        Finding("ladder.table.times", {"load": steps[0].load.text}), REMOVED,
+        Finding("ladder.chart.time", {"unit": unit}),
+        tuple(Series(Finding(code), points) for code, points in above_0 if points),
+        form="stacked", names=_names(steps), note=Finding("ladder.chart.times.note"),
     )  # fmt: skip
 
 
 def _trips(steps: Sequence[Step]) -> Chart:
-    kinds = (("Redis", "redis_trips"), ("storage", "storage_trips"))
-    series = []
-    for title, name in kinds:
-        known = [(place, step.per_request(name)) for place, step in enumerate(steps)]
-        series.append(Series(title, tuple((place, n) for place, n in known if n is not None)))
+    kinds = ("redis", "storage")
+    series = tuple(
+        Series(Finding(f"part.{kind}"), _points(steps, _counted(f"{kind}_trips"))) for kind in kinds
+    )
     return Chart(
-        "Round trips per request", "removed", "round trips", tuple(series), form="stacked",
-        names=tuple(step.name for step in steps),
-        note="Counted in the app's workers; what a cache inside them had cost none.",
+        Finding("ladder.chart.trips"), REMOVED, Finding("ladder.chart.trips.axis"), series,
+        form="stacked", names=_names(steps), note=Finding("ladder.chart.trips.note"),
     )  # fmt: skip
+
+
+def _counted(name: str) -> Getter:
+    return lambda step: step.metric("per_request", name)
+
+
+def _names(steps: Sequence[Step]) -> tuple[Finding, ...]:
+    return tuple(step.removed for step in steps)
+
+
+def _points(
+    steps: Sequence[Step], value: Getter, times: float = 1.0
+) -> tuple[tuple[float, float], ...]:
+    """Those that are known, by the step's place."""
+    known = [(place, value(step)) for place, step in enumerate(steps)]
+    return tuple((place, times * y) for place, y in known if isinstance(y, int | float))

@@ -18,18 +18,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from harness import run_store as store
 from harness.experiments.ladder.configurations import (
-    NAMES,
     STORAGES,
     Configuration,
-    configuration_of,
     configurations,
-    configurations_of,
+    from_details,
+    to_details,
 )
 from harness.experiments.planning import check, lacking, new_seed
 from harness.experiments.runner import Setup, recheck, tell, versions
@@ -39,6 +38,7 @@ from harness.plan import Plan
 from harness.server import preflight
 from harness.server import services as components
 from harness.server.running import Launch
+from harness.server.service_check import NAMES
 from harness.server.services import Component
 
 KIND = "ladder"
@@ -81,7 +81,7 @@ class Ground:
 
     def beside(self, plan: Plan, one: Trial, launch: Launch) -> Launch:
         """The server's launch, with what its rung works with."""
-        rung = configuration_of(plan, one.cell.server.name)
+        rung = next(c for c in from_details(plan) if c.name == one.cell.server.name)
         kinds = {"storage": rung.storage, "cache": rung.cache}
         pids = {name: self.there[kind].pid for name, kind in kinds.items() if kind}
         parts = {name: pid for name, pid in pids.items() if pid is not None}
@@ -192,7 +192,7 @@ def plan_of(options: argparse.Namespace, found: Ground) -> tuple[Plan, preflight
         unavailable=lacking([cell.server for cell in cells], interpreter),
         notes=notes,
         duration_s=options.duration or usual.duration_s,
-        details={"configurations": [asdict(one) for one in planned]},
+        details=to_details(planned),
     )
     for cell in cells:
         check(plan, cell)
@@ -238,7 +238,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         if not plan.cells:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         environment = dict(preflight.fingerprint(interpreter, versions(plan)))
-        environment["components"] = {kind: one.says for kind, one in found.there.items()}
+        environment["services"] = {kind: one.says for kind, one in found.there.items()}
         yield Setup(plan, environment, partial(found.beside, plan))
 
 
@@ -252,6 +252,6 @@ def _storages(options: argparse.Namespace, urls: Mapping[str, str]) -> tuple[str
 
 
 def _kinds(plan: Plan) -> tuple[str, ...]:
-    there = [one for one in configurations_of(plan) if not one.why_not]
+    there = [one for one in from_details(plan) if not one.why_not]
     kinds = [kind for one in there for kind in (one.storage, one.cache) if kind]
     return tuple(dict.fromkeys(kinds))

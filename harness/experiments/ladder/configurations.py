@@ -1,50 +1,44 @@
-"""The rungs of the caching ladder: the same blog, with one thing less each time. Pure.
+"""The configurations of the ladder: the same blog, with one thing less at each step. Pure.
 
     every cache -> without the workers' own -> without Redis -> the next storage instead
     -> one worker -> sync instead of async
 
-All that a rung stands on must be there: what is missing leaves its rungs out, and the others stand
-on what there is. The first storage that can be had carries the caches.
+A configuration whose services cannot be had is left out, and the others are built on what there is.
+The first storage that can be had is the one that is measured with the caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 
-from harness.model import App, Server
+from harness.model import App, Finding, Server, UsageError
 from harness.plan import Plan
+from harness.server.service_check import NAMES
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
-NAMES = {
-    "mongodb": "MongoDB",
-    "postgresql": "PostgreSQL",
-    "sqlite": "SQLite",
-    "redis": "Redis",
-}
+CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
-PATH = "/posts/1"  # what everybody reads
+PATH = "/posts/1"  # what every user reads
 POOL = 10  # connections to the storage, per worker
 # A thousand requests at once keep an event loop from looking at an answer for seconds: that is what
 # is measured, and no reason to call a database dead
 ANSWER_S = 60
 BACKLOG = 2048
 CONNECTIONS = 4000  # a worker's, for classes that heed it
+LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
+# What two configurations may differ in
+SETTINGS = ("local_cache", "cache", "storage", "workers", "worker_class")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One step of the ladder: settings that differ from those of the one before in one thing.
+    """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
+    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can."""
 
-    `storage`, `cache`: the kind of service the app needs (postgresql, mongodb, sqlite; redis), ""
-    for none. `removed`: what the one before had and this one lacks, "" for the first. `why_not`:
-    why it cannot be run here, "" where it can.
-    """
-
-    title: str  # all its settings, as a person would say them
-    removed: str
     server: Server
     storage: str
     cache: str = ""
@@ -56,94 +50,115 @@ class Configuration:
         return self.server.name
 
     @property
-    def settings(self) -> tuple[str, int]:
-        """Of its server, whatever the app may cache."""
-        return self.server.worker_class, self.server.workers
+    def local_cache(self) -> bool:
+        return (LOCAL, "1") in self.server.app.env
+
+    @property
+    def workers(self) -> int:
+        return self.server.workers
+
+    @property
+    def worker_class(self) -> str:
+        return self.server.worker_class
+
+    @property
+    def text(self) -> Finding:
+        """All its settings."""
+        return Finding(
+            "ladder.configuration",
+            {
+                "worker_class": self.worker_class,
+                "workers": self.workers,
+                "storage": NAMES[self.storage],
+                "cache": NAMES.get(self.cache),
+                "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
+            },
+        )
+
+
+def differences(one: Configuration, other: Configuration) -> tuple[str, ...]:
+    """Which settings differ."""
+    return tuple(name for name in SETTINGS if getattr(one, name) != getattr(other, name))
+
+
+def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
+    """What each of those that can be run lacks that the one before had, by its name."""
+    able = [one for one in configurations if not one.why_not]
+    found = {one.name: Finding("ladder.removed.nothing") for one in able[:1]}
+    for before, after in pairwise(able):
+        (setting,) = differences(before, after)
+        values: dict[str, dict[str, object]] = {
+            "cache": {"cache": NAMES.get(before.cache)},
+            "storage": {"storage": NAMES[before.storage], "instead": NAMES[after.storage]},
+        }
+        found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
+    return found
 
 
 @dataclass(frozen=True)
-class _Step:
-    """`local`: the workers keep what they have read."""
-
+class _Settings:
     storage: str
     redis: bool = True
     local: bool = True
     workers: int = 2
-    waits: bool = True
+    worker_class: str = ASYNC
 
-    @property
-    def name(self) -> str:
+    def configuration(self, lacking: Mapping[str, str]) -> Configuration:
         caches = ["redis"] * self.redis + ["local"] * self.local
-        face = ASYNC if self.waits else SYNC
-        return "-".join([self.storage, *caches, face, f"w{self.workers}"])
-
-    @property
-    def title(self) -> str:
-        workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
-        parts = ["async" if self.waits else "sync", workers]
-        parts += [NAMES[self.storage]]
-        parts += ["Redis"] * self.redis + ["in-process cache"] * self.local
-        return ", ".join(parts)
+        name = "-".join([self.storage, *caches, self.worker_class, f"w{self.workers}"])
+        env = {LOCAL: int(self.local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
+        app = App(
+            f"apps.blog.{'asgi' if self.worker_class == ASYNC else 'wsgi'}:app",
+            path=PATH,
+            env=tuple((name, str(value)) for name, value in env.items()),
+        )
+        cache = CACHE if self.redis else ""
+        return Configuration(
+            Server(self.worker_class, self.workers, 1, BACKLOG, CONNECTIONS, app=app, name=name),
+            self.storage,
+            cache,
+            why_not="; ".join(lacking[one] for one in (self.storage, cache) if one in lacking),
+        )
 
 
 def configurations(
     lacking: Mapping[str, str], storages: Sequence[str], workers: int = 2
 ) -> tuple[Configuration, ...]:
-    """All rungs on these storages, with those that cannot be run: their `why_not` says it.
+    """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
 
-    `lacking`: kinds of components that cannot be had, and why.
+    `lacking`: services that cannot be had, and why.
     """
     able = [one for one in storages if one not in lacking]
-    first = _Step(able[0] if able else storages[0], workers=workers)
-    missing = [_Step(one, workers=workers, redis=False, local=False) for one in storages]
-    without = [_configuration(one, "", lacking) for one in missing if one.storage in lacking]
-    if not able:
-        return tuple(without)
-    if "redis" in lacking:
-        both = _configuration(first, "", lacking)
-        first = replace(first, redis=False)
-        without.append(both)
+    left_out = [_Settings(one, False, False, workers) for one in storages if one in lacking]
+    steps: list[_Settings] = []
+    if able:
+        first = _Settings(able[0], workers=workers)
+        if CACHE in lacking:
+            left_out.append(first)
+            first = replace(first, redis=False)
+        steps = _steps(first, able[1:])
+    return tuple(one.configuration(lacking) for one in (*left_out, *steps))
+
+
+def _steps(first: _Settings, storages: Sequence[str]) -> list[_Settings]:
+    """`first`, then one thing less each time."""
     steps = [first, replace(first, local=False)]
-    removed = ["", "the in-process cache"]
     if first.redis:
         steps.append(replace(steps[-1], redis=False))
-        removed.append("Redis")
-    for one in able[1:]:
-        removed.append(f"{NAMES[steps[-1].storage]} (for {NAMES[one]})")
-        steps.append(replace(steps[-1], storage=one))
-    if workers > 1:
+    steps += [replace(steps[-1], storage=one) for one in storages]
+    if first.workers > 1:
         steps.append(replace(steps[-1], workers=1))
-        removed.append("the other workers")
-    steps.append(replace(steps[-1], waits=False))
-    removed.append("async")
-    found = (_configuration(step, less, {}) for step, less in zip(steps, removed, strict=True))
-    return (*without, *found)
+    return [*steps, replace(steps[-1], worker_class=SYNC)]
 
 
-def _configuration(step: _Step, removed: str, lacking: Mapping[str, str]) -> Configuration:
-    face = "asgi" if step.waits else "wsgi"
-    env = {"BLOG_LOCAL": int(step.local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
-    needs = [step.storage, *["redis"] * step.redis]
-    app = App(
-        f"apps.blog.{face}:app",
-        path=PATH,
-        env=tuple((name, str(value)) for name, value in env.items()),
-    )
-    worker_class = ASYNC if step.waits else SYNC
-    return Configuration(
-        title=step.title,
-        removed=removed,
-        server=Server(worker_class, step.workers, 1, BACKLOG, CONNECTIONS, app=app, name=step.name),
-        storage=step.storage,
-        cache="redis" if step.redis else "",
-        why_not="; ".join(lacking[one] for one in needs if one in lacking),
-    )
+def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
+    """What a plan keeps of them."""
+    return {"configurations": msgspec.to_builtins(configurations)}
 
 
-def configurations_of(plan: Plan) -> tuple[Configuration, ...]:
-    """Those that a plan was made of, with those that cannot be run."""
-    return msgspec.convert(plan.details["configurations"], tuple[Configuration, ...])
-
-
-def configuration_of(plan: Plan, name: str) -> Configuration:
-    return next(one for one in configurations_of(plan) if one.name == name)
+def from_details(plan: Plan) -> tuple[Configuration, ...]:
+    """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
+    try:
+        return msgspec.convert(plan.details["configurations"], tuple[Configuration, ...])
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UsageError(f"the plan of this run has no configurations to read: {error}") from None

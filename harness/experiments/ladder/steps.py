@@ -1,192 +1,151 @@
-"""The launches of each rung under each load, and what they say together.
+"""The trials of each configuration under each load, and what they say together.
 
 Requests/s are averaged geometrically, since what is asked of them is a factor; everything else
-arithmetically, so that parts still add up. The unit of replication is a fresh launch of the server:
-the factor between two rungs is the ratio of their geometric means, and its 95 % interval Welch's
-(Welch 1947) on the logarithms.
+arithmetically, so that parts still add up. The unit of replication is a fresh launch of the server.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from statistics import fmean, geometric_mean
 
-from harness.experiments.ladder.configurations import Configuration
-from harness.model import AppMetrics, CellResult
-from harness.numbers.intervals import half_width
+from harness.experiments.ladder.configurations import Configuration, removals
+from harness.model import CellResult, Finding
+from harness.numbers.intervals import Ratio, ratio
 
-ALONE = 1  # users that have the server for themselves
+ONE_USER = 1
 
 
 @dataclass(frozen=True)
 class Load:
-    """What every rung is asked to stand: so many users, sent by this tool."""
+    """What is asked of every configuration: so many users, sent by this tool."""
 
     tool: str
     users: int
 
     @property
-    def words(self) -> str:
-        return f"{self.users} user{'s' if self.users > 1 else ''} by {self.tool}"
-
-
-@dataclass(frozen=True)
-class Factor:
-    """Requests/s here over those of the rung before; `low`, `high`: its 95 % interval, None where
-    there are too few launches."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def known(self) -> bool:
-        return self.low is not None and self.high is not None
-
-    @property
-    def differs(self) -> bool:
-        """Whether the interval leaves out 1: no difference."""
-        return self.known and not (self.low or 0.0) <= 1.0 <= (self.high or 0.0)
+    def text(self) -> Finding:
+        return Finding("ladder.load", {"users": self.users, "tool": self.tool})
 
 
 @dataclass(frozen=True)
 class Step:
-    """The believed launches of one rung under one load: at least one."""
+    """The valid trials of one configuration under one load: at least one. `removed`: what the
+    configuration lacks. `ratio`: requests/s over those of the step before; None for the first."""
 
-    rung: Configuration
+    configuration: Configuration
+    removed: Finding
     load: Load
     cells: tuple[CellResult, ...]
-    factor: Factor | None = None  # to the rung before it that was measured
+    ratio: Ratio | None = None
 
     @property
-    def name(self) -> str:
-        return named(self.rung)
+    def rates(self) -> list[float]:
+        """Requests/s of each trial."""
+        return [cell.throughput_rps for cell in self.cells if cell.throughput_rps]
 
     @property
     def rps(self) -> float:
-        """Geometric mean over the launches."""
-        return math.exp(fmean(self.logs))
+        return geometric_mean(self.rates)
 
-    @property
-    def logs(self) -> list[float]:
-        rates = (cell.throughput_rps or 0.0 for cell in self.cells)
-        return [math.log(rps) for rps in rates if rps > 0]
+    def mean(self, field: str) -> float | None:
+        """Of a field of CellResult ("usage.server_cores"), over the trials in which it is known;
+        None where it never is."""
+        return _mean(map(attrgetter(field), self.cells))
 
-    def mean(self, value: Callable[[CellResult], float | None]) -> float | None:
-        """Over the launches in which it is known; None where it never is."""
-        known = [one for cell in self.cells if (one := value(cell)) is not None]
-        return fmean(known) if known else None
-
-    def of_parts(self, value: Callable[[AppMetrics], float | None]) -> float | None:
-        return self.mean(
-            lambda cell: value(cell.app_metrics) if cell.app_metrics is not None else None
-        )
-
-    def per_request(self, name: str) -> float | None:
-        """A count of the app's ledger."""
-        return self.of_parts(lambda parts: parts.per_request.get(name))
-
-    def spent_s(self, name: str) -> float | None:
-        """Wall-clock time per request in a part of the app."""
-        return self.of_parts(lambda parts: parts.spent_s.get(name))
-
-    def cores(self, name: str) -> float | None:
-        """CPU of a component, in cores."""
-        return self.of_parts(lambda parts: parts.cores.get(name))
+    def metric(self, field: str, name: str) -> float | None:
+        """Likewise, of a mapping of AppMetrics: ("spent_s", "pool")."""
+        metrics = [cell.app_metrics for cell in self.cells if cell.app_metrics is not None]
+        return _mean(getattr(one, field).get(name) for one in metrics)
 
     @property
     def app_cpu_s(self) -> float | None:
         """CPU of the app's workers per request."""
-        cores = self.mean(lambda cell: cell.usage.server_cores)
+        cores = self.mean("usage.server_cores")
         return None if cores is None else cores / self.rps
 
+    @property
+    def tool_bound(self) -> bool:
+        """Whether the load tool was the limit in half of the trials or more."""
+        return 2 * sum(bool(cell.generator_bound) for cell in self.cells) >= len(self.cells)
 
-def named(rung: Configuration) -> str:
-    """In a table or chart, where the rungs above it are seen, too."""
-    return rung.removed or "nothing"
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """`steps`: by load, in the order of the rungs; rungs of which no launch is believed are not
-    among them."""
+    """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
+    fewest users first; configurations of which no trial is valid are not among them."""
 
-    rungs: tuple[Configuration, ...]
+    configurations: tuple[Configuration, ...]
+    removed: Mapping[str, Finding]
     steps: Mapping[Load, tuple[Step, ...]]
-    environment: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, object]
 
     @property
     def cores(self) -> int | None:
-        found = self.environment.get("cores")
-        return found if isinstance(found, int) and found > 0 else None
+        """Of the machine."""
+        cores = self.environment.get("cores")
+        return cores if isinstance(cores, int) and cores > 0 else None
 
     @property
-    def alone(self) -> tuple[Step, ...]:
-        """Of one user."""
-        found = (steps for load, steps in self.steps.items() if load.users == ALONE)
-        return next(found, ())
+    def one_user(self) -> tuple[Step, ...]:
+        steps = (steps for load, steps in self.steps.items() if load.users == ONE_USER)
+        return next(steps, ())
 
     @property
-    def crowds(self) -> Mapping[Load, tuple[Step, ...]]:
-        """Of many users, by load."""
-        return {load: steps for load, steps in self.steps.items() if load.users > ALONE}
+    def many_users(self) -> Mapping[Load, tuple[Step, ...]]:
+        return {load: steps for load, steps in self.steps.items() if load.users > ONE_USER}
 
     @property
-    def crowd(self) -> tuple[Step, ...]:
-        """Of many users, from the tool that held up fewest rungs; of several the fastest."""
+    def conclusive(self) -> tuple[Step, ...]:
+        """Of many users, from the tool that was the limit least often; of several the fastest."""
 
-        def place(steps: Sequence[Step]) -> tuple[int, float]:
-            return sum(held_up(step) for step in steps), -sum(step.rps for step in steps)
+        def order(steps: Sequence[Step]) -> tuple[int, float]:
+            return sum(step.tool_bound for step in steps), -sum(step.rps for step in steps)
 
-        return min(self.crowds.values(), key=place, default=())
+        return min(self.many_users.values(), key=order, default=())
 
-    def twin(self, step: Step) -> Step | None:
-        """The same rung with one user."""
-        return next((one for one in self.alone if one.rung.name == step.rung.name), None)
-
-
-def held_up(step: Step) -> bool:
-    """Whether the load tool was the limit in half of the launches or more."""
-    return 2 * sum(bool(cell.generator_bound) for cell in step.cells) >= len(step.cells)
+    def with_one_user(self, step: Step) -> Step | None:
+        """The same configuration."""
+        same = (one for one in self.one_user if one.configuration.name == step.configuration.name)
+        return next(same, None)
 
 
 def ladder(
-    cells: Iterable[CellResult], rungs: Sequence[Configuration], environment: Mapping[str, object]
+    cells: Iterable[CellResult],
+    configurations: Sequence[Configuration],
+    environment: Mapping[str, object],
 ) -> Ladder:
-    """`cells`: of a run whose cells name their rung."""
-    believed: dict[Load, dict[str, list[CellResult]]] = {}
+    """`cells`: of a run, on servers that are named like their configuration."""
+    valid: dict[Load, dict[str, list[CellResult]]] = {}
     for cell in cells:
-        asked = cell.trial.cell
-        of_load = believed.setdefault(Load(asked.tool, asked.concurrency), {})
         if cell.verdict != "invalid" and cell.throughput_rps:
-            of_load.setdefault(asked.server.name, []).append(cell)
+            asked = cell.trial.cell
+            by_name = valid.setdefault(Load(asked.tool, asked.concurrency), {})
+            by_name.setdefault(asked.server.name, []).append(cell)
+    loads = sorted(valid, key=lambda load: load.users)
+    removed = removals(configurations)
     steps = {
-        load: _steps(load, of_load, rungs)
-        for load, of_load in sorted(believed.items(), key=lambda pair: pair[0].users)
-        if of_load
+        load: _compared(
+            Step(one, removed[one.name], load, tuple(valid[load][one.name]))
+            for one in configurations
+            if one.name in valid[load]
+        )
+        for load in loads
     }
-    return Ladder(tuple(rungs), steps, environment)
+    return Ladder(tuple(configurations), removed, steps, environment)
 
 
-def _steps(
-    load: Load, cells: Mapping[str, list[CellResult]], rungs: Sequence[Configuration]
-) -> tuple[Step, ...]:
-    found: list[Step] = []
-    for rung in rungs:
-        if rung.name in cells:
-            step = Step(rung, load, tuple(cells[rung.name]))
-            before = found[-1] if found else None
-            factor = None if before is None else factor_of(before.logs, step.logs)
-            found.append(Step(rung, load, step.cells, factor))
-    return tuple(found)
-
-
-def factor_of(before: Sequence[float], after: Sequence[float]) -> Factor:
-    """From the logarithms of each side's launches, at least one on each."""
-    centre = fmean(after) - fmean(before)
-    half = half_width(after, before) if min(len(before), len(after)) > 1 else None
-    if half is None:
-        return Factor(math.exp(centre))
-    return Factor(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+def _compared(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Each with its ratio to the one before."""
+    compared: list[Step] = []
+    for step in steps:
+        to_before = ratio(step.rates, compared[-1].rates) if compared else None
+        compared.append(replace(step, ratio=to_before))
+    return tuple(compared)

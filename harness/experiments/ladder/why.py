@@ -1,11 +1,11 @@
-"""The two questions of a caching ladder that nobody guesses right, answered from what was counted.
+"""Two questions of the ladder whose answers surprise, answered from what was counted.
 
 Redis: what a hit costs (round trip, and making a value of bytes again) is weighed against what the
-storage costs that it saves, both for a lone user, whom nobody makes wait; and the CPU that a
+storage access costs that it saves, both for a single user, who waits for nobody; and the CPU that a
 request costs the app with each, which is what throughput is made of where the app is the limit.
 
-sync: a closed loop of N users has a mean response of N / X whatever the class (Little 1961), so
-that the mean says nothing that requests/s do not. What a class decides is how it is spread: one
+sync: a closed loop of N users has a mean response time of N / X whatever the class (Little 1961),
+so the mean says nothing that requests/s do not. What a class decides is how it is spread: one
 request at a time, in order of arrival, makes all wait alike.
 """
 
@@ -14,193 +14,135 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.experiments.ladder.steps import Factor, Ladder, Step
-from harness.experiments.words import amount, percent
-from harness.model import Answer
-from harness.numbers.units import format_duration
-from harness.server.worker_classes import ASGI_CLASSES
+from harness.experiments.ladder.configurations import differences
+from harness.experiments.ladder.steps import Ladder, Step
+from harness.model import Finding
+from harness.numbers.intervals import Ratio
 
-CANNOT = "Cannot be said"
 LITTLE = 0.8  # of the requests/s before: who loses less than a fifth loses little
 MOVED = 1.2  # times further on a logarithmic scale: one moved more than the other
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
 
 
-# --- Redis --------------------------------------------------------------------------------------
-
-
-def why_redis(ladder: Ladder) -> Answer:
-    question = "Why does losing Redis cost so little?"
-    pair = _redis_pair(ladder.crowd)
-    if pair is None:
-        return Answer(question, f"{CANNOT}: no rung lost Redis and nothing else.")
-    before, after = pair
-    factor = after.factor
-    said, evidence = _lone(ladder, before, after)
-    cpu, more = _cpu(before, after, ("with Redis", "without it"))
-    answer = f"{_how_much(factor)} {said} {cpu}".strip()
-    return Answer(question, answer, (*evidence, *more))
-
-
-def _redis_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:
-    """The last rung with Redis, and the one after it."""
+def _around(steps: Sequence[Step], setting: str) -> tuple[Step, Step] | None:
+    """Two steps in a row that differ in this setting alone."""
     for before, after in pairwise(steps):
-        one, other = before.rung, after.rung
-        same = (one.storage, one.settings) == (other.storage, other.settings)
-        if one.cache and not other.cache and same:
+        if differences(before.configuration, after.configuration) == (setting,):
             return before, after
     return None
 
 
-def _how_much(factor: Factor | None) -> str:
-    if factor is None:
-        return ""
-    if not factor.known:
-        few = "Too few launches to say what it costs"
-        return f"{few}; {factor.ratio:.2f} times as many requests/s came out without it."
-    if not factor.differs:
-        return "Here it costs nothing that can be told from chance."
-    lost = percent(abs(1 - factor.ratio))
-    if factor.ratio >= 1:
-        return f"Here it costs nothing: {lost} more come out."
-    if factor.ratio >= LITTLE:
-        return f"Here it costs {lost} of the requests/s."
-    return f"Here it does not cost little: {lost} of the requests/s are lost."
+def _cpu(before: Step, after: Step, code: str) -> Finding | None:
+    """The CPU that a request costs the app, on both sides; None where it is not known."""
+    cpu = {"before_s": before.app_cpu_s, "after_s": after.app_cpu_s}
+    return None if None in cpu.values() else Finding(code, cpu)
 
 
-def _lone(ladder: Ladder, before: Step, after: Step) -> tuple[str, tuple[str, ...]]:
-    """What a hit costs a lone user, beside what it saves."""
-    one, other = ladder.twin(before), ladder.twin(after)
-    if one is None or other is None:
-        return "What a hit saves cannot be said: no lone user was measured on both rungs.", ()
-    hit, miss = _sum(one, HIT), _sum(other, MISS)
-    if hit is None or miss is None:
-        return "What a hit saves cannot be said: the app kept no ledger.", ()
-    word = "saves" if miss > hit else "costs more than it saves, by"
-    said = (
-        f"For a lone user a hit costs {format_duration(hit)} (round trip and serialisation), the"
-        f" storage {format_duration(miss)}: Redis {word} {format_duration(abs(miss - hit))}"
-    )
-    response_s = other.mean(lambda cell: cell.breakdown.response_s)
-    if response_s:
-        said += f" of a response of {format_duration(response_s)}"
-    evidence = tuple(
-        f"one user, {label}: {_spelt(step)}"
-        for label, step in (("with Redis", one), ("without it", other))
-    )
-    return f"{said}.", evidence
+def _cores(step: Step) -> Finding:
+    values = {"load": step.load.text, "configuration": step.configuration.text, "rps": step.rps}
+    return Finding("ladder.cores", {**values, "cores": step.mean("usage.server_cores")})
+
+
+# --- Redis --------------------------------------------------------------------------------------
+
+
+def why_redis(ladder: Ladder) -> Finding:
+    question = "ladder.question.redis"
+    pair = _around(ladder.conclusive, "cache")
+    if pair is None:
+        return Finding("ladder.redis.unmeasured", question=question)
+    before, after = pair
+    alone = [step for one in pair if (step := ladder.with_one_user(one))]
+    hit, evidence = _hit(*alone) if len(alone) == 2 else (Finding("ladder.hit.unmeasured"), ())
+    cpu = _cpu(before, after, "ladder.redis.cpu")
+    values = {"cost": after.ratio and _cost(after.ratio), "hit": hit, "cpu": cpu}
+    more = tuple(map(_cores, pair)) if cpu else ()
+    return Finding("ladder.redis", values, (), (*evidence, *more), question)
+
+
+def _cost(ratio: Ratio) -> Finding:
+    """Of losing Redis, in requests/s."""
+    if ratio.differs is None:
+        size = "few"
+    elif not ratio.differs:
+        size = "none"
+    elif ratio.value >= 1:
+        size = "gain"
+    else:
+        size = "little" if ratio.value >= LITTLE else "much"
+    values = {"ratio": ratio.value, "share": abs(1 - ratio.value)}
+    return Finding(f"ladder.redis.{size}", values)
+
+
+def _hit(cached: Step, stored: Step) -> tuple[Finding, tuple[Finding, ...]]:
+    """What a hit costs a single user, and what it saves."""
+    hit_s, miss_s = _sum(cached, HIT), _sum(stored, MISS)
+    if hit_s is None or miss_s is None:
+        return Finding("ladder.hit.no_metrics"), ()
+    values = {
+        "hit_s": hit_s,
+        "miss_s": miss_s,
+        "difference_s": abs(miss_s - hit_s),
+        "response_s": stored.mean("breakdown.response_s") or None,
+    }
+    code = "ladder.hit.saves" if miss_s > hit_s else "ladder.hit.costs"
+    return Finding(code, values), tuple(map(_spent, (cached, stored)))
 
 
 def _sum(step: Step, names: Sequence[str]) -> float | None:
-    known = [value for name in names if (value := step.spent_s(name)) is not None]
+    known = [value for name in names if (value := step.metric("spent_s", name)) is not None]
     return sum(known) if known else None
 
 
-def _spelt(step: Step) -> str:
-    parts = [
-        f"{name} {format_duration(value)}"
-        for name in (*HIT, *MISS)
-        if (value := step.spent_s(name)) is not None
-    ]
-    return f"{', '.join(parts)} per request"
-
-
-# --- CPU, for both ------------------------------------------------------------------------------
-
-
-def _cpu(before: Step, after: Step, words: tuple[str, str]) -> tuple[str, tuple[str, ...]]:
-    one, other = before.app_cpu_s, after.app_cpu_s
-    if one is None or other is None:
-        return "", ()
-    said = (
-        f"A request costs the app {format_duration(one)} of CPU {words[0]},"
-        f" {format_duration(other)} {words[1]}."
-    )
-    evidence = tuple(
-        f"{step.load.words}, {label}: {amount(step.rps)} requests/s,"
-        f" {step.mean(lambda cell: cell.usage.server_cores) or 0.0:.2f} cores of the app"
-        for label, step in zip(words, (before, after), strict=True)
-    )
-    return said, evidence
+def _spent(step: Step) -> Finding:
+    spent = {f"{name}_s": step.metric("spent_s", name) for name in (*HIT, *MISS)}
+    values = {"load": step.load.text, "configuration": step.configuration.text}
+    return Finding("ladder.spent", {**values, **spent})
 
 
 # --- sync ---------------------------------------------------------------------------------------
 
 
-def why_sync(ladder: Ladder) -> Answer:
-    question = "Why does going from async to sync move p95 more than requests/s?"
-    pair = _sync_pair(ladder.crowd)
+def why_sync(ladder: Ladder) -> Finding:
+    question = "ladder.question.sync"
+    pair = _around(ladder.conclusive, "worker_class")
     if pair is None:
-        return Answer(question, f"{CANNOT}: no rung lost async and nothing else.")
+        return Finding("ladder.sync.unmeasured", question=question)
     before, after = pair
-    spread = [_spread(step) for step in pair]
-    p95 = [step.mean(lambda cell: cell.response.p95) for step in pair]
-    if None in (*spread, *p95):
-        return Answer(question, f"{CANNOT}: the load tool told no percentiles.")
-    moved = (p95[1] or 1.0) / (p95[0] or 1.0)
-    rps = after.rps / before.rps
-    cpu, evidence = _cpu(before, after, ("async", "sync"))
-    factor = after.factor
-    chance = factor is not None and factor.known and not factor.differs
-    doubt = "That requests/s differ at all cannot be told from chance." if chance else ""
-    answer = (
-        f"{_which(moved, rps)} {doubt} {cpu} By Little's law the mean response of"
-        f" {after.load.users} users is users / requests/s: {_little(before)} async,"
-        f" {_little(after)} sync. What the class decides is how it is spread: p95 is"
-        f" {spread[0]:.1f} times p50 async, {spread[1]:.1f} times sync."
-        f" {_alike(spread[0] or 0.0, spread[1] or 0.0)}"
-    )
-    return Answer(question, " ".join(answer.split()), (*evidence, *map(_told, pair)))
+    p50 = [step.mean("response.p50") or 0.0 for step in pair]
+    p95 = [step.mean("response.p95") or 0.0 for step in pair]
+    if not all((*p50, *p95)):
+        return Finding("ladder.sync.no_percentiles", question=question)
+    spread = [high / middle for high, middle in zip(p95, p50, strict=True)]
+    cpu = _cpu(before, after, "ladder.sync.cpu")
+    chance = after.ratio is not None and after.ratio.differs is False
+    values = {
+        "moved": _moved(p95[1] / p95[0], after.rps / before.rps),
+        "chance": Finding("ladder.sync.chance") if chance else None,
+        "cpu": cpu,
+        "users": after.load.users,
+        "mean_async_s": before.load.users / before.rps,
+        "mean_sync_s": after.load.users / after.rps,
+        "spread_async": spread[0],
+        "spread_sync": spread[1],
+        "order": Finding(f"ladder.sync.order.{'shown' if spread[1] < spread[0] else 'hidden'}"),
+    }
+    evidence = (*(map(_cores, pair) if cpu else ()), *map(_response, pair))
+    return Finding("ladder.sync", values, (), evidence, question)
 
 
-def _sync_pair(steps: Sequence[Step]) -> tuple[Step, Step] | None:
-    for before, after in pairwise(steps):
-        one, other = before.rung, after.rung
-        same = (one.storage, one.cache, one.server.workers) == (
-            *(other.storage, other.cache, other.server.workers),
-        )
-        waits = [rung.server.worker_class in ASGI_CLASSES for rung in (one, other)]
-        if same and waits == [True, False]:
-            return before, after
-    return None
-
-
-def _spread(step: Step) -> float | None:
-    p50, p95 = (
-        step.mean(lambda cell: cell.response.p50),
-        step.mean(lambda cell: cell.response.p95),
-    )
-    return p95 / p50 if p50 and p95 is not None else None
-
-
-def _which(p95: float, rps: float) -> str:
+def _moved(p95: float, rps: float) -> Finding:
     """`p95`, `rps`: sync over async. Compared as factors, whichever way they go."""
-    far, near = max(p95, 1 / p95), max(rps, 1 / rps)
-    both = f"p95 changes by a factor of {p95:.2f}, requests/s by {rps:.2f}"
-    if far >= MOVED * near:
-        return f"It does here: {both}."
-    if near >= MOVED * far:
-        return f"Here requests/s move more: {both}."
-    return f"Here neither moves much more than the other: {both}."
+    p95_by, rps_by = max(p95, 1 / p95), max(rps, 1 / rps)
+    more = "neither"
+    if p95_by >= MOVED * rps_by:
+        more = "p95"
+    elif rps_by >= MOVED * p95_by:
+        more = "rps"
+    return Finding(f"ladder.sync.moved.{more}", {"p95": p95, "rps": rps})
 
 
-def _little(step: Step) -> str:
-    return format_duration(step.load.users / step.rps)
-
-
-def _alike(waits: float, one_by_one: float) -> str:
-    if one_by_one < waits:
-        return (
-            "sync serves one request at a time, in order of arrival, so that all wait alike; async"
-            " begins them all, and some are overtaken."
-        )
-    return "That sync serves in order of arrival does not show here: something else spreads them."
-
-
-def _told(step: Step) -> str:
-    def at(name: str) -> str:
-        return format_duration(step.mean(lambda cell: getattr(cell.response, name)))
-
-    mean = at("mean")
-    return f"{step.rung.title}: mean {mean}, p50 {at('p50')}, p95 {at('p95')}"
+def _response(step: Step) -> Finding:
+    times = {f"{name}_s": step.mean(f"response.{name}") for name in ("mean", "p50", "p95")}
+    return Finding("ladder.response", {"configuration": step.configuration.text, **times})

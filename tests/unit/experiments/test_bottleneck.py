@@ -9,20 +9,30 @@ import pytest
 from harness.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from harness.experiments.bottleneck.document import study
 from harness.model import (
-    Answer,
     Breakdown,
     Cell,
     CellResult,
     Document,
+    Finding,
     Report,
     Summary,
+    Table,
     Trial,
     Usage,
 )
 from harness.plan import Plan, from_json, to_json
 from harness.report.study import STUDY_FORMATS
 
-VERDICT = "Is it the server or the load generator?"
+
+def finding(document: Document, question: str) -> Finding:
+    (one,) = (one for one in document.findings if one.question == f"bottleneck.question.{question}")
+    assert isinstance(one, Finding)
+    return one
+
+
+def rates(finding: Finding) -> list[float]:
+    """Of a comparison."""
+    return [one.values["rps"] for one in finding.values["rates"]]
 
 
 def cell(
@@ -75,96 +85,120 @@ def hunted(*results: CellResult, cores: int | None = 8) -> Document:
     return study(Report("run", {"cores": cores}, None, results, (), {}))
 
 
-def finding(found: Document, question: str) -> Answer:
-    (one,) = (one for one in found.findings if one.question == question)
-    return one
-
-
-def test_the_generator_is_found() -> None:
-    found = hunted(*HUNT)
-    verdict = finding(found, VERDICT)
-    assert found.findings[0] == verdict
-    assert verdict.answer == (
-        "The generator, locust, is the bottleneck, so its figures are a lower bound of the server:"
-        " it did 8.6 times as much under another one."
-    )
-    assert "locust used 0.98 cores, the server 0.27" in verdict.evidence
-    assert any("wrk 4690 requests/s" in said for said in verdict.evidence)
-    assert any(said.startswith("a second server brought no more") for said in verdict.evidence)
-    assert found.valid
+def test_the_generator_is_detected() -> None:
+    document = hunted(*HUNT)
+    verdict = finding(document, "verdict")
+    assert document.findings[0] == verdict
+    assert (verdict.code, verdict.values["generator"]) == ("bottleneck.generator", "locust")
+    assert verdict.values["brings"] == pytest.approx(4690 / 544)
+    busy, threads, servers, *others = verdict.evidence
+    cores = {"generator": "locust", "generator_cores": 0.98, "server_cores": 0.27}
+    assert busy == Finding("bottleneck.busy", cores)
+    assert threads.code == "bottleneck.threads.no_more"
+    assert servers.code == "bottleneck.servers.no_more"
+    assert rates(servers.values["rates"]) == [505, 490]
+    assert rates(others[0]) == [544, 4690]
+    assert document.valid
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("question", "outcome", "values"),
     [
-        ("Do more users bring more?", "No: 5 times as many users bring 0.78 times"),
-        ("Do more threads in the server help?", "No: they differ by less than 20 %"),
-        ("Does a second server help?", "No: they differ by less than 20 %"),
-        ("Do more processes of the generator help?", "Yes: 4 processes of locust bring 3.5 times"),
-        ("Does another generator get more out of the same server?", "Yes: with the same 500 users"),
-        ("Where is a request while it waits?", "With 1000 users a response takes 2.0 s"),
+        ("users", "no", {"more": 5, "brings": pytest.approx(505 / 650)}),
+        ("threads", "no", {"change": pytest.approx(0.2)}),
+        ("servers", "no", {"change": pytest.approx(0.2)}),
+        ("processes", "yes", {"processes": 4, "brings": pytest.approx(1900 / 544)}),
+        ("tool", "yes", {"users": 500, "other": "wrk"}),
     ],
 )
-def test_each_experiment_has_its_answer(question: str, answer: str) -> None:
-    assert finding(hunted(*HUNT), question).answer.startswith(answer)
+def test_each_comparison_has_its_answer(
+    question: str, outcome: str, values: dict[str, object]
+) -> None:
+    one = finding(hunted(*HUNT), question)
+    assert one.code == f"bottleneck.{question}.{outcome}"
+    assert {name: one.values[name] for name in values} == values
+    assert one.evidence
+
+
+def test_where_a_request_waits() -> None:
+    one = finding(hunted(*HUNT), "inside")
+    assert one.values["users"] == 1000
+    assert one.values["response_s"] == pytest.approx(1000 / 505)
+    assert one.values["inside_s"] == pytest.approx(0.0011)
 
 
 def test_too_few_cores_to_show_the_cure() -> None:
     few = [*HUNT[:7], cell(400, 500, processes=4), *HUNT[8:]]
-    said = finding(hunted(*few, cores=2), "Do more processes of the generator help?").answer
-    assert said.startswith("This machine has too few cores to show the cure")
-    assert "compute on 5, it has 2" in said
+    one = finding(hunted(*few, cores=2), "processes")
+    assert one.code == "bottleneck.processes.few_cores"
+    assert (one.values["needed"], one.values["cores"]) == (5, 2)
 
 
-def test_the_server_is_found_where_all_get_the_same() -> None:
+def test_the_server_is_detected_where_all_get_the_same() -> None:
     """A generator that could do much more, on a server that gives no more to anybody."""
     kept = {"cores": 0.3, "server_cores": 0.99, "bound": False}
     same = (
         *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
         cell(2050, 500, tool="wrk", **kept),  # type: ignore[arg-type]
     )
-    verdict = finding(hunted(*same), VERDICT)
-    assert verdict.answer.startswith("The server is the bottleneck: no other generator gets more")
-    assert "the server used 0.99 cores, the generator 0.30" in verdict.evidence
+    verdict = finding(hunted(*same), "verdict")
+    assert verdict.code == "bottleneck.server.others"
+    assert Finding("bottleneck.cores", {"generator": 0.3, "server": 0.99}) in verdict.evidence
 
 
-def test_the_server_is_found_where_more_of_it_helps() -> None:
+def test_the_server_is_detected_where_more_of_it_helps() -> None:
     more = (
         cell(500, 500, bound=False, cores=0.2),
         cell(500, 1000, bound=False, cores=0.2),
         cell(990, 1000, bound=False, cores=0.4, servers=2),
     )
-    verdict = finding(hunted(*more), VERDICT)
-    assert verdict.answer.startswith("The server is the bottleneck: locust kept up")
-    assert "1 server 500 requests/s, 2 servers 990 requests/s" in verdict.evidence[0]
+    verdict = finding(hunted(*more), "verdict")
+    assert verdict.code == "bottleneck.server.kept_up"
+    assert rates(verdict.evidence[0]) == [500, 990]
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
-def test_nothing_is_said_where_nothing_is_known(results: tuple[CellResult, ...]) -> None:
-    found = hunted(*results)
-    assert finding(found, VERDICT).answer == "It cannot be told from these cells."
-    assert found.valid == (bool(results) and results[0].verdict != "invalid")
+def test_without_comparisons_it_is_inconclusive(results: tuple[CellResult, ...]) -> None:
+    document = hunted(*results)
+    assert finding(document, "verdict").code == "bottleneck.inconclusive"
+    assert document.valid == (bool(results) and results[0].verdict != "invalid")
 
 
 def test_invalid_cells_are_named_and_left_out() -> None:
     broken = (*HUNT[:-1], replace(cell(None, 500, tool="fast"), reason="it died"))
-    found = hunted(*broken)
-    assert not found.valid
-    assert found.notes == ("fast at 500 users, 6 threads: it died",)
-    assert finding(found, VERDICT).answer.startswith("The generator, locust")
+    document = hunted(*broken)
+    assert not document.valid
+    (note,) = document.notes
+    assert isinstance(note, Finding)
+    assert (note.code, note.values["reason"]) == ("bottleneck.invalid", "it died")
+    assert (note.values["cell"].values["tool"], note.values["cell"].values["users"]) == (
+        *("fast", 500),
+    )
+    assert finding(document, "verdict").code == "bottleneck.generator"
+
+
+def table(document: Document, factor: str) -> Table:
+    wanted = Finding(f"bottleneck.table.{factor}")
+    (one,) = (one for one in document.tables if one.title == wanted)
+    return one
 
 
 def test_each_table_is_about_one_factor() -> None:
-    found = hunted(*HUNT)
-    shapes = {table.title: [row[:3] for row in table.rows] for table in found.tables}
-    assert [row[0] for row in shapes["More users"]][:3] == [200, 500, 1000]
-    assert [row[:2] for row in shapes["More threads in the server"]] == [
+    document = hunted(*HUNT)
+    assert [row[:2] for row in table(document, "threads").rows] == [
         (1000, 1),
         (1000, 6),
         (1000, 200),
     ]
-    assert shapes["Another generator"][0][0] == "locust"
-    assert all(len(row) == len(table.columns) for table in found.tables for row in table.rows)
+    assert table(document, "tool").rows[0][0] == "locust"
+    assert all(len(row) == len(one.columns) for one in document.tables for row in one.rows)
+
+
+def test_each_way_to_load_has_a_line() -> None:
+    (chart,) = hunted(*HUNT).charts
+    assert [len(one.points) for one in chart.series] == [3, 1, 1, 2, 1, 1, 1]
+    names = [one.name.values for one in chart.series if isinstance(one.name, Finding)]
+    assert [name["threads"] for name in names][:3] == [None, 1, 200]
 
 
 @pytest.mark.parametrize("name", sorted(STUDY_FORMATS))
@@ -198,12 +232,11 @@ def test_a_plan_of_two_servers_survives_its_file() -> None:
 
 def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> None:
     worse = (*HUNT[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *HUNT[7:])
-    found = hunted(*worse)
-    said = finding(found, "Does a second server help?").answer
-    assert said == "No: less comes out, down to 0.46 times as much."
-    assert finding(found, VERDICT).answer.startswith("The generator, locust, is the bottleneck")
+    document = hunted(*worse)
+    one = finding(document, "servers")
+    assert (one.code, one.values["least"]) == ("bottleneck.servers.less", pytest.approx(250 / 544))
+    assert finding(document, "verdict").code == "bottleneck.generator"
 
 
 def test_users_are_compared_on_the_usual_server_only() -> None:
-    (table,) = (table for table in hunted(*HUNT).tables if table.title == "More users")
-    assert [row[0] for row in table.rows] == [200, 500, 1000]
+    assert [row[0] for row in table(hunted(*HUNT), "users").rows] == [200, 500, 1000]

@@ -1,48 +1,40 @@
-"""The rungs of a ladder: each lacks one thing that the one before had."""
+"""The configurations of a ladder: each lacks one thing that the one before had."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import asdict
 
 import pytest
 
 from harness.experiments.ladder.configurations import (
-    NAMES,
     STORAGES,
     Configuration,
     configurations,
-    configurations_of,
+    differences,
+    from_details,
+    removals,
+    to_details,
 )
-from harness.model import Cell
+from harness.model import Cell, UsageError
 from harness.plan import Plan, from_json, grid, to_json
+from harness.report.messages import text
+from harness.server.service_check import NAMES
 
 ALL = ("mongodb", "postgresql")
 
 
 def able(found: tuple[Configuration, ...]) -> list[Configuration]:
-    return [rung for rung in found if not rung.why_not]
-
-
-def settings(rung: Configuration) -> dict[str, object]:
-    server = rung.server
-    return {
-        "storage": rung.storage,
-        "redis": rung.cache,
-        "env": rung.server.app.env,
-        "workers": server.workers,
-        "face": (server.worker_class, rung.server.app.target),
-    }
+    return [one for one in found if not one.why_not]
 
 
 def test_with_everything_it_is_the_whole_ladder() -> None:
-    assert [rung.title for rung in configurations({}, ALL)] == [
-        "async, 2 workers, MongoDB, Redis, in-process cache",
-        "async, 2 workers, MongoDB, Redis",
-        "async, 2 workers, MongoDB",
-        "async, 2 workers, PostgreSQL",
-        "async, 1 worker, PostgreSQL",
+    assert [text(one.text) for one in configurations({}, ALL)] == [
+        "uvicorn, 2 workers, MongoDB, Redis, in-process cache",
+        "uvicorn, 2 workers, MongoDB, Redis",
+        "uvicorn, 2 workers, MongoDB",
+        "uvicorn, 2 workers, PostgreSQL",
+        "uvicorn, 1 worker, PostgreSQL",
         "sync, 1 worker, PostgreSQL",
     ]
 
@@ -56,45 +48,44 @@ SUBSETS = [
 
 @pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_each_rung_differs_from_the_one_before_in_one_setting(
+def test_each_configuration_differs_from_the_one_before_in_one_setting(
     lacking: dict[str, str], workers: int
 ) -> None:
     found = able(configurations(lacking, STORAGES, workers))
-    assert [bool(rung.removed) for rung in found] == [False] * bool(found) + [True] * (
-        len(found) - 1
-    )
     for before, after in itertools.pairwise(found):
-        one, other = settings(before), settings(after)
-        assert len([name for name in one if one[name] != other[name]]) == 1, (before, after)
+        assert len(differences(before, after)) == 1, (before, after)
+        same_env = before.server.app.env == after.server.app.env
+        assert same_env == (differences(before, after) != ("local_cache",))
+    assert list(removals(found)) == [one.name for one in found]
 
 
 @pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
-def test_no_rung_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
+def test_no_configuration_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
     found = configurations(lacking, STORAGES)
-    assert len({rung.name for rung in found}) == len(found)
-    for rung in found:
-        needs = {rung.storage, rung.cache} - {""}
-        assert bool(needs & lacking.keys()) == bool(rung.why_not)
+    assert len({one.name for one in found}) == len(found)
+    for one in found:
+        needs = {one.storage, one.cache} - {""}
+        assert bool(needs & lacking.keys()) == bool(one.why_not)
     for storage in set(STORAGES) & lacking.keys():
-        assert any(rung.storage == storage and rung.why_not for rung in found)
+        assert any(one.storage == storage and one.why_not for one in found)
     if "redis" in lacking and able(found):
-        assert any(rung.cache == "redis" and rung.why_not for rung in found)
+        assert any(one.cache == "redis" and one.why_not for one in found)
 
 
 def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
     missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
     found = able(configurations(missing, STORAGES))
-    assert [rung.removed for rung in found] == [
-        "",
-        "the in-process cache",
-        "the other workers",
-        "async",
+    assert [one.code for one in removals(found).values()] == [
+        "ladder.removed.nothing",
+        "ladder.removed.local_cache",
+        "ladder.removed.workers",
+        "ladder.removed.worker_class",
     ]
 
 
 def test_where_no_storage_is_there_nothing_can_be_run() -> None:
     found = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
-    assert [rung.why_not for rung in found] == ["no MongoDB", "no PostgreSQL"]
+    assert [one.why_not for one in found] == ["no MongoDB", "no PostgreSQL"]
 
 
 def test_a_plan_with_configurations_survives_json() -> None:
@@ -110,12 +101,19 @@ def test_a_plan_with_configurations_survives_json() -> None:
         config=None,
         unavailable={},
         notes=(),
-        details={"configurations": [asdict(one) for one in found]},
+        details=to_details(found),
     )
     again = from_json(json.loads(json.dumps(to_json(plan))))
-    assert configurations_of(again) == found
+    assert from_details(again) == found
     assert again.cells == cells
     assert len({one.key for one in grid(again)}) == 3 * len(cells)
     for server in again.servers:
         asgi = server.app.target == "apps.blog.asgi:app"
         assert asgi == (server.worker_class == "uvicorn")
+
+
+@pytest.mark.parametrize("details", [{}, {"configurations": 5}, {"configurations": [{}]}])
+def test_a_plan_without_configurations_is_one_sentence(details: dict[str, object]) -> None:
+    plan = Plan("ladder", (), 3, 5, 1, "python", None, {}, (), details=details)
+    with pytest.raises(UsageError, match="the plan of this run has no configurations"):
+        from_details(plan)
