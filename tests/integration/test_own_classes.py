@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
+from harness.model import Server
 from harness.server.worker_classes import class_named
 from tests.integration.conftest import Lab
 
 CONNECTIONS, THREADS, HIGH = 3, 2, 9
-SLOTS = {
-    "gthread": THREADS,
-    "eventlet": CONNECTIONS,
-    "gevent": CONNECTIONS,
-    "sync": 1,
-    "tornado": 1,
-}
 
 
 def paths(worker_class: str) -> list[str]:
@@ -26,7 +20,9 @@ def paths(worker_class: str) -> list[str]:
 
 
 def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
-    base = class_named(worker_class).path or SUPPORTED_WORKERS[worker_class]
+    row = class_named(worker_class)
+    slots = row.slots_of(Server(worker_class, 1, THREADS, 2048, CONNECTIONS))
+    base = row.path or SUPPORTED_WORKERS[worker_class]
     module, _, name = base.rpartition(".")
     (lab.place / "workers.py").write_text(
         f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
@@ -40,9 +36,9 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     assert [one["worker_class"] for one in done.report["classes"]] == paths(worker_class)
     for one in done.report["classes"]:
         assert (one["slots_configured"], one["slots_known"]) == (None, False)
-        assert one["slots_measured"] == SLOTS.get(worker_class, HIGH)
+        assert one["slots_measured"] == (slots or HIGH)
     for cell in done.report["cells"]:
-        full = cell["concurrency"] == HIGH and worker_class in SLOTS
+        full = slots is not None and cell["concurrency"] == HIGH
         assert (cell["verdict"] == "saturated") is full
         assert cell["failed"] == 0
     proven = {record["proof"]["worker_class"] for record in lab.records()}

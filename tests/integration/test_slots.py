@@ -6,22 +6,15 @@ import shutil
 from typing import Any
 
 import pytest
+from gunicorn.workers import SUPPORTED_WORKERS
 
+from harness.model import Server
+from harness.server.worker_classes import class_named, configured_slots
 from tests.integration.conftest import Lab
 
+# For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards
+# more than 3, and each fills its threads
 THREADS, CONNECTIONS = 2, 3
-# What 12 connections find, worker_connections being 3. For gthread that limit also keeps
-# connections in the kernel's queue, so that no worker hoards more than 3, and each fills its
-# threads.
-SLOTS = {
-    "sync": 2,
-    "gthread": 4,
-    "eventlet": 6,
-    "gevent": 6,
-    "tornado": 1,
-    "asgi": None,
-    "uvicorn": None,
-}
 HIGH = 12
 SLEEP_S = 0.2
 LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time
@@ -31,6 +24,12 @@ def workers_for(worker_class: str) -> int:
     """tornado accepts all it can get and answers in batches, so that a second worker may starve
     for a whole run: nothing guarantees that both serve at once."""
     return 1 if worker_class == "tornado" else 2
+
+
+def slots_of(worker_class: str) -> int | None:
+    return configured_slots(
+        Server(worker_class, workers_for(worker_class), THREADS, 2048, CONNECTIONS)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,8 @@ def test_slots_measured_are_the_slots_of_the_class(
     swept: dict[str, Any], worker_class: str
 ) -> None:
     (found,) = swept["classes"]
-    assert found["slots_configured"] == SLOTS[worker_class]
-    assert found["slots_measured"] == (SLOTS[worker_class] or HIGH)
+    assert found["slots_configured"] == slots_of(worker_class)
+    assert found["slots_measured"] == (slots_of(worker_class) or HIGH)
 
 
 def test_no_number_is_impossible(swept: dict[str, Any]) -> None:
@@ -60,7 +59,7 @@ def test_no_number_is_impossible(swept: dict[str, Any]) -> None:
     when the app is through, and by then the client may have had the answer for a while.
     """
     for cell in swept["cells"]:
-        held = min(cell["concurrency"], SLOTS[cell["worker_class"]] or cell["concurrency"])
+        held = min(cell["concurrency"], slots_of(cell["worker_class"]) or cell["concurrency"])
         assert 0 < cell["throughput_rps"] <= held / LEAST_S
         assert cell["service_ms"]["mean"] >= 1000 * LEAST_S
         assert cell["response_ms"]["mean"] >= 1000 * LEAST_S
@@ -72,7 +71,7 @@ def test_no_number_is_impossible(swept: dict[str, Any]) -> None:
 def test_saturation(swept: dict[str, Any], worker_class: str) -> None:
     low, high = swept["cells"]
     assert low["verdict"] != "saturated"
-    if SLOTS[worker_class]:
+    if slots_of(worker_class):
         assert high["verdict"] == "saturated"
     else:
         (found,) = swept["classes"]
@@ -80,21 +79,16 @@ def test_saturation(swept: dict[str, Any], worker_class: str) -> None:
         assert found["knee_note"].startswith(f"> {HIGH}")
 
 
-PROOF = {
-    "sync": ("gunicorn.workers.sync.SyncWorker", None),
-    "gthread": ("gunicorn.workers.gthread.ThreadWorker", None),
-    "eventlet": ("gunicorn.workers.geventlet.EventletWorker", "eventlet"),
-    "gevent": ("gunicorn.workers.ggevent.GeventWorker", "gevent"),
-    "tornado": ("gunicorn.workers.gtornado.TornadoWorker", None),
-    "asgi": ("gunicorn.workers.gasgi.ASGIWorker", None),
-    "uvicorn": ("__config__.PinnedUvicornWorker", None),
-}
+PINNED = {"uvicorn": "__config__.PinnedUvicornWorker"}  # by its configuration file
 
 
 def test_proof_from_inside_the_server(swept: dict[str, Any], worker_class: str) -> None:
+    row = class_named(worker_class)
+    patching = {"gevent", "eventlet"} & {*row.packages}
     for record in swept["records"]:
         proof = record["proof"]
-        assert (proof["worker_class"], proof["patched"]) == PROOF[worker_class]
+        assert proof["worker_class"] == (PINNED | SUPPORTED_WORKERS)[worker_class]
+        assert proof["patched"] == next(iter(patching), None)
         assert proof["workers"] == workers_for(worker_class)
         assert proof["threads"] == (THREADS if worker_class == "gthread" else 1)
         assert proof["worker_connections"] == CONNECTIONS
@@ -102,8 +96,7 @@ def test_proof_from_inside_the_server(swept: dict[str, Any], worker_class: str) 
         assert proof["timeout_s"] > 1
         assert proof["gunicorn"] == "25.3.0"
         assert len(record["worker_pids"]) == workers_for(worker_class)
-        loops = {"sync": False, "gthread": False}
-        assert (proof["event_loop"] is not None) == loops.get(worker_class, True)
+        assert (proof["event_loop"] is not None) == (row.loop or worker_class == "tornado")
         # the native asgi worker listens again, with a queue of its own length
         assert proof["accept_queue_limit"] == (100 if worker_class == "asgi" else 2048)
 
@@ -121,7 +114,7 @@ def test_the_tools_agree(worker_class: str, tool: str, lab: Lab) -> None:
     )  # fmt: skip
     assert done.code == 0, done.err + done.out
     (cell,) = done.report["cells"]
-    if SLOTS[worker_class]:  # without a limit of slots, a busy machine decides
+    if slots_of(worker_class):  # without a limit of slots, a busy machine decides
         assert cell["verdict"] == "saturated"
-    assert cell["slots_measured"] == (SLOTS[worker_class] or HIGH)
+    assert cell["slots_measured"] == (slots_of(worker_class) or HIGH)
     assert cell["throughput_rps"] <= cell["slots_measured"] / LEAST_S
