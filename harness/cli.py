@@ -13,9 +13,9 @@ from pathlib import Path
 from harness.experiments import runner, sweep
 from harness.experiments.bottleneck import command as bottleneck
 from harness.experiments.demo import demo
-from harness.experiments.generators.command import generators
+from harness.experiments.generators import command as generators
 from harness.experiments.ladder import command as ladder
-from harness.experiments.limits.command import limits
+from harness.experiments.limits import command as limits
 from harness.experiments.options import add_experiments
 from harness.experiments.reading import find
 from harness.experiments.runner import tell
@@ -84,9 +84,9 @@ def _short(directory: Path) -> Path:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": partial(run, partial(runner.run, sweep)),
     "demo": run_demo,
-    "generators": partial(run, generators),
+    "generators": partial(run, partial(runner.run, generators)),
     "bottleneck": partial(run, partial(runner.run, bottleneck)),
-    "limits": partial(run, limits),
+    "limits": partial(run, partial(runner.run, limits)),
     "ladder": partial(run, partial(runner.run, ladder)),
     "report": run_report,
 }

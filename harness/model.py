@@ -3,7 +3,6 @@
 Who makes what:
 
     plan     -> Server, WorkerClass, Load, Cell, Trial (what shall be done)
-    plan     -> Point                                  (the same, against a server not under test)
     measure  -> Record                                 (what was seen: facts, nothing derived)
                 Observations                           (what the kernel and /proc said meanwhile)
     tools    -> Command, Output -> Measurement         (what one load tool says)
@@ -271,32 +270,6 @@ class Trial:
         return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}-{self.number}"
 
 
-@dataclass(frozen=True)
-class Target:
-    """A server that is not under test: it answers at once, or after a seeded random delay.
-
-    `core`: the CPU it is pinned to; None: any. `fault`: what every answer suffers from, "" for
-    none: reset, stall, garbage, half, status500, close.
-    """
-
-    body_bytes: int = 12
-    delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
-    seed: int = 1
-    core: int | None = None
-    backlog: int = 4096
-    fault: str = ""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One execution of a load tool against a Target. `key` names it within its run."""
-
-    key: str
-    target: Target
-    tool: str
-    load: Load
-
-
 # --- what was seen ------------------------------------------------------------------------
 
 FaultKind = Literal[
@@ -545,6 +518,22 @@ class Measurement:
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     body_sha256: str | None = None  # of the body that every complete answer had, where it compares
     notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)  # what no other tool says
+
+
+@dataclass(frozen=True)
+class NullCounts:
+    """What a null server counted. `service`: from a request read until its answer was sent, its
+    delay included, of `answers`; `delays_s`: the delays it gave, added up; `cpu_s`: from its start
+    to its end."""
+
+    requests: int
+    answers: int
+    connections: int
+    most_connections: int  # at once
+    cpu_s: float
+    delays_s: float
+    service: Summary
 
 
 # --- what it means ------------------------------------------------------------------------

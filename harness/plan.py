@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import math
 import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,8 @@ from typing import Any
 import msgspec
 
 from harness.load.locust import JOIN_S
-from harness.model import Cell, Load, Rate, Server, Trial, UsageError
+from harness.load.registry import tool_named
+from harness.model import Cell, Load, NullServer, Rate, Server, Text, Trial, UsageError
 from harness.server.worker_classes import configured_slots
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
@@ -38,6 +40,10 @@ OPEN_MOST = 1000  # connections for a backlog
 ARRIVALS = 100  # of an open cell at least, for a percentile
 OPEN_LEAST_S, OPEN_MOST_S = 5.0, 120.0  # how long an open cell lasts
 LEAST_LONE_S = 1e-4
+NULL_BACKLOG = 4096
+# Of a load on a null server, only for the prediction: start and end of server and tool, a fork, and
+# how fast bodies are read
+NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Plan:
     python: str
     config: str | None
     unavailable: Mapping[str, str]  # class -> why
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
@@ -98,6 +104,33 @@ def product(
         for tool, server, kept, many, (level, rate) in itertools.product(
             tools, servers, keepalive, processes, loads
         )
+    )
+
+
+def null_cell(name: str, null: NullServer, tool: str, load: Load) -> Cell:
+    """A load on a server that does nothing. `name` begins the keys of its trials."""
+    server = Server("null", 1, 1, NULL_BACKLOG, 0, null=null)
+    return Cell(server, tool, load.concurrency, load.keepalive, load.processes, None, load, name)
+
+
+def null_plan(
+    kind: str,
+    cells: Iterable[Cell],
+    notes: Iterable[Text] = (),
+    details: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Loads on null servers, in this order."""
+    return Plan(
+        kind=kind,
+        cells=tuple(cells),
+        trials=1,
+        rounds=1,
+        seed=0,
+        python=sys.executable,
+        config=None,
+        unavailable={},
+        notes=tuple(notes),
+        details=details or {},
     )
 
 
@@ -204,6 +237,8 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
 
 def counts(plan: Plan, cell: Cell, *, counted: bool) -> bool:
     """Whether the load is a number of requests. `counted`: what the tool does by itself."""
+    if cell.load is not None:
+        return counted and not cell.load.timed
     timed = plan.duration_s is not None or plan.ramp_s > 0 or cell.rate is not None
     return counted and not timed
 
@@ -212,12 +247,28 @@ def predicted_s(
     plan: Plan, cell: Cell, lone_s: float, *, counted: bool, rps: float | None = None
 ) -> float:
     """How long the trial will take, start and stop of the server included."""
+    if cell.load is not None:
+        return _null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
     beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
     if not counts(plan, cell, counted=counted):
         return beside_s + load.duration_s + _drain_s(load, slots, lone_s)
     return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
+
+
+def _null_s(cell: Cell, load: Load) -> float:
+    """How long a null server and a fixed load take: the delays, shared by the connections, but at
+    least the longest."""
+    null = cell.server.null or NullServer()
+    forks = tool_named(cell.tool).cores_used(load.concurrency, load.processes)
+    beside_s = NULL_SETUP_S + FORK_S * forks
+    beside_s += LOCUST_S if cell.tool.startswith("locust") else 0.0
+    if load.timed:
+        return beside_s + load.duration_s
+    delays_s = load.requests * sum(null.delay_s) / 2 / load.concurrency
+    reading_s = load.requests * null.body_bytes / READ_BYTES_PER_S
+    return beside_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
 
 
 def _drain_s(load: Load, slots: int | None, lone_s: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from harness.model import (
     ANY_CLASS,
     Measurement,
+    NullCounts,
     Observations,
     Record,
     Spans,
@@ -39,6 +40,7 @@ class TrialData:
     units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
     elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
     body_sha256: str | None = None  # of the only right answer, where it is known beforehand
+    null: NullCounts | None = None  # what the null server counted, where there is one
 
     @property
     def slots_configured(self) -> int | None:

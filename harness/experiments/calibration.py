@@ -25,12 +25,15 @@ from statistics import median
 from typing import Any
 
 from harness import run_store as store
+from harness.analysis.evidence import TrialData
+from harness.analysis.facts import unusable
 from harness.analysis.load_tool import SAFE, Ceiling
-from harness.experiments.points import Shot, read_point
-from harness.experiments.shot import shot
+from harness.experiments import trial
+from harness.experiments.reading import evidence
 from harness.load.registry import tool_named
-from harness.model import Cell, Load, Point, Target
-from harness.plan import Plan
+from harness.model import Cell, Load, Measurement, NullCounts, NullServer, Trial
+from harness.plan import Plan, null_cell, null_plan
+from harness.report.messages import text
 from harness.server import preflight
 from harness.server.worker_classes import configured_slots
 
@@ -77,8 +80,9 @@ class Wanted:
 
 
 def wanted(plan: Plan) -> list[Wanted]:
-    """The ceilings that the plan's cells need, each once; none where other hosts send the load."""
-    if plan.load_hosts:
+    """The ceilings that the plan's cells need, each once; none where other hosts send the load, or
+    to a null server, where each load finds a ceiling itself."""
+    if plan.load_hosts or any(cell.server.null for cell in plan.cells):
         return []
     found = (_wanted(cell) for cell in plan.cells if not _slow(cell))
     return list(dict.fromkeys(found))
@@ -164,7 +168,7 @@ def _kept(said: object) -> Ceiling | None:
 def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
     """Put down, in the run, the `ceilings` that its cells need, and `ceilings_missing`: why some
     are not known, by name. Not again in a run that has them; what is measured stays in the run."""
-    if store.learned(directory) is not None:
+    if store.learned(directory) is not None or all(cell.server.null for cell in plan.cells):
         return
     environment = store.load(directory).environment
     path = cache()
@@ -197,26 +201,30 @@ def measure(one: Wanted, place: Path) -> Ceiling | str:
 
 def _measure(one: Wanted, place: Path) -> Ceiling | str:
     requests = TRIED + one.connections
-    shots = []
+    loads: list[tuple[Measurement, NullCounts | None]] = []
     tool = tool_named(one.tool)
     repeats = 1 if one.tool in SLOW_START else REPEATS
-    for number in range(repeats + (not tool.TIMED)):
-        fired = _fire(one, requests, number, place)
-        if isinstance(why := _trouble(fired), str):
-            return why
-        if tool.TIMED or number:
-            shots.append(fired)
-        elif fired.measurement is not None:  # the first one shows how many requests take a second
-            requests = max(requests, math.ceil((fired.measurement.rps or 0.0) * DURATION_S))
-    rates = [fired.measurement.rps or 0.0 for fired in shots if fired.measurement is not None]
+    for number in range(1, repeats + 1 + (not tool.TIMED)):
+        data = _load(one, requests, number, place)
+        measured = data.measurement
+        if measured is None:
+            return text(unusable(data) or "")
+        if measured.failed:
+            return f"{measured.failed} of its requests failed"
+        if not measured.rps:
+            return "it says no rate"
+        if tool.TIMED or number > 1:
+            loads.append((measured, data.null))
+        else:  # the first one shows how many requests take a second
+            requests = max(requests, math.ceil(measured.rps * DURATION_S))
     return Ceiling(
         *(one.tool, one.keepalive, one.processes, one.connections),
-        rps=median(rates),
-        at_least=median(map(_busy, shots)) >= BUSY,
+        rps=median(measured.rps or 0.0 for measured, _ in loads),
+        at_least=median(_busy(*load) for load in loads) >= BUSY,
     )
 
 
-def _fire(one: Wanted, requests: int, number: int, place: Path) -> Shot:
+def _load(one: Wanted, requests: int, number: int, place: Path) -> TrialData:
     duration_s = LONG_S if one.tool in SLOW_START else DURATION_S
     load = Load(
         concurrency=one.connections,
@@ -228,23 +236,14 @@ def _fire(one: Wanted, requests: int, number: int, place: Path) -> Shot:
         timed=tool_named(one.tool).TIMED,
         summed=True,
     )
-    point = Point(str(number), Target(core=preflight.own_core()), one.tool, load)
-    record = shot(point, place, lambda _: None)
-    return read_point(point, record, place / "raw")
+    cell = null_cell("ceiling", NullServer(core=preflight.own_core()), one.tool, load)
+    asked = Trial(cell, number)
+    record = trial.run(trial.null_task(asked, place), lambda _: None)
+    return evidence(asked, record, null_plan("ceilings", [cell]), place)
 
 
-def _trouble(fired: Shot) -> str | None:
-    said = fired.measurement
-    if said is None:
-        return fired.why_not or "it left no output"
-    if said.failed:
-        return f"{said.failed} of its requests failed"
-    return None if said.rps else "it says no rate"
-
-
-def _busy(fired: Shot) -> float:
-    """How much of its core the server that does nothing used; 0 where that is not known."""
-    said, server = fired.measurement, fired.server
-    if said is None or server is None or said.duration_s <= 0:
+def _busy(measured: Measurement, counted: NullCounts | None) -> float:
+    """How much of its core the null server used; 0 where that is not known."""
+    if counted is None or measured.duration_s <= 0:
         return 0.0
-    return server.cpu_s / said.duration_s
+    return counted.cpu_s / measured.duration_s

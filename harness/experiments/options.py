@@ -144,11 +144,11 @@ def _add_generators(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--keepalive", type=parsed(_once), metavar="WORD", help="off or on (on)")
 
 
-def _once(text: str) -> bool:
-    said = keepalive(text)
-    if len(said) > 1:
+def _once(text: str) -> tuple[bool, ...]:
+    words = keepalive(text)
+    if len(words) > 1:
         raise ValueError("one of them: off or on")
-    return said[0]
+    return words
 
 
 def _experiment(

@@ -137,13 +137,22 @@ def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
     return options.tool, []
 
 
-def check_tools(names: tuple[str, ...]) -> None:
-    """Raises EnvironmentProblem for a load tool that is not installed."""
+def lacks(name: str) -> str | None:
+    """Why a load tool cannot run here, with what to do about it; None when it can."""
+    tool = tool_named(name)
+    if not preflight.find_tool(tool.PROGRAM):
+        return f"{name} is not installed. {tool.INSTALL_HINT}"
+    missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
+    if missing:
+        return f"{name} needs {' and '.join(missing)}. {tool.INSTALL_HINT}"
+    return None
+
+
+def check_tools(names: Iterable[str]) -> None:
+    """Raises EnvironmentProblem for a load tool that cannot run here."""
     for name in names:
-        tool = tool_named(name)
-        missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
-        if missing or not preflight.find_tool(tool.PROGRAM):
-            raise EnvironmentProblem(f"{name} is not installed: {tool.INSTALL_HINT}")
+        if why := lacks(name):
+            raise EnvironmentProblem(why)
 
 
 def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:

@@ -5,13 +5,16 @@ Needs nothing but the directory, so any saved run can be understood again, on an
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from harness import run_store as store
 from harness.analysis import TrialData, analyse
+from harness.load.programs import summary_of
 from harness.load.registry import tool_named
 from harness.model import (
     Measurement,
+    NullCounts,
     ParseError,
     Record,
     Report,
@@ -19,9 +22,11 @@ from harness.model import (
     Trial,
     UsageError,
 )
+from harness.numbers.histogram import Histogram
 from harness.observe.observations import read_observations
 from harness.observe.spans import read_spans
 from harness.plan import Plan, counts, from_json, grid
+from harness.server.null_server import COUNTS
 from harness.server.worker_classes import class_named
 
 
@@ -57,7 +62,7 @@ def _spans(raw: Path) -> tuple[Spans, str | None]:
 
 
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
-    """All witnesses of one trial."""
+    """All sources of one trial."""
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
@@ -76,6 +81,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         expect_status=app.expect_status,
         worker_class=class_named(trial.cell.server.worker_class),
         observations=read_observations(raw),
+        null=None if trial.cell.server.null is None else null_counts(raw),
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
         elsewhere=bool(plan.load_hosts),
         body_sha256=app.body_sha256,
@@ -83,11 +89,33 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     )
 
 
+def null_counts(raw: Path) -> NullCounts | None:
+    """What the null server of a trial counted; None where that is missing or damaged."""
+    try:
+        counted = json.loads((raw / COUNTS).read_text())
+        service = Histogram.from_json(counted["service"])
+        return NullCounts(
+            requests=int(counted["requests"]),
+            answers=service.count,
+            connections=int(counted["connections"]),
+            most_connections=int(counted["most_connections_at_once"]),
+            cpu_s=float(counted["cpu_s"]),
+            delays_s=float(counted["delays_s"]),
+            service=summary_of(service),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def trial_data(directory: Path) -> tuple[TrialData, ...]:
+    """Every trial that was planned, in the order of the plan. Raises UsageError when `directory` is
+    not a run."""
+    run = store.load(directory)
+    plan = from_json(run.plan)
+    return tuple(evidence(one, run.records.get(one.key), plan, directory) for one in grid(plan))
+
+
 def report_of(directory: Path) -> Report:
     """Raises UsageError when `directory` is not a run."""
     run = store.load(directory)
-    plan = from_json(run.plan)
-    all_evidence = [
-        evidence(trial, run.records.get(trial.key), plan, directory) for trial in grid(plan)
-    ]
-    return analyse(run.name, run.environment, all_evidence)
+    return analyse(run.name, run.environment, trial_data(directory))

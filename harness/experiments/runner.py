@@ -18,11 +18,12 @@ from statistics import median
 from typing import Any, Protocol
 
 from harness import run_store
+from harness.analysis.facts import unusable
 from harness.analysis.open_model import capacity_of
 from harness.experiments import trial
 from harness.experiments.calibration import calibrate
-from harness.experiments.planning import check_tools
-from harness.experiments.reading import find, report_of
+from harness.experiments.planning import check_tools, lacks
+from harness.experiments.reading import find, report_of, trial_data
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
@@ -38,7 +39,9 @@ from harness.model import (
 )
 from harness.options import program
 from harness.plan import Plan, from_json, load_for, predicted_s, records_for, to_json, trials
+from harness.report.messages import text
 from harness.server import preflight
+from harness.server.gunicorn import running
 from harness.server.running import Launch
 from harness.terminal.interrupt import Stopped
 from harness.terminal.progress import Progress
@@ -95,7 +98,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> tuple[Path, int 
         if directory is None:
             directory = _created(experiment, options, setup)
         for note in setup.plan.notes:
-            tell(note)
+            tell(text(note))
         for name, why in setup.plan.unavailable.items():
             tell(f"{name} is unavailable: {why}")
         again = f"{program()} {experiment.KIND} --resume {directory}"
@@ -167,6 +170,9 @@ def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials with no record yet, and those whose cell is invalid."""
     if not run_store.load(directory).records:
         return trials(plan)
+    if all(cell.server.null for cell in plan.cells):
+        done = {one.trial.key for one in trial_data(directory) if unusable(one) is None}
+        return [one for one in trials(plan) if one.key not in done]
     cells = report_of(directory).cells
     valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
     return [one for one in trials(plan) if one.key not in valid]
@@ -193,6 +199,8 @@ class LoneResponse:
         if server.worker_class in self._plan.unavailable:
             return 0.0
         lone_s = self._measured.get(self._app(server), server.app.sleep_s)
+        if one.cell.load is not None:
+            lone_s = 0.0  # nothing of it depends on that
         if lone_s is None:
             return None
         counted = tool_named(one.cell.tool).COUNTED
@@ -213,15 +221,15 @@ def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside = alo
         for one in todo:
             name = one.cell.server.worker_class
             progress.begin(one)
-            if name in unavailable:
-                record = Record(one.key, Fault("unavailable", unavailable[name]))
+            if why := unavailable.get(name) or lacks(one.cell.tool):
+                record = Record(one.key, Fault("unavailable", why))
                 writer.ended(record)
             else:
                 record = _execute(directory, plan, one, writer, beside, rates)
                 lone.learn(one, record)
+                if record.fault and record.fault.kind == "unavailable":
+                    unavailable[name] = record.fault.reason
             progress.end(one, record)
-            if record.fault and record.fault.kind == "unavailable":
-                unavailable.setdefault(name, record.fault.reason)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
 
@@ -240,10 +248,10 @@ def _execute(
         writer.ended(record)
         return record
     task = task_for(plan, one, directory, rps, beside)
-    trial.forget(task.launch.trial)
+    trial.forget(task.directory)
     writer.began(one.key)
     record = trial.run(task, writer.ended)
-    stderr = run_store.read_text(task.launch.trial / "tool" / "stderr") if plan.load_hosts else ""
+    stderr = run_store.read_text(task.directory / "tool" / "stderr") if plan.load_hosts else ""
     if missing := missing_hosts(stderr):
         raise EnvironmentProblem(missing)  # the next trial would wait in vain as well
     return record
@@ -271,14 +279,12 @@ class Rates:
         return capacity_rps * rate.share
 
 
-def task_for(
-    plan: Plan, one: Trial, directory: Path, rps: float | None = None, beside: Beside = alone
-) -> trial.Task:
-    """A trial on Gunicorn."""
+def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) -> Launch:
+    """What the Gunicorn of a trial is started from."""
     cell, app = one.cell, one.cell.server.app
     tool = tool_named(cell.tool)
     cheaper = app.sleep_s is not None and app.sleep_s > WARMUP_S
-    launch = Launch(
+    return Launch(
         server=cell.server,
         app=app,
         python=plan.python,
@@ -291,9 +297,20 @@ def task_for(
         kept=cell.keepalive,
         host=hosts.reached_at(plan.load_hosts),
     )
+
+
+def task_for(
+    plan: Plan, one: Trial, directory: Path, rps: float | None = None, beside: Beside = alone
+) -> trial.Task:
+    """A trial on the server that its cell asks for."""
+    if one.cell.server.null is not None:
+        return trial.null_task(one, directory)
+    launch = beside(one, launch_for(plan, one, directory, rps))
     return trial.Task(
         key=one.key,
-        launch=beside(one, launch),
-        load=lambda lone_s: load_for(plan, cell, lone_s, rps),
-        command=tool.command,
+        directory=launch.trial,
+        up=lambda: running(launch),
+        load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
+        command=tool_named(one.cell.tool).command,
+        parts=launch.parts,
     )

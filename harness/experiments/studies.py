@@ -15,9 +15,7 @@ from harness.experiments.generators import document as generators
 from harness.experiments.ladder import document as ladder
 from harness.experiments.ladder.configurations import from_details
 from harness.experiments.limits import document as limits
-from harness.experiments.limits.demonstrations import read_demonstrations
-from harness.experiments.points import read_shots
-from harness.experiments.reading import report_of
+from harness.experiments.reading import report_of, trial_data
 from harness.model import Document, Finding, Report, Text, UsageError
 from harness.plan import Plan, from_json, grid
 from harness.report.document import SWEEP, of_sweep
@@ -43,12 +41,13 @@ def _sweep(run: store.Run) -> Document:
 
 
 def _generators(run: store.Run) -> Document:
-    return generators.study(run.name, run.environment, run.plan, read_shots(run))
+    plan, data = from_json(run.plan), trial_data(run.directory)
+    return generators.study(run.name, run.environment, plan, data)
 
 
 def _limits(run: store.Run) -> Document:
-    shots, shown = read_shots(run), read_demonstrations(run)
-    return limits.study(run.name, run.environment, run.plan, shots, shown)
+    plan, data = from_json(run.plan), trial_data(run.directory)
+    return limits.study(run.name, run.environment, plan, data)
 
 
 def _bottleneck(run: store.Run) -> Document:

@@ -14,14 +14,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Protocol, TypeVar
+from typing import Any
 
-from harness.model import Command, Fault, Load, Record
+from harness.load.registry import tool_named
+from harness.model import Command, Fault, Load, Record, Trial
 from harness.observe.observer import Observer
 from harness.observe.spans import shrink
-from harness.server.gunicorn import running
+from harness.server.null_server import null_server
 from harness.server.process import Guarded
-from harness.server.running import Faulty, Launch, Running, Serving
+from harness.server.running import Faulty, Serving
 
 WATCH_S = 0.02
 FLOOD_BYTES = 96 << 20  # no tool has that much to say
@@ -30,57 +31,34 @@ RAMP_SAMPLES = 12  # of the TCP states while the connections come up
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
 
 
-S = TypeVar("S", bound=Serving)
-
-
-class Job(Protocol[S]):
-    """All that a trial needs. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is
-    called again and again while the load runs."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def directory(self) -> Path:
-        """Where the trial writes; absolute."""
-
-    @property
-    def load(self) -> Callable[[float], Load]: ...
-
-    @property
-    def command(self) -> Callable[[Load, str, str], Command]: ...
-
-    @property
-    def watch(self) -> Callable[[S, Observer], None] | None: ...
-
-    @property
-    def parts(self) -> Mapping[str, int]:
-        """What the server works with, and is to be looked at too: pids by name."""
-
-    def up(self) -> AbstractContextManager[S]:
-        """The server, ready; gone afterwards. Raises Faulty where it does not come up."""
-
-
 @dataclass(frozen=True)
 class Task:
-    """A Job on Gunicorn."""
+    """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
+    does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
+    again and again while the load runs. `parts`: what the server works with, and is to be looked
+    at too: pids by name."""
 
     key: str
-    launch: Launch
+    directory: Path  # where the trial writes; absolute
+    up: Callable[[], AbstractContextManager[Serving]]
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
-    watch: Callable[[Running, Observer], None] | None = None
+    watch: Callable[[Any, Observer], None] | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def directory(self) -> Path:
-        return self.launch.trial
 
-    @property
-    def parts(self) -> Mapping[str, int]:
-        return self.launch.parts
-
-    def up(self) -> AbstractContextManager[Running]:
-        return running(self.launch)
+def null_task(one: Trial, run_directory: Path) -> Task:
+    """A trial whose load is fixed, on a null server."""
+    server, load = one.cell.server, one.cell.load
+    assert load is not None
+    directory = run_directory / "raw" / one.key
+    return Task(
+        key=one.key,
+        directory=directory,
+        up=lambda: null_server(server, directory),
+        load=lambda _: load,
+        command=tool_named(one.cell.tool).command,
+    )
 
 
 @dataclass
@@ -94,7 +72,7 @@ class _Facts:
         return Record(key=self.key, fault=fault, **self.known)  # type: ignore[arg-type]
 
 
-def run(task: Job[S], keep: Callable[[Record], None]) -> Record:
+def run(task: Task, keep: Callable[[Record], None]) -> Record:
     """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
     facts = _Facts(task.key)
     fault: Fault | None = None
@@ -113,7 +91,7 @@ def run(task: Job[S], keep: Callable[[Record], None]) -> Record:
     return record
 
 
-def _run(task: Job[S], facts: _Facts) -> Fault | None:
+def _run(task: Task, facts: _Facts) -> Fault | None:
     trial = task.directory
     trial.mkdir(parents=True)
     stopping: float | None = None
@@ -150,7 +128,7 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     return common
 
 
-def _drive(task: Job[S], server: S, facts: _Facts) -> Fault | None:
+def _drive(task: Task, server: Serving, facts: _Facts) -> Fault | None:
     """Run the load tool to its end, its deadline, or the server's death."""
     load = task.load(median(server.lone_s) if server.lone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
@@ -158,10 +136,11 @@ def _drive(task: Job[S], server: S, facts: _Facts) -> Fault | None:
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
+    argv = limited(command.argv, load.open_files)
     for name, text in command.files.items():
         (workdir / name).write_text(text)
     facts.known.update(
-        argv=command.argv,
+        argv=argv,
         planned_requests=load.requests,
         planned_duration_s=load.duration_s,
         planned_connections=load.concurrency,
@@ -170,7 +149,7 @@ def _drive(task: Job[S], server: S, facts: _Facts) -> Fault | None:
     try:
         with _observer(task, server, load) as observer:
             facts.known["load_start_ns"] = time.monotonic_ns()
-            with _tool(command, workdir) as tool:
+            with _tool(argv, workdir) as tool:
                 observer.follow(tool.pid)
                 fault = _watch(task, tool, server, load, observer)
                 facts.known["load_end_ns"] = time.monotonic_ns()
@@ -181,7 +160,7 @@ def _drive(task: Job[S], server: S, facts: _Facts) -> Fault | None:
     return fault
 
 
-def _observer(task: Job[S], server: S, load: Load) -> Observer:
+def _observer(task: Task, server: Serving, load: Load) -> Observer:
     others = [(one.host, one.port, one.process.pid) for one in server.others]
     pids = tuple(server.proofs)
     place = (server.host, server.port, server.process.pid)
@@ -189,9 +168,16 @@ def _observer(task: Job[S], server: S, load: Load) -> Observer:
     return Observer(task.directory, *place, pids, others, states_s, task.parts)
 
 
-def _tool(command: Command, workdir: Path) -> Guarded:
+def limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:
+    """The words of a program that may have so many files open and no more."""
+    if open_files is None:
+        return argv
+    return ("/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *argv)
+
+
+def _tool(argv: tuple[str, ...], workdir: Path) -> Guarded:
     return Guarded(
-        command.argv,
+        argv,
         cwd=workdir,
         env=os.environ,
         stdout=workdir / "stdout",
@@ -200,7 +186,9 @@ def _tool(command: Command, workdir: Path) -> Guarded:
     )
 
 
-def _watch(task: Job[S], tool: Guarded, server: S, load: Load, observer: Observer) -> Fault | None:
+def _watch(
+    task: Task, tool: Guarded, server: Serving, load: Load, observer: Observer
+) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
     workdir = task.directory / "tool"

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from harness.load import ab, locust, wrk
 from harness.load.fast import FAST
+from harness.load.mistakes.tool import MISTAKES
 from harness.load.programs import Program
 from harness.model import Command, Load, Measurement, Output
 
@@ -112,5 +113,7 @@ ALSO = {"python": "fast", "processes\N{MULTIPLICATION SIGN}coroutines": "process
 
 
 def tool_named(name: str) -> Tool:
-    """The tool of that name, or of one it is also known by. KeyError for others."""
-    return TOOLS[ALSO.get(name, name)]
+    """The tool of that name, or of one it is also known by, or one that makes a mistake, which
+    nobody is offered. KeyError for others."""
+    known = ALSO.get(name, name)
+    return TOOLS[known] if known in TOOLS else MISTAKES[known]

@@ -11,6 +11,7 @@ said:
     {size:missing}         None -> "missing", anything else -> ""
     {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
     {reasons:; }           joined by what stands after the colon, any of ", " "; " " "
+    {errors:counts}        {"reset": 2} -> "2 x reset"
     {inner}                a finding is said by its own template
 
 What stands in [[double brackets]] is left out where one of its values is missing or empty. A
@@ -52,26 +53,31 @@ def counted(count: float, noun: str) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def by_cause(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} x {name}" for name, count in sorted(counts.items()))
+
+
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "duration": format_duration,
+    "number": amount,
+    "percent": lambda share: f"{100 * share:.0f} %",
+    "bytes": format_bytes,
+    "missing": lambda value: "missing" if value is None else "",
+    "list": lambda values: listed([text(one) for one in values]),
+    "counts": by_cause,
+}
+
+
 class _Formatter(string.Formatter):
     """str.format with the units of this lab."""
 
     def format_field(self, value: Any, spec: str) -> str:
         if isinstance(value, Finding):
             value = text(value)
-        if spec == "duration":
-            return format_duration(value)
-        if spec == "number":
-            return amount(value)
-        if spec == "percent":
-            return f"{100 * value:.0f} %"
-        if spec == "bytes":
-            return format_bytes(value)
-        if spec == "missing":
-            return "missing" if value is None else ""
+        if spec in FORMS:
+            return FORMS[spec](value)
         if spec.startswith("# "):
             return counted(value, spec[2:])
-        if spec == "list":
-            return listed([text(one) for one in value])
         if spec in JOINS:
             return spec.join(text(one) for one in value)
         return str(super().format_field(value, spec))
@@ -87,7 +93,7 @@ def _names(template: str) -> list[str]:
 def _filled(template: str, values: Mapping[str, Any]) -> str:
     def kept(match: re.Match[str]) -> str:
         known = (values.get(name) for name in _names(match[1]))
-        missing = any(one is None or one == "" or one == () or one == [] for one in known)
+        missing = any(one is None or one in ("", (), [], {}) for one in known)
         return "" if missing else match[1]
 
     return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
@@ -672,6 +678,8 @@ HEADINGS |= {
 # --- runs of any kind -----------------------------------------------------------------------------
 
 SENTENCES |= {
+    "note.left_out": "Left out: {why}",
+    "note.not_measured": "{what} was not measured: {why}.",
     "note.unfinished": (
         "{trials:# trial} not finished. Resume with: workerlab {command} --resume {run}"
     ),
@@ -798,4 +806,152 @@ HEADINGS |= {
     "errors": "causes",
     "achieved_concurrency": "in flight",
     "generator_bound": "generator-bound",
+}
+
+# --- limits: how far one client goes --------------------------------------------------------------
+
+SENTENCES |= {
+    "limits.title": "How far one client goes, and what stops it",
+    "limits.left_out.ports": (
+        "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
+    ),
+    "limits.left_out.quick": (
+        "Left out: the synchronous client and the million requests, because of --quick."
+    ),
+    "limits.left_out.connections": (
+        "Left out: more than {connections:,} connections. The limit of open files is {files:,};"
+        " raise it (ulimit -n 10064) for 10,000."
+    ),
+    "limits.left_out.mistakes": (
+        "Left out: the classic mistakes. They need aiohttp (pip install aiohttp)."
+    ),
+    "limits.chapter.clients": "A hundred requests, by a client of each kind",
+    "limits.chapter.unbounded": (
+        "With and without a bound, where a process may have 1,024 files open"
+    ),
+    "limits.chapter.far": "How far it goes",
+    "limits.chapter.ports": "More connections than local ports",
+    "limits.chapter.mistakes": "Two classic mistakes and their symptoms",
+    "limits.step.synchronous": "synchronous: one after the other",
+    "limits.step.asynchronous": "asynchronous: all at once",
+    "limits.step.unbounded": "no bound",
+    "limits.step.raised": "no bound, limit raised",
+    "limits.step.bounded": "at most {connections:,} at once",
+    "limits.step.bodies": "{body_bytes:bytes} each",
+    "limits.step.new_connections": "{body_bytes:bytes} each, a new connection for each",
+    "limits.step.ports_used_up": "{ports:,} ports",
+    "limits.step.ports_sources": "{ports:,} ports, {sources} source addresses",
+    "limits.step.ports_reuse": "{ports:,} ports, fewer connections, reused",
+    "limits.step.mistake": "the mistake",
+    "limits.step.abandoned": "the mistake with tasks",
+    "limits.step.cure": "the cure",
+    "limits.step_failed": "{step} ({failed:,} failed)",
+    "limits.not_measured": "not measured: {why}",
+    "limits.step": (
+        "{tool}, {requests:# request} over {connections:# connection} ({step}):"
+        " {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:,} failed[[: {errors:counts}]]"
+    ),
+    "limits.columns": (
+        "Ideal: the server's delays, added up and shared by the connections, and at least its"
+        " longest answer. fast sends its first request alone, and at the end connections run out"
+        " of requests; the fewer requests each has, the more this adds. Memory: the highest sample"
+        " of the load tool's. CPU: the load tool's."
+    ),
+    "limits.chart.title": "Time for so many requests",
+    "limits.chart.x": "requests",
+    "limits.chart.y": "seconds",
+    "limits.chart.series": "{connections:# connection}",
+    "limits.chart.ideal": "ideal",
+    "limits.chart.note": (
+        "Steps without a failure. Ideal: delays / connections, or the longest answer."
+    ),
+    "limits.question.asynchronous": "What does an asynchronous client gain?",
+    "limits.asynchronous": (
+        "{requests:,} requests at once took {took_s:duration}[[, hardly longer than the longest"
+        " answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]."
+        " One after the other, they [[took {alone_s:duration}, {times:number} times as long]]"
+        "[[would take {delays_s:duration}, the sum of all delays]]."
+    ),
+    "limits.question.unbounded": "What stops a client without a bound?",
+    "limits.causes": "{causes: }",
+    "limits.no_files": (
+        "Errno 24 (too many open files): {failed:# request} got no file for their connection."
+        " {connections:,} connections were wanted at once[[, and a process may have {open_files:,}"
+        " files open]]. Raise the limit (ulimit -n {needed}), or bound how many requests are under"
+        " way."
+    ),
+    "limits.no_address": (
+        "Errno 99 (cannot assign requested address): {failed:# request} found no free local port."
+        " {connections:,} connections were wanted at once[[, and there are {ports:,} ports]]; each"
+        " connection takes one, for each pair of a source address and a server. Reuse connections"
+        " (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3, and"
+        " so on), or widen net.ipv4.ip_local_port_range."
+    ),
+    "limits.enough_files": (
+        "{requests:,} requests at once did not run out of files here: {failed:,} failed."
+    ),
+    "limits.question.bounded": "What avoids it?",
+    "limits.bounded": (
+        "Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:,} connections took"
+        " {quick_s:duration}, the {slow:,} {slow_s:duration}.]]"
+    ),
+    "limits.not_bounded": "Nothing did here: {bad:; }.",
+    "limits.question.far": "How far does one client go?",
+    "limits.far": (
+        "At least to {requests:,} requests over {connections:# connection} without a failure, in"
+        " {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}."
+    ),
+    "limits.near_ideal": "close to the best possible",
+    "limits.above_ideal": "so the client or the machine was slower than the server",
+    "limits.question.memory": "How much memory does that take?",
+    "limits.memory": (
+        "At most {memory_bytes:bytes} for {requests:,} requests: timings are counted in a"
+        " histogram, and bodies are dropped once they are verified."
+    ),
+    "limits.memory_of": "{requests:# request}: {memory_bytes:bytes}",
+    "limits.question.bodies": "And with large bodies?",
+    "limits.bodies": (
+        "{bodies:,} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete in"
+        " {took_s:duration} ({bytes_per_s:bytes} per second); {failed:,} failed."
+    ),
+    "limits.question.ports": "What happens when the local ports run out?",
+    "limits.ports": "{causes: }[[ Without a failure: {good:; }.]]",
+    "limits.enough_ports": (
+        "They did not run out here: {failed:,} failed.[[ Without a failure: {good:; }.]]"
+    ),
+    "limits.mistake.missing_await": "missing await",
+    "limits.mistake.session_per_request": "session per request",
+    "limits.form": (
+        "{code}: {returned:counts} returned, {requests:# request} and {connections:# connection}"
+        " at the server[[; reported: {complaints:counts}]]"
+    ),
+    "limits.question.missing_await": "How does a missing await show?",
+    "limits.missing_await": (
+        "As many objects come back as answers were expected ({returned:counts}), at once"
+        " ({took_s:duration}), but the server sees {requests:# request}; with await it sees"
+        " {right_requests:,}."
+    ),
+    "limits.question.session_per_request": "How does a session per request show?",
+    "limits.session_per_request": (
+        "{connections:# connection} for {requests:# request}, where one session needs"
+        " {right_connections:,}. It took {times:number} times as long ({took_s:duration} instead of"
+        " {right_took_s:duration})[[ and left {time_wait:,} ports in TIME_WAIT instead of"
+        " {right_time_wait:,}]]."
+    ),
+}
+HEADINGS |= {
+    "step": "step",
+    "tool": "load tool",
+    "wall_s": "took",
+    "ideal_s": "ideal",
+    "wall_to_ideal": "took / ideal",
+    "errors": "causes",
+    "memory_bytes": "memory",
+    "asked": "requests wanted",
+    "got": "returned",
+    "requests_seen": "requests at the server",
+    "connections_seen": "connections there",
+    "took_s": "took",
+    "time_wait": "in TIME_WAIT",
+    "said": "reported",
 }

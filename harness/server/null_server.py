@@ -1,4 +1,4 @@
-"""The server that is not under test, started and stopped like the one that is."""
+"""The server that does nothing, started and stopped like the one under test."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.experiments.points import REPORT
-from harness.model import Fault, Target
+from harness.model import Fault, Server
 from harness.server.process import Guarded
 from harness.server.running import Faulty, last_error
 
 PROGRAM = str(Path(__file__).parent / "null")
-READY, LOG = "ready.json", "target.log"
+READY, COUNTS, LOG = "ready.json", "null-server.json", "null-server.log"
 BOOT_S = 30.0
 POLL_S = 0.01
-GRACE_S = 5.0  # it answers nothing more, but writes its report
+GRACE_S = 5.0  # it answers nothing more, but writes what it counted
 
 
 @dataclass
-class RunningTarget:
-    """A target that listens. It has no workers, so nothing proves itself in it."""
+class RunningNull:
+    """A null server that listens. It has no workers, so nothing proves itself in it."""
 
-    target: Target
     directory: Path
     process: Guarded
     host: str
     port: int
+    backlog: int
     start_s: float
     proofs: dict[int, dict[str, object]] = field(default_factory=dict)
     warmup_s: float = 0.0
@@ -44,51 +43,48 @@ class RunningTarget:
         return f"http://{self.host}:{self.port}/"
 
     @property
-    def others(self) -> tuple[RunningTarget, ...]:
+    def others(self) -> tuple[RunningNull, ...]:
         return ()
-
-    @property
-    def backlog(self) -> int:
-        return self.target.backlog
 
     def lost(self) -> Fault | None:
         if self.process.running:
             return None
-        said = last_error(self.directory / LOG)
-        return Fault("server", f"the target ended under the load: {said}")
+        why = last_error(self.directory / LOG)
+        return Fault("server", f"the null server ended under the load: {why}")
 
 
-def words(target: Target, directory: Path) -> list[str]:
-    """The command that starts it."""
-    least_s, most_s = target.delay_s
-    found = [sys.executable, "-I", "-S", PROGRAM]
-    found += ["--ready", str(directory / READY), "--report", str(directory / REPORT)]
-    found += ["--body-bytes", str(target.body_bytes), "--delay", f"{least_s!r},{most_s!r}"]
-    found += ["--seed", str(target.seed), "--backlog", str(target.backlog)]
-    found += ["--core", str(target.core)] if target.core is not None else []
-    return [*found, "--fault", target.fault]
+def command(server: Server, directory: Path) -> list[str]:
+    """What starts it."""
+    assert server.null is not None
+    null, argv = server.null, [sys.executable, "-I", "-S", PROGRAM]
+    argv += ["--ready", str(directory / READY), "--report", str(directory / COUNTS)]
+    argv += ["--body-bytes", str(null.body_bytes), "--delay", "{!r},{!r}".format(*null.delay_s)]
+    argv += ["--seed", str(null.seed), "--backlog", str(server.backlog)]
+    argv += ["--core", str(null.core)] if null.core is not None else []
+    return [*argv, "--fault", null.fault]
 
 
 @contextmanager
-def target(directory: Path, target: Target) -> Iterator[RunningTarget]:
-    """A target that listens; gone afterwards, its report in `directory`, which is there already.
+def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
+    """A null server that listens; gone afterwards, what it counted in `directory`, which is there
+    already.
 
     Raises Faulty where it does not come up.
     """
     began = time.monotonic()
+    log = directory / LOG
     with Guarded(
-        words(target, directory),
+        command(server, directory),
         cwd=directory,
         env=os.environ,
-        stdout=directory / LOG,
-        stderr=directory / LOG,
+        stdout=log,
+        stderr=log,
         grace_s=GRACE_S,
     ) as process:
-        until = began + BOOT_S
         while not (directory / READY).exists():
-            if process.wait(POLL_S) or time.monotonic() > until:
-                why = last_error(directory / LOG)
-                raise Faulty("unavailable", f"the target did not start: {why}")
-        where = json.loads((directory / READY).read_text())
+            if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
+                raise Faulty("unavailable", f"the null server did not start: {last_error(log)}")
+        place = json.loads((directory / READY).read_text())
         took_s = time.monotonic() - began
-        yield RunningTarget(target, directory, process, where["host"], where["port"], took_s)
+        host, port = place["host"], place["port"]
+        yield RunningNull(directory, process, host, port, server.backlog, took_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -13,9 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.model import Cell, Point, Record, Trial
-
-T = TypeVar("T", bound=Trial | Point)
+from harness.model import Cell, Load, Record, Trial
 
 
 def duration(seconds: float) -> str:
@@ -28,14 +25,10 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def describe(one: Trial | Point) -> str:
-    if isinstance(one, Point):
-        return f"{one.tool} at {one.load.concurrency}"
-    return _describe(one)
-
-
-def _describe(trial: Trial) -> str:
+def describe(trial: Trial) -> str:
     cell = trial.cell
+    if cell.load is not None:
+        return _describe_load(cell, cell.load)
     repeat = f", trial {trial.number}" if trial.number > 1 else ""
     threads = f"x{cell.server.threads}" if cell.server.threads > 1 else ""
     shape = f"{cell.server.worker_class} {cell.server.workers}{threads}"
@@ -45,24 +38,26 @@ def _describe(trial: Trial) -> str:
     return f"{place}, {cell.tool}{several} at {_level(cell)}{kept}{repeat}"
 
 
+def _describe_load(cell: Cell, load: Load) -> str:
+    several = f" x{cell.processes}" if cell.processes > 1 else ""
+    requests = "" if load.timed else f"{load.requests:,} requests by "
+    delayed = cell.server.null is not None and max(cell.server.null.delay_s) > 0
+    late = ", delayed answers" if delayed else ""
+    return f"{requests}{cell.tool}{several} at {load.concurrency:,}{late}"
+
+
 def _level(cell: Cell) -> str:
     if cell.rate is None:
         return str(cell.concurrency)
     return f"{cell.rate.label} {'requests/s' if cell.rate.share is None else 'of its capacity'}"
 
 
-class Progress(Generic[T]):
+class Progress:
     """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
-    its first answer). `say(one)` names it; `noun`: what one is called."""
+    its first answer)."""
 
-    def __init__(
-        self,
-        todo: Sequence[T],
-        predict: Callable[[T], float | None],
-        say: Callable[[T], str] = describe,
-        noun: str = "cell",
-    ) -> None:
-        self._todo, self._predict, self._say, self._noun = list(todo), predict, say, noun
+    def __init__(self, todo: Sequence[Trial], predict: Callable[[Trial], float | None]) -> None:
+        self._todo, self._predict = list(todo), predict
         self._total = len(self._todo)
         self._done = 0
         self._done_s = 0.0
@@ -71,7 +66,7 @@ class Progress(Generic[T]):
         self._console = Console(stderr=True)
         self._live: Live | None = None
 
-    def __enter__(self) -> Progress[T]:
+    def __enter__(self) -> Progress:
         left = self._left()
         about = f"about {duration(left)}" if left is not None else "time known after a first answer"
         print(f"{self._counted()}, {about}", file=sys.stderr)
@@ -85,12 +80,12 @@ class Progress(Generic[T]):
             self._live.stop()
 
     def _counted(self) -> str:
-        return f"{self._total} {self._noun}{'' if self._total == 1 else 's'}"
+        return f"{self._total} cell{'' if self._total == 1 else 's'}"
 
-    def begin(self, one: T) -> None:
-        self._now, self._began = self._say(one), time.monotonic()
+    def begin(self, one: Trial) -> None:
+        self._now, self._began = describe(one), time.monotonic()
 
-    def end(self, one: T, record: Record) -> None:
+    def end(self, one: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not one]
         self._done += 1
         took = time.monotonic() - self._began
@@ -98,7 +93,7 @@ class Progress(Generic[T]):
         how = f"invalid: {record.fault.reason}" if record.fault else "done"
         left = self._left()
         rest = f", {duration(left)} left" if self._todo and left is not None else ""
-        line = f"[{self._done}/{self._total}] {self._say(one)}: {how} in {took:.1f} s{rest}"
+        line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took:.1f} s{rest}"
         if self._live is None:
             print(line, file=sys.stderr, flush=True)
         elif record.fault:
@@ -119,7 +114,7 @@ class Progress(Generic[T]):
         bar = ProgressBar(
             total=max(done + ahead, 1e-9), completed=done, width=30, complete_style="cyan"
         )
-        words = f"{self._now}  {self._noun} {min(self._done + 1, self._total)} of {self._total}"
+        words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
         line = Table.grid(padding=(0, 2))
         line.add_row(bar, Text(f"{words}, {duration(ahead)} left"))
         return line

@@ -31,8 +31,8 @@ from pathlib import Path
 import psutil
 
 from harness.load.registry import tool_named
-from harness.model import Command, Load, Output, Target
-from harness.server.null_server import target
+from harness.model import Command, Load, NullServer, Output, Server
+from harness.server.null_server import null_server
 
 SLACK_S = 60.0
 
@@ -131,7 +131,9 @@ def compare(pair: Pair, repeats: int, seconds: float) -> list[tuple[Seen, Seen]]
     cores = sorted(os.sched_getaffinity(0))
     place = Path(tempfile.mkdtemp(prefix="generators-server-"))
     try:
-        with target(place, Target(core=cores[-1] if len(cores) > 1 else None)) as server:
+        null = NullServer(core=cores[-1] if len(cores) > 1 else None)
+        asked = Server("null", 1, 1, 4096, 0, null=null)
+        with null_server(asked, place) as server:
             found = []
             for number in range(repeats + 1):
                 order = (pair.one, pair.other) if number % 2 else (pair.other, pair.one)

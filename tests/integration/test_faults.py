@@ -164,6 +164,8 @@ def test_a_load_tool_that_hangs(
     tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
+    from dataclasses import replace
+
     from harness.experiments import trial
     from harness.experiments.runner import task_for
     from harness.model import Command, Load
@@ -177,10 +179,9 @@ def test_a_load_tool_that_hangs(
     (one,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
     task = task_for(plan, one, lab.run)
-    trial.forget(task.launch.trial)
-    hanging = trial.Task(
-        key=task.key,
-        launch=task.launch,
+    trial.forget(task.directory)
+    hanging = replace(
+        task,
         load=lambda _: Load(concurrency=1, requests=3, duration_s=1, deadline_s=0.3),
         command=lambda *_: Command(("sleep", "1000")),
     )

@@ -129,7 +129,7 @@ def repeated(lab: Lab, worker_class: str) -> trial.Task:
     plan = from_json(load_run(lab.run).plan)
     (one,) = trials_of(plan)
     task = task_for(plan, one, lab.run)
-    trial.forget(task.launch.trial)
+    trial.forget(task.directory)
     return task
 
 
@@ -151,12 +151,12 @@ def test_a_blind_observer_does_not_touch_the_trial(
 ) -> None:
     only_matters_once(worker_class)
     task = repeated(lab, worker_class)
-    task.launch.trial.mkdir()
-    (task.launch.trial / FILE).symlink_to("/dev/full")
+    task.directory.mkdir()
+    (task.directory / FILE).symlink_to("/dev/full")
     made = Path.mkdir
 
     def mkdir(path: Path, *words: object, **named: object) -> None:
-        if path != task.launch.trial:  # the trial insists on making it
+        if path != task.directory:  # the trial insists on making it
             made(path, *words, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
@@ -166,8 +166,8 @@ def test_a_blind_observer_does_not_touch_the_trial(
     assert record.exit_code == 0
     assert record.load_end_ns is not None
     assert time.monotonic() - began < 60
-    (task.launch.trial / FILE).unlink()
-    assert len(read_observations(task.launch.trial).missing) == 4
+    (task.directory / FILE).unlink()
+    assert len(read_observations(task.directory).missing) == 4
 
 
 def test_a_run_that_was_not_observed_is_reported(lab: Lab, worker_class: str) -> None:

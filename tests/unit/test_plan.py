@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.experiments.planning import plan_of
-from harness.experiments.runner import task_for
+from harness.experiments.runner import launch_for
 from harness.load import ab
 from harness.load.registry import TOOLS
 from harness.model import App, Cell, Server, UsageError
@@ -268,5 +268,5 @@ def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
 def test_only_fast_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
     """No other cell pays for looking for a name."""
     made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
-    named = {one.cell.tool: task_for(made, one, tmp_path).launch.named for one in trials(made)}
+    named = {one.cell.tool: launch_for(made, one, tmp_path).named for one in trials(made)}
     assert named == {name: name == "fast" for name in TOOLS}

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.experiments.planning import check, lacking, new_seed
+from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, versions
-from harness.experiments.shooting import lacks
 from harness.load.registry import tool_named
 from harness.model import App, Cell, Server
 from harness.plan import SLEEP_ENV, Plan

@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from harness.analysis.evidence import TrialData
+from harness.analysis.facts import unusable
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import DISTURBED, Way, others_most, way_of
-from harness.experiments.points import Shot
 from harness.model import Chart, Column, Document, Series, Table, Value
+from harness.plan import Plan
+from harness.report.messages import text
 
 TITLE = "Load generators, each against the same server, which does nothing"
 GAP_S = 0.5  # CPU and memory are to be seen at least that often
@@ -60,17 +63,17 @@ BELIEF_NOTE = (
 
 
 def study(
-    run: str, environment: Mapping[str, object], plan: Mapping[str, Any], shots: Sequence[Shot]
+    run: str, environment: Mapping[str, object], plan: Plan, trials: Sequence[TrialData]
 ) -> Document:
-    """`plan`: `points` (as `shots`), `unavailable` (tool: why), `server_core`, `keepalive`."""
-    found = [way for shot in shots if (way := way_of(shot)) is not None]
+    """`plan.details`: `server_core`, `keepalive`. `trials`: all that it has."""
+    found = [way for data in trials if (way := way_of(data)) is not None]
     full = _in_order([way for way in found if not way.low])
     low = _in_order([way for way in found if way.low])
     cores = environment.get("cores")
     return Document(
         run=run,
         kind="generators",
-        title=_title(plan),
+        title=_title(plan.details),
         environment=environment,
         findings=findings(full, low, cores if isinstance(cores, int) else None),
         tables=(
@@ -80,15 +83,17 @@ def study(
             _table("What each believes at that rate", (*WHO[:1], *BELIEF), low, ""),
         ),
         charts=_charts(full),
-        notes=_notes(plan, shots, found),
-        valid=len(found) == len(shots) > 0 and not any(way.doubt for way in found),
+        notes=(*plan.notes, *_notes(trials, found)),
+        valid=len(found) == len(trials) > 0 and not any(way.doubt for way in found),
     )
 
 
-def _title(plan: Mapping[str, Any]) -> str:
-    core = plan.get("server_core")
+def _title(details: Mapping[str, Any]) -> str:
+    core = details.get("server_core")
     where = "it shares the only core" if core is None else f"it has core {core} to itself"
-    kept = "kept-alive connections" if plan.get("keepalive", True) else "a connection per request"
+    kept = (
+        "kept-alive connections" if details.get("keepalive", True) else "a connection per request"
+    )
     return f"{TITLE}; {where}; {kept}."
 
 
@@ -140,13 +145,12 @@ def _charts(full: Sequence[Way]) -> tuple[Chart, ...]:
     )  # fmt: skip
 
 
-def _notes(plan: Mapping[str, Any], shots: Sequence[Shot], ways: Sequence[Way]) -> tuple[str, ...]:
-    notes = [f"left out: {why}" for why in plan.get("unavailable", {}).values()]
-    notes += [
-        f"{shot.point.tool} at {shot.point.load.concurrency} connections was not measured:"
-        f" {shot.why_not or 'its output holds no time'}"
-        for shot in shots
-        if way_of(shot) is None
+def _notes(trials: Sequence[TrialData], ways: Sequence[Way]) -> tuple[str, ...]:
+    notes = [
+        f"{data.trial.cell.tool} at {data.trial.cell.concurrency} connections was not measured:"
+        f" {text(unusable(data) or 'its output holds no time')}"
+        for data in trials
+        if way_of(data) is None
     ]
     notes += [f"{way.name} at {way.connections}: {way.doubt}" for way in ways if way.doubt]
     gaps = [way.widest_gap_s for way in ways if way.widest_gap_s is not None]

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.experiments.points import Shot
+from harness.analysis.evidence import TrialData
+from harness.analysis.facts import unusable
 from harness.model import Measurement, ProcessSample, Record, Summary
 
 NS = 1e9
@@ -82,25 +83,28 @@ class Way:
         return believed - served if abs(believed - served) >= TOLD * believed else None
 
 
-def way_of(shot: Shot) -> Way | None:
+def way_of(data: TrialData) -> Way | None:
     """None where nothing was measured."""
-    said, record, load = shot.measurement, shot.record, shot.point.load
-    if said is None or record is None or said.duration_s <= 0:
+    said, record, load = data.measurement, data.record, data.trial.cell.load
+    if unusable(data) is not None or said is None or record is None or load is None:
         return None
-    steady = _steady(shot, said, record)
-    seen, answered_rps = shot.observations, said.requests / said.duration_s
+    if said.duration_s <= 0:
+        return None
+    steady = _steady(data, said, record)
+    seen, answered_rps = data.observations, said.requests / said.duration_s
     cores = _slope(steady, lambda sample: sample.tool_cpu_s)
     host = _slope(steady, lambda sample: sample.host_busy_s)
     server = _slope(steady, lambda sample: sample.server_cpu_s)
     irq = _slope(steady, lambda sample: sample.host_irq_s) or 0.0
     per_request = cores / answered_rps if cores is not None and answered_rps else None
-    processes = load.concurrency if shot.point.tool == "processes" else load.processes
+    tool, null = data.trial.cell.tool, data.trial.cell.server.null
+    processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
     return Way(
-        tool=shot.point.tool,
+        tool=tool,
         processes=load.processes,
         connections=load.concurrency,
-        low=shot.point.target.delay_s[1] > 0,
+        low=null is not None and null.delay_s[1] > 0,
         rps=said.rps if said.rps is not None else answered_rps,
         failed=said.failed,
         errors=said.errors,
@@ -114,17 +118,17 @@ def way_of(shot: Shot) -> Way | None:
         server_cores=server,
         others_cores=_others(host, cores, server, irq),
         believed=said.response,
-        served=shot.server.service if shot.server else Summary(),
+        served=data.null.service if data.null else Summary(),
         in_flight=said.achieved_concurrency,
         widest_gap_s=_widest_gap_s(everything),
-        doubt=_doubt(shot, said),
+        doubt=_doubt(data, said),
     )
 
 
-def _steady(shot: Shot, said: Measurement, record: Record) -> tuple[ProcessSample, ...]:
+def _steady(data: TrialData, said: Measurement, record: Record) -> tuple[ProcessSample, ...]:
     """The samples of the middle of the load. A tool that does not say when it began is supposed
     to have ended with its load."""
-    if "processes" in shot.observations.missing:
+    if "processes" in data.observations.missing:
         return ()
     length_ns = said.duration_s * NS
     begin_ns: float
@@ -135,7 +139,7 @@ def _steady(shot: Shot, said: Measurement, record: Record) -> tuple[ProcessSampl
     else:
         return ()
     opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
-    return tuple(one for one in shot.observations.processes if opens <= one.at_ns <= closes)
+    return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
 
 
 def _slope(
@@ -174,13 +178,13 @@ def _widest_gap_s(samples: Sequence[ProcessSample]) -> float | None:
     return max(((later.at_ns - one.at_ns) / NS for one, later in pairwise(samples)), default=None)
 
 
-def _doubt(shot: Shot, said: Measurement) -> str:
+def _doubt(data: TrialData, said: Measurement) -> str:
     """Where generator and server do not agree on what came out."""
-    if shot.server is None:
+    if data.null is None:
         return "the server's own count is missing"
-    if said.requests > BELIEVED_SENT * shot.server.service_count + shot.point.load.concurrency:
+    if said.requests > BELIEVED_SENT * data.null.answers + data.trial.cell.concurrency:
         return (
-            f"it counts {said.requests} answers, the server sent {shot.server.service_count}:"
+            f"it counts {said.requests} answers, the server sent {data.null.answers}:"
             " one of them is wrong"
         )
     return ""

@@ -30,9 +30,8 @@ from harness.experiments.ladder.configurations import (
     from_details,
     to_details,
 )
-from harness.experiments.planning import check, lacking, new_seed
+from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, tell, versions
-from harness.experiments.shooting import lacks
 from harness.model import App, Cell, EnvironmentProblem, Trial
 from harness.plan import Plan
 from harness.server import preflight

@@ -1,19 +1,20 @@
 """The steps of `workerlab limits`: which loads, in which order, and what they are meant to show.
 
-Pure. Each step is a Point against a server that answers after a seeded random delay; what one
-cannot do here is left out with a sentence. `open_files`: the most that its load tool may have open,
-None: as many as the machine allows.
+Pure. Each step is a cell on a null server that answers after a seeded random delay; what cannot be
+done here is left out, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from harness.model import Load, Point, Target
+from harness.load.mistakes.tool import MISTAKES
+from harness.model import Cell, Finding, Load, NullServer
+from harness.plan import null_cell, null_plan, predicted_s
 
-Chapter = Literal["clients", "unbounded", "far", "ports"]
+Chapter = Literal["clients", "unbounded", "far", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
 BOUND = 900  # connections that fit into it, beside what else is open
@@ -23,22 +24,22 @@ PAGE_BYTES = 1024
 SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
 FEW_PORTS = 200
 LEAST_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # below that not even the ports can be used up
-BESIDE_S = 1.5  # start and stop of a server and a tool; only for the prediction
-READ_BYTES_PER_S = 400e6  # only for the prediction
+# Requests of a mistake's program, and how many it has under way
+MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
+NO_PLAN = null_plan("limits", ())
 
 
 @dataclass(frozen=True)
 class Step:
-    """`what`: its row's title."""
+    """`what`: the end of its code, `limits.step.WHAT`."""
 
-    point: Point
+    cell: Cell
     chapter: Chapter
     what: str
-    open_files: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """All but the point, which the plan lists by itself."""
-        return {"chapter": self.chapter, "what": self.what, "open_files": self.open_files}
+    def to_json(self) -> dict[str, str]:
+        """All but the cell."""
+        return {"chapter": self.chapter, "what": self.what}
 
 
 @dataclass(frozen=True)
@@ -58,27 +59,32 @@ class Machine:
         return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
 
 
-def steps(machine: Machine, quick: bool) -> tuple[list[Step], list[str]]:
-    """In the order of execution; and what is left out, and why."""
-    left_out = []
-    found = [*_clients(machine, quick), *_unbounded(machine), *_far(machine, quick)]
-    if machine.ports is not None:
-        found += _ports(machine, machine.ports)
-    else:
-        left_out.append("errno 99: this kernel cannot narrow a socket's ports (Linux 6.3 can)")
-    if quick:
-        left_out.append("the synchronous client and the million: --quick")
-    if machine.connections < 10_000:
-        left_out.append(
-            f"more than {machine.connections} connections: the limit of open files is"
-            f" {machine.files}; raise it (ulimit -n 10064) for 10,000"
-        )
-    return found, left_out
+def steps(machine: Machine, quick: bool) -> list[Step]:
+    """In the order of execution."""
+    return [
+        *_clients(machine, quick),
+        *_unbounded(machine),
+        *_far(machine, quick),
+        *_ports(machine),
+        *_mistakes(machine),
+    ]
+
+
+def left_out(machine: Machine, quick: bool) -> list[Finding]:
+    """What those do not show, and why."""
+    many = {"connections": machine.connections, "files": machine.files}
+    reasons = {
+        "limits.left_out.ports": machine.ports is None,
+        "limits.left_out.quick": quick,
+        "limits.left_out.connections": machine.connections < 10_000,
+        "limits.left_out.mistakes": not machine.has(next(iter(MISTAKES))),
+    }
+    return [Finding(code, many) for code, true in reasons.items() if true]
 
 
 def _step(
     machine: Machine,
-    key: str,
+    name: str,
     chapter: Chapter,
     what: str,
     *,
@@ -87,50 +93,30 @@ def _step(
     connections: int,
     delay_s: tuple[float, float],
     body_bytes: int = PAGE_BYTES,
-    open_files: int | None = None,
     **load: Any,
 ) -> Step:
-    target = Target(body_bytes=body_bytes, delay_s=delay_s, core=machine.core)
-    asked = Load(
-        concurrency=connections,
-        requests=requests,
-        duration_s=1.0,
-        deadline_s=0.0,
-        **{"keepalive": True, "same_body": True, "summed": True, **load},
-    )
-    point = Point(key, target, tool, asked)
-    late_s = 60 + 4 * predicted_s(point)
-    return Step(_with_deadline(point, late_s), chapter, what, open_files)
-
-
-def _with_deadline(point: Point, deadline_s: float) -> Point:
-    return replace(point, load=replace(point.load, deadline_s=round(deadline_s, 1)))
-
-
-def predicted_s(point: Point) -> float:
-    """How long it will take: the delays shared by the connections, and at least the longest."""
-    (least_s, most_s), load = point.target.delay_s, point.load
-    delays_s = load.requests * (least_s + most_s) / 2 / load.concurrency
-    bytes_s = load.requests * point.target.body_bytes / READ_BYTES_PER_S
-    return BESIDE_S + max(delays_s, min(most_s, delays_s * 2), bytes_s)
+    null = NullServer(body_bytes=body_bytes, delay_s=delay_s, core=machine.core)
+    usual: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
+    asked = Load(connections, requests, duration_s=1.0, deadline_s=0.0, **{**usual, **load})
+    cell = null_cell(name, null, tool, asked)
+    deadline_s = 60 + 4 * predicted_s(NO_PLAN, cell, 0.0, counted=True)
+    cell = replace(cell, load=replace(asked, deadline_s=round(deadline_s, 1)))
+    return Step(cell, chapter, what)
 
 
 def _clients(machine: Machine, quick: bool) -> list[Step]:
     """The same hundred requests, one after the other and all at once."""
-    common: dict[str, Any] = {"requests": 100, "delay_s": SLOW_S}
+
+    def one(name: str, what: str, tool: str, connections: int) -> Step:
+        return _step(
+            machine, name, "clients", what, tool=tool, requests=100,
+            connections=connections, delay_s=SLOW_S,
+        )  # fmt: skip
+
     plain = "threads" if machine.has("threads") else "fast"
-    found = []
-    if not quick:
-        what = "synchronous: one after the other"
-        found.append(
-            _step(machine, "sync-100", "clients", what, tool=plain, connections=1, **common)
-        )
-    for tool in ("coroutines", "fast"):
-        if machine.has(tool):
-            what = "asynchronous: all at once"
-            key = f"async-100-{tool}"
-            found.append(_step(machine, key, "clients", what, tool=tool, connections=100, **common))
-    return found
+    found = [] if quick else [one("sync-100", "synchronous", plain, 1)]
+    tools = (tool for tool in ("coroutines", "fast") if machine.has(tool))
+    return [*found, *(one(f"async-100-{tool}", "asynchronous", tool, 100) for tool in tools)]
 
 
 def _unbounded(machine: Machine) -> list[Step]:
@@ -141,56 +127,70 @@ def _unbounded(machine: Machine) -> list[Step]:
     usual = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
     few = min(BOUND, many)
 
-    def one(key: str, what: str, requests: int, connections: int, files: int | None) -> Step:
+    def one(name: str, what: str, requests: int, connections: int, files: int) -> Step:
         return _step(
-            machine, key, "unbounded", what, tool=tool, requests=requests,
+            machine, name, "unbounded", what, tool=tool, requests=requests,
             connections=connections, delay_s=BRISK_S, open_files=files,
         )  # fmt: skip
 
     found = [
-        one(f"unbounded-{many}", "no bound", many, many, usual),
-        one(f"raised-{many}", "no bound, limit raised", many, many, many + SPARE_FILES),
-        one(f"bounded-{many}", f"at most {few} at once", many, few, usual),
+        one(f"unbounded-{many}", "unbounded", many, many, usual),
+        one(f"raised-{many}", "raised", many, many, many + SPARE_FILES),
+        one(f"bounded-{many}", "bounded", many, few, usual),
     ]
-    return found if few == many else [one(f"unbounded-{few}", "no bound", few, few, usual), *found]
+    if few == many:
+        return found
+    return [one(f"unbounded-{few}", "unbounded", few, few, usual), *found]
 
 
 def _far(machine: Machine, quick: bool) -> list[Step]:
     most = machine.connections
-
-    def one(key: str, what: str, requests: int, connections: int, **more: Any) -> Step:
-        words: dict[str, Any] = {"tool": "fast", "delay_s": BRISK_S, **more}
-        return _step(machine, key, "far", what, requests=requests, connections=connections, **words)
-
     bounded = min(1000, most)
+
+    def one(name: str, what: str, requests: int, connections: int, **load: Any) -> Step:
+        load = {"tool": "fast", "delay_s": BRISK_S, **load}
+        return _step(machine, name, "far", what, requests=requests, connections=connections, **load)
+
     novel: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
     found = [
-        one("bodies-10000", "440 KB each", 10_000, bounded, **novel),
-        one("kept-100000", "1 KB each", 100_000, most),
+        one("bodies-10000", "bodies", 10_000, bounded, **novel),
+        one("kept-100000", "bodies", 100_000, most),
     ]
     if not quick:
-        what = "1 KB each, a new connection for each"
-        found.append(one("new-100000", what, 100_000, bounded, keepalive=False))
-        found.append(one("kept-1000000", "1 KB each", 1_000_000, most))
+        found.append(one("new-100000", "new_connections", 100_000, bounded, keepalive=False))
+        found.append(one("kept-1000000", "bodies", 1_000_000, most))
     return found
 
 
-def _ports(machine: Machine, ports: tuple[int, int]) -> list[Step]:
+def _ports(machine: Machine) -> list[Step]:
     """More connections than local ports; then the two ways out. Each step has ports of its own: the
     one before leaves some in TIME_WAIT."""
-    middle = (ports[0] + ports[1]) // 2
-
-    def one(number: int, key: str, what: str, connections: int, **more: Any) -> Step:
+    if machine.ports is None:
+        return []
+    middle, crowd = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
+    loads: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
+        ("used-up", crowd, {}),
+        ("sources", crowd, {"sources": ("127.0.0.2", "127.0.0.3")}),
+        ("reuse", crowd // 2, {}),
+    )
+    found = []
+    for number, (what, connections, load) in enumerate(loads):
         low = middle + number * FEW_PORTS
-        return _step(
-            machine, key, "ports", what, tool="fast", requests=4 * FEW_PORTS,
-            connections=connections, delay_s=QUICK_S, ports=(low, low + FEW_PORTS - 1), **more,
+        step = _step(
+            machine, f"ports-{what}", "ports", f"ports_{what.replace('-', '_')}", tool="fast",
+            requests=4 * FEW_PORTS, connections=connections, delay_s=QUICK_S,
+            ports=(low, low + FEW_PORTS - 1), **load,
         )  # fmt: skip
+        found.append(step)
+    return found
 
-    crowd = FEW_PORTS * 3 // 2
-    return [
-        one(0, "ports-used-up", f"{FEW_PORTS} ports", crowd),
-        one(1, "ports-sources", f"{FEW_PORTS} ports, two source addresses", crowd,
-            sources=("127.0.0.2", "127.0.0.3")),
-        one(2, "ports-reuse", f"{FEW_PORTS} ports, fewer connections, used again", crowd // 2),
-    ]  # fmt: skip
+
+def _mistakes(machine: Machine) -> list[Step]:
+    found = []
+    for tool, mistake in MISTAKES.items():
+        requests, connections = MISTAKE_LOADS[mistake.mistake]
+        load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
+        name = tool.replace("_", "-")
+        cell = null_cell(name, NullServer(core=machine.core), tool, load)
+        found.append(Step(cell, "mistakes", mistake.form))
+    return found if machine.has(next(iter(MISTAKES))) else []

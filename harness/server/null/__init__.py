@@ -1,4 +1,4 @@
-"""A server that is not under test: it answers at once, or after a seeded random delay.
+"""A server that does nothing: it answers at once, or after a seeded random delay.
 
 A program of its own, in the standard library alone: `python -I -S harness/server/null --help`.
 """

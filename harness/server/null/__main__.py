@@ -1,4 +1,4 @@
-"""Starts the target: `python -I -S harness/server/null WORDS`."""
+"""Starts the null server: `python -I -S harness/server/null WORDS`."""
 
 import sys
 from pathlib import Path

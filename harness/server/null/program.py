@@ -1,4 +1,4 @@
-"""The target as a program: reads its words, listens, says where, serves until it is ended."""
+"""The null server as a program: reads its words, listens, says where, serves until it is ended."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _announce(options.ready, listener)
             server.run()
     except OSError as error:
-        print(f"target: {error}", file=sys.stderr)
+        print(f"null: {error}", file=sys.stderr)
         return 3
     return 0

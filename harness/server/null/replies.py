@@ -1,4 +1,4 @@
-"""What the target answers: made once, sent many times."""
+"""What the null server answers: made once, sent many times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _head(status: bytes, body_bytes: int, connection: bytes) -> bytes:
 
 
 class Replies:
-    """The answers of one target, by what a request wants of its connection."""
+    """The answers of one null server, by what a request wants of its connection."""
 
     def __init__(self, body_bytes: int, fault: str) -> None:
         self._body = (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]

@@ -1,4 +1,4 @@
-"""The target's loop: one thread, one epoll, no copies.
+"""The null server's loop: one thread, one epoll, no copies.
 
 What makes it fast: the bytes of a request are looked up among those of requests that were read
 before, so that only the first of each kind is parsed; the answer is one ready-made piece of bytes;
@@ -27,7 +27,7 @@ from harness.server.null.tally import AT_ONCE, Tally
 
 READ_BYTES = 65_536
 REPORT_NS = 1_000_000_000
-KNOWN_MOST = 64  # kinds of request; one that bears a number is new each time
+KNOWN_MOST = 64  # kinds of request; one that carries a number is new each time
 KNOWN_BYTES = 4_096
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 NO_FILES = (errno.EMFILE, errno.ENFILE)

@@ -1,4 +1,4 @@
-"""What the target counts, and the file it writes it to."""
+"""What the null server counts, and the file it writes it to."""
 
 from __future__ import annotations
 

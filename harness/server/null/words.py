@@ -1,4 +1,4 @@
-"""The target's words, checked."""
+"""The null server's words, checked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _delay(text: str) -> tuple[float, float]:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Ends the program with exit code 2 and a sentence where a word is off."""
     words = argparse.ArgumentParser(
-        prog="target", description="A fast HTTP server that answers every request alike."
+        prog="null", description="A fast HTTP server that answers every request alike."
     )
     add = words.add_argument
     add("--host", default="127.0.0.1")

@@ -25,7 +25,7 @@ def test_two_generators_are_compared(lab: Lab) -> None:
     done = lab("generators", "--tools", "fast,threads", "--levels", "1,4", "--duration", "1.5",
                "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
-    assert done.err.splitlines()[0].startswith(("6 points, about", "8 points, about"))
+    assert done.err.splitlines()[0].startswith(("6 cells, about", "8 cells, about"))
     said = done.report
     assert (said["schema"], said["kind"], said["valid"]) == (1, "generators", True)
     names = {row["generator"] for row in rows(said, FULL)}
@@ -68,8 +68,8 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab) -> None:
     lab.env["PATH"] = ""
     done = lab("generators", "--tools", "wrk,fast", "--levels", "1", "--duration", "1")
     assert done.code == 0, done.err
-    assert "left out: wrk is not installed. wrk is packaged as wrk" in done.err
-    assert "left out: wrk is not installed." in " ".join(done.out.split())
+    assert "Left out: wrk is not installed. wrk is packaged as wrk" in done.err
+    assert "Left out: wrk is not installed." in " ".join(done.out.split())
     none = lab("generators", "--tools", "wrk")
     assert none.code == 3
     assert "wrk is packaged as wrk" in none.err
@@ -81,7 +81,7 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab) -> None:
         (("--tools", "fats"), "did you mean fast?"),
         (("--levels", "0"), "0 is too small"),
         (("--levels", "100000000"), "open files"),
-        (("--duration", "0.2"), "1 is the least"),
+        (("--duration", "0.2"), "must be at least 1"),
         (("--keepalive", "off,on"), "one of them"),
         (("--resume", "nothing"), "nothing is no run"),
         (("--resume", "nothing", "--levels", "3"), "its plan is on file"),
@@ -116,7 +116,7 @@ def test_a_generator_that_dies_is_one_point_less(lab: Lab) -> None:
     """Its output, kept in the run, is cut short: the others stay as they are."""
     done = lab("generators", "--tools", "fast", "--levels", "1", "--duration", "1")
     assert done.code == 0, done.err
-    (low,) = lab.run.glob("raw/low-fast-c25")
+    (low,) = lab.run.glob("raw/low-fast-c25-1")
     (low / "tool" / "stdout").write_text('{"generator": "fa')
     document = lab("report", "results", "--format", "json").report
     assert not document["valid"]

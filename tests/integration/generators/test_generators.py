@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.points import REPORT
 from harness.load.registry import TOOLS
-from harness.model import Load, Measurement, Output, Target
-from harness.server.null_server import target
+from harness.model import Load, Measurement, NullServer, Output
+from harness.server.null_server import COUNTS
+from tests.builders.null import serving as serving_null
 from tests.builders.processes import running
 from tests.integration.conftest import LONG_S, until
 
@@ -109,16 +109,16 @@ def run(name: str, load: Load, url: str, place: Path, files: int = 0) -> Measure
 
 @dataclass
 class Seen:
-    """What the target has counted, once it has ended."""
+    """What the null server has counted, once it has ended."""
 
     requests: int
     connections: int
 
 
-def against(name: str, load: Load, place: Path, what: Target) -> tuple[Measurement, Seen]:
-    with target(place, what) as server:
+def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measurement, Seen]:
+    with serving_null(place, what) as server:
         said = run(name, load, server.url, place / "tool")
-    report = json.loads((place / REPORT).read_text())
+    report = json.loads((place / COUNTS).read_text())
     return said, Seen(report["requests"], report["connections"])
 
 
@@ -127,7 +127,7 @@ def against(name: str, load: Load, place: Path, what: Target) -> tuple[Measureme
 
 @pytest.mark.parametrize("keepalive", [False, True])
 def test_the_server_saw_what_is_counted(name: str, keepalive: bool, tmp_path: Path) -> None:
-    said, seen = against(name, a_load(keepalive=keepalive), tmp_path, Target(body_bytes=5000))
+    said, seen = against(name, a_load(keepalive=keepalive), tmp_path, NullServer(body_bytes=5000))
     assert (said.failed, said.errors) == (0, {})
     assert said.requests == said.sent == seen.requests
     # Whoever is quick may leave nothing to send for the others
@@ -142,13 +142,13 @@ def test_the_server_saw_what_is_counted(name: str, keepalive: bool, tmp_path: Pa
 
 
 def test_a_time_instead_of_a_number(counting: str, tmp_path: Path) -> None:
-    said, seen = against(counting, a_load(timed=True, keepalive=True), tmp_path, Target())
+    said, seen = against(counting, a_load(timed=True, keepalive=True), tmp_path, NullServer())
     assert said.requests == said.sent == seen.requests > 4
     assert said.errors == {}
 
 
 def test_delays_are_felt(name: str, tmp_path: Path) -> None:
-    said, _ = against(name, a_load(), tmp_path, Target(delay_s=(0.05, 0.1)))
+    said, _ = against(name, a_load(), tmp_path, NullServer(delay_s=(0.05, 0.1)))
     assert said.response.p50 is not None
     assert said.response.p50 >= 0.05 * 0.99
     assert said.rps is not None
@@ -158,7 +158,7 @@ def test_delays_are_felt(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["processes-coroutines", "locust", "locust-fast"])
 def test_several_processes_share_the_connections(name: str, tmp_path: Path) -> None:
     load = a_load(keepalive=True, processes=2)
-    said, seen = against(needing(name), load, tmp_path, Target())
+    said, seen = against(needing(name), load, tmp_path, NullServer())
     assert said.requests == said.sent == seen.requests
     assert 1 <= seen.connections <= 4
 
@@ -188,7 +188,7 @@ def test_a_request_with_a_body_and_headers(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", CAUSES)
 def test_every_fault_has_its_name(name: str, fault: str, tmp_path: Path) -> None:
     load = a_load(deadline_s=4.0 if fault == "stall" else LONG_S, keepalive=True)
-    said, _ = against(name, load, tmp_path, Target(fault=fault))
+    said, _ = against(name, load, tmp_path, NullServer(fault=fault))
     assert set(said.errors) == {CAUSES[fault]}
     assert said.failed == said.sent
     assert said.requests == (said.sent if fault == "status500" else 0)
@@ -208,7 +208,7 @@ def test_nobody_listens(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["threads", "coroutines"])
 def test_no_files_are_left(name: str, tmp_path: Path) -> None:
     load = a_load(concurrency=100, requests=200, keepalive=True)
-    with target(tmp_path, Target(delay_s=(0.2, 0.3))) as server:
+    with serving_null(tmp_path, NullServer(delay_s=(0.2, 0.3))) as server:
         said = run(needing(name), load, server.url, tmp_path / "tool", files=60)
     assert said.errors["no_files"] > 0
     assert said.requests + said.failed == said.sent == 200
@@ -270,7 +270,7 @@ def test_half_a_head_is_no_success(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_it(forking: str, number: signal.Signals, tmp_path: Path) -> None:
     load = a_load(headers=(("X-Place", str(tmp_path)),))
-    with target(tmp_path, Target(fault="stall")) as server:
+    with serving_null(tmp_path, NullServer(fault="stall")) as server:
         process = start(forking, load, server.url, tmp_path / "tool")
         most = {"processes": 4}.get(forking, 1)
         until(lambda: len(generators(tmp_path)) > most, "its processes are there")
@@ -282,7 +282,7 @@ def test_nothing_outlives_it(forking: str, number: signal.Signals, tmp_path: Pat
 
 def generators(place: Path) -> list[int]:
     found = running(f"X-Place: {place}")
-    return [one.pid for one in found if not any("target" in word for word in one.words)]
+    return [one.pid for one in found if not any("null-server" in word for word in one.words)]
 
 
 @pytest.mark.parametrize("words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,38 +12,40 @@ from typing import Any
 import pytest
 
 from harness import run_store as store
+from harness.analysis.evidence import TrialData
+from harness.analysis.facts import unusable
 from harness.experiments.limits import command as limits
-from harness.experiments.limits.steps import Machine, Step, steps
-from harness.experiments.points import Shot, point_from_json, point_to_json, read_point
-from harness.experiments.shot import shot
-from harness.model import Target
+from harness.experiments.limits.steps import steps
+from harness.experiments.reading import evidence
+from harness.experiments.trial import null_task, run
+from harness.load.mistakes.tool import PROGRAMS
+from harness.model import Cell, Measurement, Trial
+from harness.plan import null_plan, to_json
 from harness.server import preflight
-from harness.server.null_server import target
+from tests.builders.null import serving
 from tests.integration.conftest import LONG_S, ROOT, Lab, until
 
 
-def step(name: str, **load: Any) -> Step:
+def step(name: str, **load: Any) -> Cell:
     """One of the real steps, on this machine, its load changed."""
     here = replace(limits.machine(), core=None)
-    chosen, _ = steps(here, quick=False)
-    (found,) = (one for one in chosen if one.point.key.startswith(name))
-    return replace(found, point=replace(found.point, load=replace(found.point.load, **load)))
+    (cell,) = (one.cell for one in steps(here, quick=False) if one.cell.name.startswith(name))
+    assert cell.load is not None
+    return replace(cell, load=replace(cell.load, **load))
 
 
-def executed(one: Step, place: Path) -> Shot:
-    words = limits.limited(one.open_files)
-    record = shot(one.point, place, lambda _: None, words)
-    found = read_point(one.point, record, place / "raw")
-    assert found.measurement is not None, found.why_not
-    return found
+def executed(cell: Cell, place: Path) -> tuple[Measurement, TrialData]:
+    one = Trial(cell, 1)
+    record = run(null_task(one, place), lambda _: None)
+    found = evidence(one, record, null_plan("test", [cell]), place)
+    assert found.measurement is not None, unusable(found)
+    return found.measurement, found
 
 
 @pytest.mark.parametrize("tool", ["fast", "coroutines"])
 def test_too_many_open_files(tmp_path: Path, tool: str) -> None:
-    provoked = step("unbounded-1", concurrency=200, requests=200)
-    provoked = replace(provoked, open_files=100, point=replace(provoked.point, tool=tool))
-    found = executed(provoked, tmp_path).measurement
-    assert found is not None
+    provoked = step("unbounded-1", concurrency=200, requests=200, open_files=100)
+    found, _ = executed(replace(provoked, tool=tool), tmp_path)
     assert set(found.errors) == {"no_files"}
     # Each connection takes one; a process has some other files open
     assert 100 < found.failed < 200
@@ -52,46 +53,48 @@ def test_too_many_open_files(tmp_path: Path, tool: str) -> None:
 
 
 def test_a_bound_avoids_it(tmp_path: Path) -> None:
-    bounded = replace(step("bounded-", concurrency=50, requests=200), open_files=100)
-    found = executed(bounded, tmp_path).measurement
-    assert found is not None
+    bounded = step("bounded-", concurrency=50, requests=200, open_files=100)
+    found, _ = executed(bounded, tmp_path)
     assert (found.requests, found.failed) == (200, 0)
 
 
 def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
     if not preflight.narrows_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
-    used_up = executed(step("ports-used-up"), tmp_path)
-    assert used_up.measurement is not None
-    assert set(used_up.measurement.errors) == {"no_address"}
-    assert used_up.server is not None
-    assert used_up.server.connections <= 200
+    used_up, data = executed(step("ports-used-up"), tmp_path)
+    assert set(used_up.errors) == {"no_address"}
+    assert data.null is not None
+    assert data.null.connections <= 200
     for name in ("ports-sources", "ports-reuse"):
-        found = executed(step(name), tmp_path).measurement
-        assert found is not None
+        found, _ = executed(step(name), tmp_path)
         assert (found.requests, found.failed) == (800, 0), name
 
 
-def planned(place: Path, keys: tuple[str, ...], mistakes: bool = True) -> Path:
+def planned(place: Path, names: tuple[str, ...], mistakes: bool = True) -> Path:
     """A run of `limits` with a few of its steps, smaller, not begun."""
-    said, environment = limits.plan(quick=False)
-    points = [point_from_json(one) for one in said["points"] if one["key"] in keys]
-    points = [
-        replace(one, load=replace(one.load, requests=min(one.load.requests, 3000), deadline_s=60))
-        for one in points
-    ]
-    said["points"] = [point_to_json(point) for point in points]
-    said["mistakes"] = said["mistakes"] if mistakes else []
-    for one in said["mistakes"]:
-        one["point"]["load"]["requests"] = min(one["point"]["load"]["requests"], 300)
+    here = limits.machine()
+    plan = limits.plan_of(here, quick=False)
+    cells = []
+    for cell in plan.cells:
+        chapter, load = plan.details["steps"][cell.name]["chapter"], cell.load
+        assert load is not None
+        if cell.name in names:
+            load = replace(load, requests=min(load.requests, 3000), deadline_s=60)
+        elif chapter == "mistakes" and mistakes:
+            load = replace(load, requests=min(load.requests, 300))
+        else:
+            continue
+        cells.append(replace(cell, load=load))
     directory = place / "results" / "some-limits"
-    store.create(directory, json.loads(json.dumps(said)), environment)
+    store.create(directory, to_json(replace(plan, cells=tuple(cells))), preflight.machine({}))
     return directory
 
 
-def answer(said: Mapping[str, Any], question: str) -> str:
-    (found,) = (one["answer"] for one in said["findings"] if question in one["question"])
-    return str(found)
+def values_of(said: Mapping[str, Any], code: str) -> Mapping[str, Any]:
+    """The values of the finding that says `code`."""
+    (found,) = (one["answer"] for one in said["findings"] if one["answer"]["code"] == code)
+    values: Mapping[str, Any] = found["values"]
+    return values
 
 
 def test_the_command_shows_what_happened(lab: Lab) -> None:
@@ -101,13 +104,15 @@ def test_the_command_shows_what_happened(lab: Lab) -> None:
     assert done.code == 0, done.err
     said = done.report
     assert said["kind"] == "limits"
-    assert "3,000 requests over" in answer(said, "How far")
-    assert "0 requests; with await it sees 100" in answer(said, "missing await")
-    shown = answer(said, "session per request")
-    assert shown.startswith("300 connections for 300 requests, where one session needs 20")
-    assert "left 300 ports in TIME_WAIT, against" in shown
+    assert values_of(said, "limits.far")["requests"] == 3000
+    missing = values_of(said, "limits.missing_await")
+    assert (missing["requests"], missing["right_requests"]) == (0, 100)
+    session = values_of(said, "limits.session_per_request")
+    assert (session["connections"], session["requests"]) == (300, 300)
+    assert session["right_connections"] == 20
+    assert session["time_wait"] == 300
     if preflight.narrows_ports():
-        assert answer(said, "local ports").startswith("Errno 99, cannot assign requested address")
+        assert values_of(said, "limits.ports")
     for words in ((), ("--format", "markdown"), ("--format", "csv")):
         assert lab("report", str(directory), *words).code == 0
     # All is measured: there is nothing left to run
@@ -127,7 +132,7 @@ def test_a_stopped_run_is_resumed(lab: Lab) -> None:
     assert "Traceback" not in err
     done = lab("limits", "--resume", str(directory), "--format", "json")
     assert done.code == 0, done.err
-    assert not [note for note in done.report["notes"] if "not measured" in note]
+    assert "note.not_measured" not in [note["code"] for note in done.report["notes"]]
 
 
 @pytest.mark.parametrize("words", [("--quick",), ("--out", "x")])
@@ -137,29 +142,20 @@ def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None
     assert done.err.count("\n") == 1
 
 
-def test_a_machine_of_few_files_and_an_old_kernel() -> None:
-    small = Machine(has=lambda tool: tool == "fast", files=1100, ports=None, core=None)
-    chosen, left_out = steps(small, quick=True)
-    assert max(one.point.load.concurrency for one in chosen) == 1100 - 64
-    assert not [one for one in chosen if one.chapter == "ports"]
-    assert len(left_out) == 3
-    assert any("ulimit -n" in why for why in left_out)
-
-
 @pytest.mark.parametrize(
     ("name", "symptoms"),
     [
-        ("missing_await", ["10 x coroutine handed back: 0 answers, 0 connections opened",
-                           "said 10 times: coroutine 'fetch' was never awaited",
-                           "10 x Task handed back: 0 answers",
-                           "said 10 times: Task was destroyed but it is pending!",
-                           "10 x int handed back: 10 answers"]),
+        ("missing_await", ["10 x coroutine returned: 0 answers, 0 connections opened",
+                           "reported 10 times: coroutine 'fetch' was never awaited",
+                           "10 x Task returned: 0 answers",
+                           "reported 10 times: Task was destroyed but it is pending!",
+                           "10 x int returned: 10 answers"]),
         ("session_per_request", ["10 answers, 10 connections opened"]),
     ],
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:
-    with target(tmp_path, Target()) as server:
-        words = [sys.executable, "-m", f"harness.experiments.limits.mistakes.{name}", server.url]
+    with serving(tmp_path) as server:
+        words = [sys.executable, "-m", f"harness.load.mistakes.{name}", server.url]
         done = subprocess.run(
             [*words, "--requests", "10"], cwd=ROOT, capture_output=True, text=True, timeout=LONG_S
         )
@@ -170,7 +166,7 @@ def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> 
 
 
 def test_a_mistake_without_a_server(tmp_path: Path) -> None:
-    words = [sys.executable, limits.MISTAKES, "session_per_request", "http://127.0.0.1:1/"]
+    words = [sys.executable, PROGRAMS, "session_per_request", "http://127.0.0.1:1/"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=LONG_S)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

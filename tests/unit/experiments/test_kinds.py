@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness import run_store as store
-from harness.experiments.points import point_to_json
 from harness.experiments.studies import KINDS, document_of, kind_of
-from harness.model import UsageError
-from tests.unit.experiments.test_generators import PLAN, shot
+from harness.model import Load, NullServer, UsageError
+from harness.plan import null_cell, null_plan, to_json
+
+LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
 
 
 def run(place: Path, plan: dict[str, object]) -> Path:
@@ -34,9 +35,11 @@ def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
         kind_of(tmp_path)
 
 
-def test_points_that_never_ran_are_not_valid(tmp_path: Path) -> None:
-    points = [point_to_json(shot(tool).point) for tool in ("fast", "threads")]
-    found = document_of(run(tmp_path, {"kind": "generators", **PLAN, "points": points}))
+def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
+    cells = [null_cell(tool, NullServer(), tool, LOAD) for tool in ("fast", "threads")]
+    details = {"server_core": 1, "keepalive": True}
+    plan = to_json(null_plan("generators", cells, details=details))
+    found = document_of(run(tmp_path, plan))
     assert (found.kind, found.run, found.valid) == ("generators", "a-run", False)
-    assert sum("was not measured: it was not run" in note for note in found.notes) == 2
+    assert len(found.notes) == 2
     assert "generators" in KINDS

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.experiments.limits.causes import explained
-from harness.experiments.limits.demonstrations import Demonstration
+from harness.analysis.evidence import TrialData
+from harness.experiments.limits.command import plan_of
 from harness.experiments.limits.document import study
-from harness.experiments.limits.rows import causes, seen
-from harness.experiments.limits.steps import Machine, predicted_s, steps
-from harness.experiments.points import Shot, TargetReport, point_from_json, point_to_json
+from harness.experiments.limits.results import results_of
+from harness.experiments.limits.steps import Machine, left_out, steps
 from harness.model import (
-    Answer,
     Document,
     Fault,
+    Finding,
     Load,
     Measurement,
+    NullCounts,
+    NullServer,
     Observations,
-    Point,
     ProcessSample,
     Record,
     Summary,
-    Target,
+    UsageError,
 )
+from harness.plan import from_json, null_cell, null_plan, predicted_s, to_json
+from tests.builders.null import null_trial
+
+NULL = NullServer(delay_s=(0.0, 3.0))
 
 
-def shot(
-    key: str,
+def step(
+    name: str,
     requests: int = 100,
     connections: int = 100,
     *,
@@ -43,7 +48,7 @@ def shot(
     memory_bytes: int = 20 << 20,
     why_not: str | None = None,
     **load: Any,
-) -> Shot:
+) -> TrialData:
     asked = Load(connections, requests, 1.0, 60.0, keepalive=True, **load)
     failed = sum((errors or {}).values())
     fault = Fault("tool", why_not) if why_not else None
@@ -51,12 +56,14 @@ def shot(
         requests - failed, failed, errors or {}, wall_s, requests / wall_s, Summary(), sent=requests
     )
     served = Summary(mean=delays_s / requests, max=longest_s)
-    return Shot(
-        point=Point(key, Target(delay_s=(0.0, 3.0)), "fast", asked),
-        record=Record(key, fault, tool_cpu_s=1.5),
-        measurement=None if why_not else measured,
-        why_not=why_not,
-        server=TargetReport(requests, connections, connections, 0.1, delays_s, served, requests),
+    return null_trial(
+        name,
+        "fast",
+        asked,
+        measured,
+        null=NULL,
+        record=Record(f"{name}-1", fault, load_start_ns=1, load_end_ns=2, tool_cpu_s=1.5),
+        counts=NullCounts(requests, requests, connections, connections, 0.1, delays_s, served),
         observations=Observations(
             processes=tuple(
                 ProcessSample(at, 0.0, 0.0, 0.0, 1, size)
@@ -66,57 +73,82 @@ def shot(
     )
 
 
-CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far",
-           "new": "far", "ports": "ports"}  # fmt: skip
+def mistake(name: str, form: str, *, seconds: float = 0.5, **values: Any) -> TrialData:
+    """`values`: details of its document, and `requests`, `connections` at the server."""
+    details = {"mistake": name, "form": form, "code": "", "returned": {}, "complaints": {},
+               "time_wait": None, **values}  # fmt: skip
+    requests, connections = values.get("requests", 0), values.get("connections", 0)
+    counts = NullCounts(requests, requests, connections, connections, 0.1, 0.0, Summary())
+    measured = Measurement(requests, 0, {}, seconds, None, Summary(), details=details)
+    key = f"{name}-{form}".replace("_", "-")
+    return null_trial(key, f"{name}-{form}", Load(20, 100, 1.0, 60.0), measured, counts=counts)
 
 
-def of(
-    *shots: Shot, open_files: int | None = None, shown: tuple[Demonstration, ...] = ()
-) -> Document:
-    meant = {
-        one.point.key: {
-            "chapter": CHAPTER.get(one.point.key.partition("-")[0], "unbounded"),
-            "what": f"what {one.point.key} is",
-            "open_files": open_files,
-        }
-        for one in shots
-    }
-    return study("run", {}, {"steps": meant, "left_out": ["the moon"]}, shots, shown)
+CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far", "new": "far",
+           "ports": "ports", "missing": "mistakes", "session": "mistakes"}  # fmt: skip
 
 
-def answer(found: Document, question: str) -> Answer:
-    (one,) = (finding for finding in found.findings if question in finding.question)
+def meant(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
+    """What a plan says of these."""
+    found = {}
+    for name in (data.trial.cell.name for data in trials):
+        chapter = CHAPTER.get(name.partition("-")[0], "unbounded")
+        what = name.rpartition("-")[2] if chapter == "mistakes" else "bounded"
+        found[name] = {"chapter": chapter, "what": what}
+    return found
+
+
+MOON = Finding("note.left_out", {"why": "the moon"})
+
+
+def of(*trials: TrialData) -> Document:
+    plan = null_plan("limits", (), (MOON,), {"steps": meant(trials)})
+    return study("run", {}, plan, trials)
+
+
+def answer(found: Document, question: str) -> Finding:
+    (one,) = (
+        finding
+        for finding in found.findings
+        if isinstance(finding, Finding) and finding.question == f"limits.question.{question}"
+    )
     return one
 
 
+def labels(findings: tuple[Finding, ...]) -> list[int]:
+    """The connections of the steps that are named."""
+    return [finding.values["connections"] for finding in findings]
+
+
 def test_one_after_the_other_and_all_at_once() -> None:
-    found = of(shot("sync-100", connections=1, wall_s=155.0), shot("async-100-coroutines"))
+    found = of(step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines"))
     said = answer(found, "asynchronous")
-    assert "took 3.10 s, hardly longer than the longest answer (3.00 s)" in said.answer
-    assert "took 2m 35s, 50.0 times as long" in said.answer
+    assert (said.values["took_s"], said.values["near_s"]) == (3.1, 3.0)
+    assert said.values["alone_s"] == 155.0
+    assert said.values["times"] == pytest.approx(50.0)
+    assert said.values["delays_s"] is None
     assert len(said.evidence) == 2
+    assert said.trials == ("sync-100-1", "async-100-coroutines-1")
     assert found.valid
 
 
 def test_without_the_slow_step_the_server_knows_what_it_would_take() -> None:
-    said = answer(of(shot("async-100-fast", wall_s=9.0)), "asynchronous").answer
-    assert "hardly" not in said
-    assert "would take 2m 30s, all added up" in said
+    values = answer(of(step("async-100-fast", wall_s=9.0)), "asynchronous").values
+    assert (values["near_s"], values["longest_s"]) == (None, 3.0)
+    assert (values["alone_s"], values["delays_s"]) == (None, 150.0)
 
 
 def test_the_ideal_is_a_bound_of_both_kinds() -> None:
-    shared = shot("kept-1", 1000, 10, delays_s=500.0, longest_s=1.0, wall_s=55.0)
-    alone = shot("kept-2", 10, 10, delays_s=5.0, longest_s=1.0, wall_s=1.1)
-    meant = {"chapter": "far", "what": "", "open_files": None}
-    one, other = seen((shared, alone), {"kept-1": meant, "kept-2": meant})
+    shared = step("kept-1", 1000, 10, delays_s=500.0, longest_s=1.0, wall_s=55.0)
+    alone = step("kept-2", 10, 10, delays_s=5.0, longest_s=1.0, wall_s=1.1)
+    one, other = results_of((shared, alone), meant((shared, alone)))
     assert (one.ideal_s, one.ratio) == (50.0, pytest.approx(1.1))
     assert (other.ideal_s, other.ratio) == (1.0, pytest.approx(1.1))
     assert one.memory_bytes == 20 << 20
 
 
 def test_where_some_failed_there_is_no_ideal() -> None:
-    failed = shot("unbounded-1", 1000, 1000, errors={"no_files": 10})
-    found = of(failed, open_files=990)
+    found = of(step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990))
     (table,) = found.tables
     row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
     assert (row["ideal_s"], row["wall_to_ideal"]) == (None, None)
@@ -125,107 +157,132 @@ def test_where_some_failed_there_is_no_ideal() -> None:
 
 
 def test_errno_24() -> None:
-    tried = shot("unbounded-10000", 10_000, 10_000, errors={"no_files": 8980, "reset": 1})
-    found = of(tried, shot("bounded-10000", 10_000, 900), open_files=1024)
-    said = answer(found, "without a bound").answer
-    assert said.startswith("Errno 24, too many open files: 8,980 requests")
-    assert "1,024 of them" in said
-    assert "ulimit -n 10064" in said
-    assert "what bounded-10000 is" in answer(found, "avoids").answer
+    errors = {"no_files": 8980, "reset": 1}
+    tried = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
+    found = of(tried, step("bounded-10000", 10_000, 900))
+    (cause,) = answer(found, "unbounded").values["causes"]
+    assert cause.code == "limits.no_files"
+    assert (cause.values["failed"], cause.values["open_files"]) == (8980, 1024)
+    assert cause.values["needed"] == 10_064
+    assert labels(answer(found, "bounded").values["good"]) == [900]
     assert found.valid  # it was meant to fail
 
 
 def test_a_way_out_that_is_none() -> None:
-    found = of(
-        shot("raised-10000", 10_000, 10_000, errors={"reset": 3}),
-        shot("bounded-10000"),
-        open_files=9,
-    )
-    assert "Not: what raised-10000 is (3 failed)" in answer(found, "avoids").answer
+    found = of(step("raised-10000", 10_000, 10_000, errors={"reset": 3}), step("bounded-10000"))
+    values = answer(found, "bounded").values
+    assert labels(values["good"]) == [100]
+    (bad,) = values["bad"]
+    assert bad.values["failed"] == 3
+
+
+def test_nothing_avoids_it() -> None:
+    found = of(step("raised-1", errors={"reset": 3}), step("bounded-1", errors={"reset": 2}))
+    assert answer(found, "bounded").code == "limits.not_bounded"
 
 
 def test_a_machine_on_which_nothing_runs_out() -> None:
-    found = of(shot("unbounded-10000", 10_000, 10_000), shot("ports-used-up"))
-    assert "did not run out of files here" in answer(found, "without a bound").answer
-    assert "did not run out here" in answer(found, "local ports").answer
+    found = of(step("unbounded-10000", 10_000, 10_000), step("ports-used-up"))
+    assert answer(found, "unbounded").code == "limits.enough_files"
+    assert answer(found, "ports").code == "limits.enough_ports"
 
 
 def test_errno_99_and_both_ways_out() -> None:
-    used_up = shot("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
-    found = of(used_up, shot("ports-sources"), shot("ports-reuse", errors={"no_address": 1}))
-    said = answer(found, "local ports").answer
-    assert said.startswith("Errno 99, cannot assign requested address: 570 requests")
-    assert "200 of them" in said
-    assert "300 connections" in said
-    assert said.endswith("Without a failure: what ports-sources is.")
+    used_up = step("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
+    found = of(used_up, step("ports-sources"), step("ports-reuse", errors={"no_address": 1}))
+    said = answer(found, "ports")
+    (cause,) = said.values["causes"]
+    assert cause.code == "limits.no_address"
+    values = cause.values
+    assert (values["failed"], values["ports"], values["connections"]) == (570, 200, 300)
+    assert labels(said.values["good"]) == [100]
+
+
+def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
+    trials = (step("a-1", errors={"reset": 3, "timeout": 2}),
+              step("a-2", errors={"no_files": 1, "no_address": 2}))  # fmt: skip
+    none, both = results_of(trials, meant(trials))
+    assert none.causes == ()
+    assert [cause.code for cause in both.causes] == ["limits.no_files", "limits.no_address"]
 
 
 def test_the_farthest_is_the_largest_without_a_failure() -> None:
-    steps = (
-        shot("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=5.5),
-        shot("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
-        shot("new-1", 2_000_000, 10_000, errors={"no_address": 1}),
+    found = of(
+        step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=5.5),
+        step("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
+        step("new-1", 2_000_000, 10_000, errors={"no_address": 1}),
     )
-    found = of(*steps)
-    said = answer(found, "How far").answer
-    assert "To 1,000,000 requests over 10,000 connections" in said
-    assert "1.06 times the ideal 50.0 s, close to the best there is" in said
-    assert "20.0 MB for 1,000,000 requests" in answer(found, "a million cost").answer
+    values = answer(found, "far").values
+    assert (values["requests"], values["connections"]) == (1_000_000, 10_000)
+    assert (values["ratio"], values["ideal_s"]) == (pytest.approx(1.06), 50.0)
+    assert values["verdict"].code == "limits.near_ideal"
+    memory = answer(found, "memory").values
+    assert (memory["memory_bytes"], memory["requests"]) == (20 << 20, 1_000_000)
     (chart,) = found.charts
-    assert {series.name for series in chart.series} == {"10,000 connections", "ideal"}
+    names = [series.name for series in chart.series]
+    assert [name.code for name in names if isinstance(name, Finding)] == [
+        "limits.chart.series",
+        "limits.chart.ideal",
+    ]
 
 
 def test_a_slow_client_is_not_praised() -> None:
-    slow = shot("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
-    assert "close to the best there is" not in answer(of(slow), "How far").answer
+    slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
+    assert answer(of(slow), "far").values["verdict"].code == "limits.above_ideal"
+
+
+def test_large_bodies() -> None:
+    values = answer(of(step("bodies-10000", 10_000, 100, wall_s=2.0)), "bodies").values
+    assert values["total_bytes"] == 10_000 * NULL.body_bytes
+    assert values["bytes_per_s"] == values["total_bytes"] / 2.0
 
 
 def test_what_was_not_measured_is_said() -> None:
-    found = of(shot("kept-100000", why_not="the load tool was ended by signal 9"))
+    found = of(step("kept-100000", why_not="the load tool was ended by signal 9"))
     assert not found.valid
-    assert "kept-100000 was not measured: the load tool was ended by signal 9" in found.notes
-    assert "left out: the moon" in found.notes
-    assert "not measured" in str(found.tables[0].rows[0])
+    lost, *notes = found.notes
+    assert isinstance(lost, Finding)
+    assert (lost.code, lost.values["what"]) == ("note.not_measured", "kept-100000")
+    assert notes == [MOON]
+    assert any(
+        isinstance(value, Finding) and value.code == "limits.not_measured"
+        for value in found.tables[0].rows[0]
+    )
 
 
-def shown(mistake: str, form: str, **values: Any) -> Demonstration:
-    known = {"asked": 100, "answers": 0, "seconds": 0.5, "requests_seen": 0, "connections_seen": 0}
-    return Demonstration(f"{mistake}-{form}", mistake, form, **{**known, **values})
+# --- the classic mistakes -----------------------------------------------------------------------
 
 
 def test_mistakes_and_their_symptoms() -> None:
     found = of(
-        shown=(
-            shown("missing_await", "mistake", got={"coroutine": 100}, said={"never awaited": 100}),
-            shown("missing_await", "cure", got={"int": 100}, requests_seen=100),
-            shown("session_per_request", "mistake", requests_seen=100, connections_seen=100,
-                  seconds=2.0, time_wait=100),
-            shown("session_per_request", "cure", requests_seen=100, connections_seen=20,
-                  time_wait=20),
-        )
+        mistake("missing_await", "mistake", returned={"coroutine": 100},
+                complaints={"never awaited": 100}),
+        mistake("missing_await", "cure", returned={"int": 100}, requests=100),
+        mistake("session_per_request", "mistake", requests=100, connections=100,
+                seconds=2.0, time_wait=100),
+        mistake("session_per_request", "cure", requests=100, connections=20, time_wait=20),
     )  # fmt: skip
-    await_ = answer(found, "missing await")
-    assert "100 coroutine" in await_.answer
-    assert "sees 0 requests; with await it sees 100" in await_.answer
-    assert "said 100 times: never awaited" in await_.evidence[0]
-    session = answer(found, "session per request").answer
-    assert "100 connections for 100 requests, where one session needs 20" in session
-    assert "4.00 times as long" in session
+    missing = answer(found, "missing_await")
+    assert missing.values["returned"] == {"coroutine": 100}
+    assert (missing.values["requests"], missing.values["right_requests"]) == (0, 100)
+    assert missing.evidence[0].values["complaints"] == {"never awaited": 100}
+    session = answer(found, "session_per_request").values
+    assert (session["connections"], session["right_connections"]) == (100, 20)
+    assert session["times"] == pytest.approx(4.0)
+    assert (session["time_wait"], session["right_time_wait"]) == (100, 20)
     assert found.valid
+    assert found.charts == ()
 
 
 def test_a_mistake_that_could_not_be_shown() -> None:
-    found = of(shown=(Demonstration("k", "missing_await", "cure", why_not="aiohttp is missing"),))
+    data = mistake("missing_await", "cure")
+    found = of(replace(data, measurement=None, parse_error="aiohttp is missing"))
     assert not found.valid
     assert found.tables == ()
-    assert "k was not shown: aiohttp is missing" in found.notes
-
-
-def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
-    assert explained({"reset": 3, "timeout": 2}, 10, 1024, None) == []
-    both = explained({"no_files": 1, "no_address": 2}, 10, None, None)
-    assert [text.split(",")[0] for text in both] == ["Errno 24", "Errno 99"]
-    assert causes({"b": 2, "a": 1}) == "a 1, b 2"
+    assert [note.code for note in found.notes if isinstance(note, Finding)] == [
+        "note.not_measured",
+        "note.left_out",
+    ]
 
 
 # --- the plan -------------------------------------------------------------------------------
@@ -233,7 +290,7 @@ def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
 
 @given(
     files=st.none() | st.integers(400, 1 << 20),
-    tools=st.sets(st.sampled_from(["threads", "coroutines"])),
+    tools=st.sets(st.sampled_from(["threads", "coroutines", "missing_await-mistake"])),
     ports=st.none() | st.just((32768, 60999)),
     quick=st.booleans(),
 )
@@ -241,27 +298,52 @@ def test_steps_keep_to_the_machine(
     files: int | None, tools: set[str], ports: tuple[int, int] | None, quick: bool
 ) -> None:
     here = Machine(lambda tool: tool == "fast" or tool in tools, files, ports, core=None)
-    chosen, _ = steps(here, quick)
-    keys = [one.point.key for one in chosen]
-    assert len(set(keys)) == len(keys)
-    for one in chosen:
-        load = one.point.load
-        assert here.has(one.point.tool)
+    plan = plan_of(here, quick)
+    assert len({cell.name for cell in plan.cells}) == len(plan.cells)
+    assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
+    for one in steps(here, quick):
+        load = one.cell.load
+        assert load is not None
+        assert here.has(one.cell.tool) or one.chapter == "mistakes"
         assert load.concurrency <= here.connections
-        assert one.open_files is None or files is None or one.open_files <= files
-        assert load.deadline_s > 3 * predicted_s(one.point)
+        assert load.open_files is None or files is None or load.open_files <= files
+        if one.chapter != "mistakes":
+            predicted = predicted_s(plan, one.cell, 0.0, counted=True)
+            assert load.deadline_s > 3 * predicted
         if load.ports is not None and ports is not None:
             assert ports[0] <= load.ports[0] <= load.ports[1] <= ports[1]
-        back = point_from_json(json.loads(json.dumps(point_to_json(one.point))))
-        assert back == one.point
-    assert quick is not any(one.point.load.requests == 1_000_000 for one in chosen)
+    assert from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    millions = [cell for cell in plan.cells if cell.load and cell.load.requests == 1_000_000]
+    assert quick is not bool(millions)
 
 
-def test_what_a_point_will_take() -> None:
-    def point(requests: int, connections: int) -> Point:
-        load = Load(connections, requests, 1.0, 60.0)
-        return Point("a", Target(delay_s=(0.0, 3.0)), "fast", load)
+def test_what_is_left_out_is_said() -> None:
+    poor = Machine(lambda tool: tool == "fast", files=1100, ports=None, core=None)
+    assert [note.code.rpartition(".")[2] for note in left_out(poor, quick=True)] == [
+        "ports",
+        "quick",
+        "connections",
+        "mistakes",
+    ]
+    cells = [one.cell for one in steps(poor, quick=True)]
+    assert max(cell.concurrency for cell in cells) == 1100 - 64
+    assert not [cell for cell in cells if cell.name.startswith("ports")]
+    rich = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
+    assert left_out(rich, quick=False) == []
 
-    assert 150 <= predicted_s(point(100, 1)) <= 155
-    assert 3 <= predicted_s(point(100, 100)) <= 6
-    assert 150 <= predicted_s(point(100_000, 1000)) <= 155
+
+def test_too_few_files_for_anything() -> None:
+    with pytest.raises(UsageError, match="at least 364 open files"):
+        plan_of(Machine(lambda _: True, files=300, ports=None, core=None), quick=True)
+
+
+def test_what_a_cell_will_take() -> None:
+    plan = null_plan("limits", ())
+
+    def predicted(requests: int, connections: int) -> float:
+        cell = null_cell("a", NULL, "fast", Load(connections, requests, 1.0, 60.0))
+        return predicted_s(plan, cell, 0.0, counted=True)
+
+    assert 150 <= predicted(100, 1) <= 155
+    assert 3 <= predicted(100, 100) <= 6
+    assert 150 <= predicted(100_000, 1000) <= 155

@@ -1,6 +1,6 @@
 """An `async def` that is called and not awaited does nothing at all.
 
-    python -m harness.experiments.limits.mistakes.missing_await http://127.0.0.1:8000/
+    python -m harness.load.mistakes.missing_await http://127.0.0.1:8000/
 
 Calling it makes a coroutine object; only awaiting it runs it. Nothing fails: the caller gets a list
 of as many objects as it expected answers, very fast, and no request is sent. Python says so when
@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 
-from harness.experiments.limits.mistakes.showing import Counting, Shown, failed, run
+from harness.load.mistakes.program import Counting, Outcome, failed, run
 
 NAME = "missing_await"
 REQUESTS = 100
@@ -56,41 +56,41 @@ async def _attempt(form: str, counting: Counting, url: str, requests: int) -> li
     """The session is closed where its work is done, and left alone where nobody waits for it:
     closing it would give those who are pending a turn."""
     session = aiohttp.ClientSession(trace_configs=[counting])
-    got = await FORMS[form][1](session, url, requests)
+    returned = await FORMS[form][1](session, url, requests)
     if form != "abandoned":
         await session.close()
-    return got
+    return returned
 
 
-def show(form: str, url: str, requests: int) -> Shown:
-    """One form in a loop of its own, and what was said until its last object was gone."""
-    said: Counter[str] = Counter()
+def attempt(form: str, url: str, requests: int) -> Outcome:
+    """One form in a loop of its own, and all complaints until its last object was gone."""
+    messages: Counter[str] = Counter()
     counting = Counting()
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _, what: said.update([str(what["message"])]))
+    loop.set_exception_handler(lambda _, what: messages.update([str(what["message"])]))
     began = time.monotonic()
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore", ResourceWarning)
         warnings.simplefilter("always", RuntimeWarning)
         try:
-            got = loop.run_until_complete(_attempt(form, counting, url, requests))
+            returned = loop.run_until_complete(_attempt(form, counting, url, requests))
         finally:
             loop.close()
         seconds = time.monotonic() - began
-        kinds = Counter(type(one).__name__ for one in got)
-        answers = sum(one == 200 for one in got)
-        del got
+        kinds = Counter(type(one).__name__ for one in returned)
+        answers = sum(one == 200 for one in returned)
+        del returned
         gc.collect()
-    said.update(str(warning.message) for warning in heard)
-    complaints = {text: n for text, n in said.items() if text.startswith(("Task", "coroutine"))}
-    return Shown(
+    messages.update(str(warning.message) for warning in caught)
+    complaints = {text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))}
+    return Outcome(
         NAME, form, FORMS[form][0], requests, dict(kinds), answers,
         counting.connections, seconds, complaints,
     )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    forms = {form: lambda url, n, form=form: show(form, url, n) for form in FORMS}
+    forms = {form: lambda url, n, form=form: attempt(form, url, n) for form in FORMS}
     try:
         return run(NAME, forms, argv, REQUESTS)
     except (aiohttp.ClientError, OSError) as error:

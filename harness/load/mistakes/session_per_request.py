@@ -1,6 +1,6 @@
 """A session for each request throws away what a session is for: its connections.
 
-    python -m harness.experiments.limits.mistakes.session_per_request http://127.0.0.1:8000/
+    python -m harness.load.mistakes.session_per_request http://127.0.0.1:8000/
 
 Every request then connects anew and closes after it. That costs time, and the side that closes
 first, the client, leaves each of its sockets in TIME_WAIT for a minute: ports that are gone for so
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from harness.experiments.limits.mistakes.showing import Counting, Shown, failed, run
+from harness.load.mistakes.program import Counting, Outcome, failed, run
 
 NAME = "session_per_request"
 REQUESTS = 2000
@@ -42,14 +42,14 @@ async def fetch_alone(counting: Counting, url: str) -> int:
 
 async def all_of(fetch_one: Fetch, requests: int) -> list[int]:
     """Their status codes; AT_ONCE at a time."""
-    left, got = iter(range(requests)), []
+    left, returned = iter(range(requests)), []
 
     async def client() -> None:
         for _ in left:
-            got.append(await fetch_one())
+            returned.append(await fetch_one())
 
     await asyncio.gather(*(client() for _ in range(AT_ONCE)))
-    return got
+    return returned
 
 
 async def with_many(counting: Counting, url: str, requests: int) -> list[int]:
@@ -77,23 +77,23 @@ FORMS = {
 }
 
 
-def show(form: str, url: str, requests: int) -> Shown:
+def attempt(form: str, url: str, requests: int) -> Outcome:
     code, make = FORMS[form]
     counting, port = Counting(), urlsplit(url).port or 80
     before = left_behind(port)
     began = time.monotonic()
-    got = asyncio.run(make(counting, url, requests))
+    returned = asyncio.run(make(counting, url, requests))
     seconds = time.monotonic() - began
     after = left_behind(port)
-    return Shown(
-        NAME, form, code, requests, dict(Counter(type(one).__name__ for one in got)),
-        sum(one == 200 for one in got), counting.connections, seconds,
+    return Outcome(
+        NAME, form, code, requests, dict(Counter(type(one).__name__ for one in returned)),
+        sum(one == 200 for one in returned), counting.connections, seconds,
         time_wait=None if before is None or after is None else after - before,
     )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    forms = {form: lambda url, n, form=form: show(form, url, n) for form in FORMS}
+    forms = {form: lambda url, n, form=form: attempt(form, url, n) for form in FORMS}
     try:
         return run(NAME, forms, argv, REQUESTS)
     except (aiohttp.ClientError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Runs a mistake by its name: `python harness/experiments/limits/mistakes NAME URL`."""
+"""Runs a mistake by its name: `python harness/load/mistakes NAME URL`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in NAMES:
         print(f"mistakes: name one of {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    sys.path[0] = str(Path(__file__).resolve().parents[4])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
     try:
-        mistake = importlib.import_module(f"harness.experiments.limits.mistakes.{argv[0]}")
+        mistake = importlib.import_module(f"harness.load.mistakes.{argv[0]}")
     except ModuleNotFoundError as error:
         print(f"{argv[0]} needs {error.name}: pip install {error.name}", file=sys.stderr)
         return 3

@@ -1,4 +1,4 @@
-"""The server that is not under test, as clients meet it."""
+"""The null server, as clients meet it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.experiments.points import REPORT, read_point, target_report
-from harness.experiments.shot import Shooting, shot
-from harness.experiments.trial import run
-from harness.model import Load, Point, Record, Target
+from harness.analysis.evidence import TrialData
+from harness.analysis.facts import unusable
+from harness.experiments.reading import evidence, null_counts
+from harness.experiments.trial import null_task, run
+from harness.model import Load, NullServer, Record, Trial
 from harness.numbers.histogram import Histogram
-from harness.server.null_server import PROGRAM, RunningTarget, target
+from harness.plan import null_cell, null_plan
+from harness.server.null_server import COUNTS, PROGRAM, RunningNull
 from harness.server.running import Serving
+from tests.builders.null import serving as serving_null
 from tests.integration.conftest import until
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -46,9 +50,9 @@ def until_end(client: socket.socket) -> bytes:
     return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
-def counted(server: RunningTarget) -> dict[str, Any]:
+def counted(server: RunningNull) -> dict[str, Any]:
     """Its report, which it writes every second."""
-    found: dict[str, Any] = json.loads((server.directory / REPORT).read_text())
+    found: dict[str, Any] = json.loads((server.directory / COUNTS).read_text())
     return found
 
 
@@ -59,7 +63,7 @@ def ask(connection: http.client.HTTPConnection, **headers: str) -> tuple[int, by
 
 
 def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
-    with target(tmp_path, Target(body_bytes=1000)) as server:
+    with serving_null(tmp_path, NullServer(body_bytes=1000)) as server:
         one = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
         other = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
         answers = [ask(each) for _ in range(10) for each in (one, other)]
@@ -69,10 +73,10 @@ def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
         assert one.sock is None
         other.close()
         assert server.lost() is None
-    said = target_report(tmp_path)
+    said = null_counts(tmp_path)
     assert said is not None
     assert (said.requests, said.connections, said.most_connections) == (21, 2, 2)
-    assert said.service_count == 21
+    assert said.answers == 21
     assert said.service.max is not None
     assert 0 < said.service.max < LONG_S
     assert said.cpu_s > 0
@@ -80,7 +84,7 @@ def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
 
 
 def test_a_report_is_there_while_it_runs(tmp_path: Path) -> None:
-    with target(tmp_path, Target()) as server:
+    with serving_null(tmp_path, NullServer()) as server:
         client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
         ask(client)
         until(lambda: counted(server)["requests"] == 1, "the request is reported")
@@ -88,26 +92,29 @@ def test_a_report_is_there_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_requests_in_pieces_and_several_at_once(tmp_path: Path) -> None:
-    with target(tmp_path, Target()) as server, connected(server) as client:
+    with serving_null(tmp_path, NullServer()) as server, connected(server) as client:
         for byte in GET:
             client.sendall(bytes([byte]))
         client.sendall(GET * 3)
         client.sendall(b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhe")
         client.sendall(b"llo")
         assert until_end(client).count(b"HTTP/1.1 200 OK") == 5
-    report = target_report(tmp_path)
+    report = null_counts(tmp_path)
     assert report is not None
     assert report.requests == 5
 
 
 def test_delayed_requests_of_one_connection_are_answered_in_order(tmp_path: Path) -> None:
-    with target(tmp_path, Target(delay_s=(0.0, 0.05))) as server, connected(server) as client:
+    with (
+        serving_null(tmp_path, NullServer(delay_s=(0.0, 0.05))) as server,
+        connected(server) as client,
+    ):
         client.sendall(GET * 9 + GET.replace(b"Host: x", b"Connection: close"))
         assert until_end(client).count(b"HTTP/1.1 200 OK") == 10
 
 
 def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
-    with target(tmp_path, Target()) as server, connected(server) as client:
+    with serving_null(tmp_path, NullServer()) as server, connected(server) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         assert until_end(client).startswith(b"HTTP/1.1 400 ")
 
@@ -116,12 +123,12 @@ def test_delays_are_seeded_and_kept(tmp_path: Path) -> None:
     sums = []
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         (tmp_path / name).mkdir()
-        with target(tmp_path / name, Target(delay_s=(0.01, 0.05), seed=seed)) as server:
+        with serving_null(tmp_path / name, NullServer(delay_s=(0.01, 0.05), seed=seed)) as server:
             client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
             for _ in range(5):
                 ask(client)
             client.close()
-        said = target_report(tmp_path / name)
+        said = null_counts(tmp_path / name)
         assert said is not None
         assert said.service.mean is not None
         assert 0.01 * 5 <= said.delays_s <= 0.05 * 5
@@ -133,7 +140,7 @@ def test_delays_are_seeded_and_kept(tmp_path: Path) -> None:
 def test_large_bodies_for_readers_that_are_slow(tmp_path: Path) -> None:
     size = 20 << 20  # more than the socket buffers of both sides
     with ExitStack() as stack:
-        server = stack.enter_context(target(tmp_path, Target(body_bytes=size)))
+        server = stack.enter_context(serving_null(tmp_path, NullServer(body_bytes=size)))
         clients = [stack.enter_context(connected(server)) for _ in range(3)]
         for client in clients:
             client.sendall(GET.replace(b"Host: x", b"Connection: close"))
@@ -145,7 +152,7 @@ def test_large_bodies_for_readers_that_are_slow(tmp_path: Path) -> None:
 
 
 def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
-    with target(tmp_path, Target(delay_s=(0.2, 0.2))) as server:
+    with serving_null(tmp_path, NullServer(delay_s=(0.2, 0.2))) as server:
         for _ in range(20):
             with connected(server) as client:
                 client.sendall(GET)
@@ -161,7 +168,7 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
     [("garbage", b"\x00\x01 nothing"), ("close", b""), ("status500", b"HTTP/1.1 500 ")],
 )
 def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, seen: bytes) -> None:
-    with target(tmp_path, Target(fault=fault)) as server, connected(server) as client:
+    with serving_null(tmp_path, NullServer(fault=fault)) as server, connected(server) as client:
         client.sendall(GET.replace(b"Host: x", b"Connection: close"))
         got = until_end(client)
         assert got.startswith(seen)
@@ -169,7 +176,7 @@ def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, seen: byte
 
 
 def test_half_an_answer(tmp_path: Path) -> None:
-    with target(tmp_path, Target(body_bytes=1000, fault="half")) as server:
+    with serving_null(tmp_path, NullServer(body_bytes=1000, fault="half")) as server:
         client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
         with pytest.raises(http.client.IncompleteRead) as broken:
             ask(client)
@@ -178,20 +185,20 @@ def test_half_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_reset(tmp_path: Path) -> None:
-    with target(tmp_path, Target(fault="reset")) as server, connected(server) as client:
+    with serving_null(tmp_path, NullServer(fault="reset")) as server, connected(server) as client:
         client.sendall(GET)
         with pytest.raises(ConnectionResetError):
             client.recv(1)
 
 
 def test_a_stall(tmp_path: Path) -> None:
-    with target(tmp_path, Target(fault="stall")) as server, connected(server) as client:
+    with serving_null(tmp_path, NullServer(fault="stall")) as server, connected(server) as client:
         client.sendall(GET)
         until(lambda: counted(server)["requests"] == 1, "the request is read")
         assert select.select([client], [], [], 0) == ([], [], [])
-    report = target_report(tmp_path)
+    report = null_counts(tmp_path)
     assert report is not None
-    assert report.service_count == 0
+    assert report.answers == 0
 
 
 def test_more_connections_than_it_may_have_files(tmp_path: Path, stack: ExitStack) -> None:
@@ -215,9 +222,11 @@ def test_more_connections_than_it_may_have_files(tmp_path: Path, stack: ExitStac
 def test_it_ends_with_its_harness(tmp_path: Path) -> None:
     """A harness that is killed leaves no server behind."""
     program = (
-        "import sys, time; from pathlib import Path; from harness.model import Target\n"
-        "from harness.server.null_server import target\n"
-        "with target(Path(sys.argv[1]), Target()): time.sleep(1000)"
+        "import sys, time; from pathlib import Path\n"
+        "from harness.model import NullServer, Server\n"
+        "from harness.server.null_server import null_server\n"
+        "server = Server('null', 1, 1, 4096, 0, null=NullServer())\n"
+        "with null_server(server, Path(sys.argv[1])): time.sleep(1000)"
     )
     root = str(Path(__file__).resolve().parents[3])
     words = [sys.executable, "-c", program, str(tmp_path)]
@@ -234,32 +243,37 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
 # --- a load tool against it -----------------------------------------------------------------
 
 
-def a_point(target: Target, **load: Any) -> Point:
+def a_trial(null: NullServer, **load: Any) -> Trial:
     asked: dict[str, Any] = {"concurrency": 10, "requests": 500, "keepalive": True, **load}
-    return Point("a", target, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **asked))
+    cell = null_cell("a", null, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **asked))
+    return Trial(cell, 1)
+
+
+def executed(one: Trial, place: Path) -> tuple[Record, TrialData]:
+    kept: list[Record] = []
+    record = run(null_task(one, place), kept.append)
+    assert kept == [record]
+    return record, evidence(one, record, null_plan("test", [one.cell]), place)
 
 
 @pytest.mark.parametrize("keepalive", [True, False])
 def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> None:
-    kept: list[Record] = []
-    point = a_point(Target(delay_s=(0.0, 0.02)), keepalive=keepalive)
-    record = shot(point, tmp_path, kept.append)
-    assert kept == [record]
+    one = a_trial(NullServer(delay_s=(0.0, 0.02)), keepalive=keepalive)
+    record, found = executed(one, tmp_path)
     assert record.fault is None
-    found = read_point(point, record, tmp_path / "raw")
-    assert found.why_not is None
+    assert unusable(found) is None
     assert found.measurement is not None
-    assert found.server is not None
+    assert found.null is not None
     assert (found.measurement.requests, found.measurement.failed) == (500, 0)
-    assert found.server.requests == found.server.service_count == 500
-    assert found.server.connections == found.measurement.connections
-    assert found.server.most_connections <= 10
+    assert found.null.requests == found.null.answers == 500
+    assert found.null.connections == found.measurement.connections
+    assert found.null.most_connections <= 10
     # The client's clock starts earlier and stops later
     assert found.measurement.response.mean is not None
-    assert found.server.service.mean is not None
-    assert found.measurement.response.mean >= found.server.service.mean * 0.996
+    assert found.null.service.mean is not None
+    assert found.measurement.response.mean >= found.null.service.mean * 0.996
     # No client can do better than the delays, shared by its connections
-    assert found.measurement.duration_s * 10 >= found.server.delays_s
+    assert found.measurement.duration_s * 10 >= found.null.delays_s
     assert found.observations.missing == {}
     assert any(sample.tool_rss_bytes for sample in found.observations.processes)
 
@@ -270,43 +284,43 @@ def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> No
      ("half", "truncated")],
 )  # fmt: skip
 def test_faults_are_counted_by_cause(tmp_path: Path, fault: str, cause: str) -> None:
-    point = a_point(Target(fault=fault), requests=100)
-    record = shot(point, tmp_path, lambda _: None)
-    found = read_point(point, record, tmp_path / "raw").measurement
-    assert found is not None
-    assert (found.failed, found.errors) == (100, {cause: 100})
+    _, found = executed(a_trial(NullServer(fault=fault), requests=100), tmp_path)
+    assert found.measurement is not None
+    assert (found.measurement.failed, found.measurement.errors) == (100, {cause: 100})
 
 
-def test_a_target_that_dies_under_the_load(tmp_path: Path) -> None:
-    def kill(server: RunningTarget, _: object) -> None:
+def test_only_so_many_files_may_be_open(tmp_path: Path) -> None:
+    """A limit of the load tool alone."""
+    one = a_trial(NullServer(delay_s=(0.3, 0.3)), concurrency=100, requests=100, open_files=60)
+    _, found = executed(one, tmp_path)
+    assert found.measurement is not None
+    assert set(found.measurement.errors) == {"no_files"}
+    assert 40 < found.measurement.failed < 100
+
+
+def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
+    def kill(server: RunningNull, _: object) -> None:
         assert server.process.pid is not None
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             os.kill(server.process.pid, signal.SIGKILL)
 
-    point = a_point(Target(delay_s=(1.0, 1.0)))
-    (tmp_path / "raw").mkdir()
-    record = run(Shooting(point, tmp_path / "raw" / "a", watch=kill), lambda _: None)
+    one = a_trial(NullServer(delay_s=(1.0, 1.0)))
+    record = run(replace(null_task(one, tmp_path), watch=kill), lambda _: None)
     assert record.fault is not None
     assert record.fault.kind == "server"
-    found = read_point(point, record, tmp_path / "raw")
-    assert found.measurement is None
-    assert found.why_not == record.fault.reason
 
 
-def test_a_target_that_cannot_start(tmp_path: Path) -> None:
-    point = a_point(Target(core=9999))
-    record = shot(point, tmp_path, lambda _: None)
+def test_a_null_server_that_cannot_start(tmp_path: Path) -> None:
+    record, found = executed(a_trial(NullServer(core=9999)), tmp_path)
     assert record.fault is not None
     assert record.fault.kind == "unavailable"
-    found = read_point(point, record, tmp_path / "raw")
-    assert (found.measurement, found.server) == (None, None)
+    assert (found.measurement, found.null) == (None, None)
 
 
-def test_a_damaged_report_is_none(tmp_path: Path) -> None:
-    point = a_point(Target())
-    record = shot(point, tmp_path, lambda _: None)
-    path = tmp_path / "raw" / "a" / REPORT
-    said = json.loads(path.read_text())
-    assert Histogram.from_json(said["service"]).count == 500
-    path.write_text(path.read_text()[:-20])
-    assert read_point(point, record, tmp_path / "raw").server is None
+def test_damaged_counts_are_none(tmp_path: Path) -> None:
+    executed(a_trial(NullServer()), tmp_path)
+    raw = tmp_path / "raw" / "a-1"
+    counts = json.loads((raw / COUNTS).read_text())
+    assert Histogram.from_json(counts["service"]).count == 500
+    (raw / COUNTS).write_text((raw / COUNTS).read_text()[:-20])
+    assert null_counts(raw) is None

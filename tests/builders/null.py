@@ -1,0 +1,59 @@
+"""Null servers that run, and trials on one whose truth is known."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from harness.analysis.evidence import TrialData
+from harness.model import (
+    Load,
+    Measurement,
+    NullCounts,
+    NullServer,
+    Observations,
+    Record,
+    Server,
+    Spans,
+    Summary,
+    Trial,
+)
+from harness.plan import NULL_BACKLOG, null_cell
+from harness.server.null_server import RunningNull, null_server
+
+NULL, NOTHING_SEEN = NullServer(), Observations()
+COUNTS = NullCounts(100, 100, 10, 10, cpu_s=0.1, delays_s=0.0, service=Summary())
+
+
+def serving(place: Path, null: NullServer = NULL) -> AbstractContextManager[RunningNull]:
+    """A null server that listens; what it counted is in `place` afterwards."""
+    return null_server(Server("null", 1, 1, NULL_BACKLOG, 0, null=null), place)
+
+
+def null_trial(
+    name: str,
+    tool: str,
+    load: Load,
+    measurement: Measurement | None,
+    *,
+    record: Record | None = None,
+    null: NullServer = NULL,
+    counts: NullCounts | None = COUNTS,
+    observations: Observations = NOTHING_SEEN,
+) -> TrialData:
+    """`record`: its key is put right; None: one of a trial that ended well."""
+    trial = Trial(null_cell(name, null, tool, load), 1)
+    record = record or Record(trial.key, None, load_start_ns=1, load_end_ns=2)
+    return TrialData(
+        trial=trial,
+        record=record,
+        measurement=measurement,
+        parse_error=None,
+        spans=Spans(()),
+        app="",
+        sleep_s=None,
+        lone_first=False,
+        counted=not load.timed,
+        observations=observations,
+        null=counts,
+    )
