@@ -22,16 +22,20 @@ from harness.experiments.runner import tell
 from harness.experiments.studies import document_of
 from harness.model import Document, EnvironmentProblem, LabError
 from harness.options import parser, program
-from harness.report import publish, render
+from harness.report import FORMATS, publish, text
 from harness.terminal import interrupt
 
 
-def show(document: Document, chosen: str | None) -> None:
+def show(document: Document, options: argparse.Namespace) -> None:
     """Print it on standard output: coloured and fitted only on a terminal."""
-    on_terminal = sys.stdout.isatty()
-    colour = on_terminal and "NO_COLOR" not in os.environ
-    width = shutil.get_terminal_size().columns if on_terminal else None
-    sys.stdout.write(render(document, chosen or "table", colour=colour, width=width))
+    if (options.format or "table") != "table":
+        sys.stdout.write(FORMATS[options.format](document))
+    else:
+        on_terminal = sys.stdout.isatty()
+        colour = on_terminal and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size().columns if on_terminal else None
+        explain = bool(options.explain)
+        sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
     sys.stdout.flush()
 
 
@@ -41,7 +45,7 @@ def run(
     """Make a run, and show what came out."""
     directory, stopped = experiment(options)
     document = document_of(directory)
-    show(document, options.format)
+    show(document, options)
     return _kept(directory, runner.exit_code(directory, document) if stopped is None else stopped)
 
 
@@ -61,7 +65,7 @@ def run_report(options: argparse.Namespace) -> int:
         written = publish.pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
-        show(document, options.format)
+        show(document, options)
     return 0
 
 

@@ -742,23 +742,30 @@ Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts
 
 @dataclass(frozen=True)
 class Column:
-    """`name` is the key in JSON and CSV, unit last (`response_p50_s`); `title` the words above the
-    column; `form` how its values are shown: text, count, number (three digits), seconds (a duration
-    in its own unit), bytes, percent (of 1), counts (by name)."""
+    """`name` is the key in JSON and CSV, unit last (`response_p50_s`); `form` how its values are
+    shown: text, count, number (three digits), seconds (a duration), bytes, percent (of 1), counts
+    (by name). `expendable`: left out first of a narrow terminal where it is highest; 0: never."""
 
     name: str
     title: str = ""  # in transition: headings stand in `report.messages`, by the column's name
     form: Form = "number"
+    expendable: int = 0
 
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold a value per column; None is missing."""
+    """`rows` hold a value per column; None is missing.
+
+    `keys`: so many columns, the first ones, say what a row is about; rows that agree in them stand
+    together. `unit`: of all durations, "s" or "ms"; "": each in its own.
+    """
 
     title: Text
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     note: Text = ""
+    keys: int = 1
+    unit: str = ""
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,15 @@ def target(text: str) -> str:
     return text
 
 
+def explain(to: argparse._ActionsContainer) -> None:
+    to.add_argument(
+        "--explain",
+        action="store_true",
+        default=None,
+        help="print the evidence, the notes and what the columns mean as well",
+    )
+
+
 def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     sweep = commands.add_parser(
         "sweep",
@@ -289,6 +298,7 @@ def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     out = sweep.add_argument_group("output")
     out.add_argument("--out", metavar="DIR", default=None, help="where runs are kept (results)")
     out.add_argument("--format", choices=sorted(FORMATS), default=None, help="table")
+    explain(out)
 
 
 def _add_axes(axes: argparse._ArgumentGroup) -> None:
@@ -382,6 +392,7 @@ def parser(*more: Callable[[argparse._SubParsersAction[Parser]], None]) -> Parse
     )
     report.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
     report.add_argument("--format", choices=sorted(FORMATS), default=None, help="table")
+    explain(report)
     report.add_argument("--html", metavar="FILE", default=None, help="write it as one page")
     report.add_argument(
         "--png", metavar="DIR", default=None, help="write each of its charts, as PNG and as SVG"

@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--none-is-fine", action="store_true", help="-k and -m may leave no test at all"
     )
+    parser.addoption(
+        "--rewrite-goldens",
+        action="store_true",
+        help="accept what the reports print now: then read the difference in tests/data/goldens",
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

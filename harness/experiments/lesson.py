@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from harness.model import App, Cell, CellResult, Server
 from harness.numbers.units import format_duration
 from harness.plan import SLEEP_ENV
-from harness.report.sentences import amount
+from harness.report.messages import amount
 from harness.server.worker_classes import ASGI_CLASSES
 
 SLEEP_S = 1.0

@@ -9,6 +9,7 @@ from harness.load.registry import TOOLS
 from harness.options import (
     Parser,
     duration,
+    explain,
     keepalive,
     levels,
     names_of,
@@ -16,7 +17,7 @@ from harness.options import (
     tools,
     whole,
 )
-from harness.report.study import STUDY_FORMATS
+from harness.report import FORMATS
 from harness.server.service_check import NAMES
 
 GENERATORS_EXAMPLES = """\
@@ -163,5 +164,6 @@ def _experiment(
     )
     one.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
     one.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    one.add_argument("--format", choices=sorted(STUDY_FORMATS), help="table")
+    one.add_argument("--format", choices=sorted(FORMATS), help="table")
+    explain(one)
     return one

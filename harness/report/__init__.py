@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from harness.model import Document
-from harness.report import as_csv, as_json, markdown, table
-from harness.report.document import SWEEP, SweepResult
-from harness.report.study import STUDY_FORMATS
-from harness.report.study import table as study_table
+from harness.report import csv, json, markdown, text
 
-
-class Format(Protocol):
-    """What a format's module offers."""
-
-    def render(self, report: SweepResult) -> str:
-        """The whole report as text, ending in a newline."""
-
-
-FORMATS: Mapping[str, Format] = {
-    "table": table,
-    "json": as_json,
-    "csv": as_csv,
-    "markdown": markdown,
-}
-
-
-def render(
-    document: Document, chosen: str = "table", *, colour: bool = False, width: int | None = None
-) -> str:
-    """The whole document as text, ending in a newline. `colour`, `width`: of the table's terminal,
-    None: as wide as it needs."""
-    if chosen == "table":
-        draw = table.render if document.kind == SWEEP else study_table.render
-        return draw(document, colour=colour, width=width)
-    formats = FORMATS if document.kind == SWEEP else STUDY_FORMATS
-    return formats[chosen].render(document)
+FORMATS: Mapping[str, Callable[[Document], str]] = {
+    "table": text.render,
+    "json": json.render,
+    "csv": csv.render,
+    "markdown": markdown.render,
+}  # each: the whole document, ending in a newline

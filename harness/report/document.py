@@ -1,23 +1,42 @@
-"""The Document of a sweep: what analysis found, before it has a format."""
+"""The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
 from __future__ import annotations
 
-from harness.model import Document, Report
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.model import (
+    CellResult,
+    ClassResult,
+    Document,
+    Finding,
+    Phase,
+    Report,
+    Text,
+    Timeline,
+)
+from harness.report.naming import SETTINGS, Names, level, setting
+from harness.report.open_closed import comparisons
+from harness.report.sweep_tables import sweep_tables
+from harness.report.values import finite
 
 SWEEP = "sweep"
-SweepResult = Report | Document  # in transition: what the page takes, and what the text formats do
 
 
 def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
+    names = Names(report.cells)
     return Document(
         run=report.run,
         kind=SWEEP,
-        title=report.run,
+        title=title(report.cells, names),
         environment=report.environment,
-        findings=(),
-        tables=(),
-        notes=report.notes,
+        findings=(
+            *(class_finding(report, group, names) for group in report.classes),
+            *_costs(report),
+            *_by_places("cells.invalid", _reasons(report.cells), names),
+        ),
+        tables=tuple(sweep_tables(report, names)),
+        notes=(*_by_places("cells.note", _notes(report.cells), names), *report.notes),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
         cells=report.cells,
         classes=report.classes,
@@ -27,15 +46,208 @@ def of_sweep(report: Report) -> Document:
     )
 
 
-def report_of(document: Document) -> Report:
-    """In transition: the page is still made of what analysis found."""
-    return Report(
-        run=document.run,
-        environment=document.environment,
-        overhead=document.overhead,
-        cells=document.cells,
-        classes=document.classes,
-        setup_s=document.setup_s,
-        notes=document.notes,
-        timelines=document.timelines,
+# --- the title ----------------------------------------------------------------------------
+
+
+def title(cells: Sequence[CellResult], names: Names) -> Finding:
+    """What is the same in all cells, told once."""
+    if not cells:
+        return Finding("sweep.empty")
+    sleeps = {cell.sleep_s for cell in cells}
+    users: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        users.setdefault(cell.app, {})[cell.trial.cell.server.worker_class] = None
+    apps = [
+        Finding("sweep.app", {"app": app, "classes": tuple(of) if len(users) > 1 else ()})
+        for app, of in users.items()
+    ]
+    values = {
+        "settings": tuple(_constants(cells, names)),
+        "apps": tuple(apps),
+        "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
+    }
+    return Finding("sweep.title", values)
+
+
+def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
+    first = cells[0].trial.cell
+    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
+    threads = {cell.trial.cell.server.threads for cell in threaded}
+    for name, get in SETTINGS.items():
+        if name == "threads" and len(threads) == 1:
+            classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
+            yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})
+        elif name == "worker_connections" and all(
+            "worker_connections" in cell.worker_class.ignores for cell in cells
+        ):
+            continue
+        elif name != "threads" and name not in names.settings:
+            yield setting(name, get(first.server))
+    if not names.tools:
+        processes = first.processes if first.processes > 1 and not names.processes else None
+        yield Finding("setting.load", {"tool": first.tool, "processes": processes})
+    if all(cell.trial.cell.keepalive for cell in cells):
+        yield Finding("setting.kept_alive")
+    yield setting("trials", max(cell.trial.number for cell in cells))
+
+
+# --- each class ---------------------------------------------------------------------------
+
+
+def class_finding(report: Report, group: ClassResult, names: Names) -> Finding:
+    """Where a class stops serving more and why; how its cells at a rate compare with the others,
+    and the phases of its loads, as evidence."""
+    mine = [cell for cell in report.cells if _series(cell) == _series(group)]
+    closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
+    evidence = (*comparisons(mine), *_phases(mine, report.timelines))
+    values: dict[str, object] = {"name": names.series(group)}
+    code = "class.no_valid_cell"
+    if any(finite(cell.throughput_rps) is not None for cell in closed):
+        code = "class.limits"
+        values |= _limits(group, closed) | _why(group, closed)
+    trials = tuple(cell.trial.key for cell in mine)
+    return Finding(code, values, trials, evidence)
+
+
+def _series(one: CellResult | ClassResult) -> object:
+    asked = one if isinstance(one, ClassResult) else one.trial.cell
+    return asked.server, asked.tool, asked.processes, asked.keepalive
+
+
+def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
+    """Slots, knee and capacity. `cells`: the valid ones of the closed loop."""
+    knee, interval = finite(group.knee), group.capacity_ci95
+    rates = [rps for cell in cells if (rps := finite(cell.throughput_rps)) is not None]
+    values: dict[str, object] = {
+        "slots": _slots(group),
+        "saturated_from": _lowest(cells, "saturated"),
+        "capacity_rps": None if interval is None else group.capacity_rps,
+        "low_rps": interval and interval[0],
+        "high_rps": interval and interval[1],
+    }
+    if knee is None:
+        return values | {"knee_note": group.knee_note or Finding("knee.unknown")}
+    slots = group.slots_measured
+    return values | {
+        "knee": round(knee, 1),  # nobody trusts its second decimal
+        "slots_used": slots if slots is not None and knee < 0.95 * slots else None,
+        "highest_rps": max(rates),
+        "tool": group.tool,
+        "tool_limit_from": _lowest(cells, "generator-bound"),
+    }
+
+
+def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
+    """The lowest concurrency with this verdict."""
+    return min((c.trial.cell.concurrency for c in cells if c.verdict == verdict), default=None)
+
+
+def _slots(group: ClassResult) -> Finding:
+    """Configured, and used where that is not the same."""
+    configured, used = group.slots_configured, group.slots_measured
+    if configured is not None:
+        name = "configured"
+    else:
+        name = "unlimited" if group.worker_class.slots_known else "unknown"
+    values = {"slots": configured, "used": None if configured == used else used}
+    return Finding(f"slots.{name}", values)
+
+
+def _why(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
+    """The diagnosis of the cell that tells most, where requests wait in it."""
+    most = next((cell for cell in cells if cell.trial.key == group.telling), None)
+    if most is None or not _loses(most):
+        return {}
+    why: Text = most.reason if most.diagnosis is None else most.diagnosis
+    return {"connections": most.trial.cell.concurrency, "why": why}
+
+
+def _loses(cell: CellResult) -> bool:
+    reached, bound = finite(cell.throughput_rps), finite(cell.bound_rps)
+    below = reached is not None and bound is not None and reached < 0.95 * bound
+    return cell.verdict in ("saturated", "generator-bound") or below
+
+
+def _phases(cells: Sequence[CellResult], timelines: Iterable[Timeline]) -> Iterable[Finding]:
+    """Of loads on kept connections."""
+    by_key = {one.key: one.phases for one in timelines}
+    for cell in cells:
+        phases = by_key.get(cell.trial.key, ())
+        if changing(phases):
+            values = {
+                "load": level(cell.trial.cell, "load"),
+                "phases": tuple(map(phase_finding, phases)),
+            }
+            yield Finding("phases.cell", values, (cell.trial.key,))
+
+
+def changing(phases: Iterable[Phase]) -> bool:
+    """Whether there is more to see than that nothing changes."""
+    return bool({phase.name for phase in phases} & {"ramp-up", "drain"})
+
+
+def phase_finding(phase: Phase) -> Finding:
+    values = {"start_s": phase.start_s, "end_s": phase.end_s, "why": phase.why}
+    return Finding(f"phases.{phase.name}", values)
+
+
+# --- what the run cost, what is invalid, what else there is to know ---------------------------
+
+
+def _costs(report: Report) -> Iterable[Finding]:
+    """How much longer than ideal the load took, and what a cell costs beside it."""
+    factor = finite(report.overhead)
+    each = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
+    evidence = []
+    if classes := _overheads(report.cells):
+        evidence.append(Finding("overhead.by_class", {"classes": classes}))
+    if each:
+        stages = tuple(Finding(f"setup.{name}", {"seconds": v}) for name, v in each.items())
+        evidence.append(Finding("setup.stages", {"stages": stages}))
+    values = {"factor": factor, "beside_s": sum(each.values()) if each else None}
+    if factor is not None or each:
+        code = "sweep.overhead" if factor is not None else "sweep.setup"
+        yield Finding(code, values, evidence=tuple(evidence))
+
+
+def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
+    """The same by class: where connections are dealt unevenly, slots are idle by nature."""
+    sums: dict[str, tuple[float, float]] = {}
+    for cell in cells:
+        took_s, best_s = finite(cell.load_s), finite(cell.ideal_s)
+        if took_s is not None and best_s and not cell.generator_bound:
+            name = cell.trial.cell.server.worker_class
+            load_s, ideal_s = sums.get(name, (0.0, 0.0))
+            sums[name] = load_s + took_s, ideal_s + best_s
+    if len(sums) < 2:
+        return ()
+    return tuple(
+        Finding("overhead.of_class", {"worker_class": name, "factor": load_s / ideal_s})
+        for name, (load_s, ideal_s) in sums.items()
     )
+
+
+Told = Mapping[Text, Sequence[CellResult]]
+
+
+def _reasons(cells: Iterable[CellResult]) -> Told:
+    about: dict[Text, list[CellResult]] = {}
+    for cell in cells:
+        if cell.verdict == "invalid":
+            about.setdefault(cell.reason, []).append(cell)
+    return about
+
+
+def _notes(cells: Iterable[CellResult]) -> Told:
+    about: dict[Text, list[CellResult]] = {}
+    for cell in cells:
+        for note in dict.fromkeys(cell.notes):
+            about.setdefault(note, []).append(cell)
+    return about
+
+
+def _by_places(code: str, about: Told, names: Names) -> Iterable[Finding]:
+    """Every text once, with the cells it is about."""
+    for text, cells in about.items():
+        keys = tuple(cell.trial.key for cell in cells)
+        yield Finding(code, {"cells": names.places(cells), "text": text}, keys)

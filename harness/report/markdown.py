@@ -1,86 +1,52 @@
-"""Markdown as GitHub shows it: the cells, the classes, and the same sentences as the table."""
+"""Markdown as GitHub shows it, with everything that is to be told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from harness.model import ClassResult
-from harness.numbers.units import MISSING
-from harness.report.columns import NOT_KNOWN, legend
-from harness.report.document import SweepResult
-from harness.report.loops import loop_lines
-from harness.report.messages import text
-from harness.report.phases import phase_lines
-from harness.report.remarks import invalid_lines, note_lines
-from harness.report.sections import Section, sections
-from harness.report.sentences import (
-    amount,
-    class_lines,
-    connections,
-    constants,
-    cost_lines,
-    label,
-    varying,
-)
+from harness.model import Answer, Document, Finding, Table
+from harness.report.grid import grid, legend
+from harness.report.messages import answer_of, question_of, say, text
 
 
-def render(report: SweepResult) -> str:
+def render(document: Document) -> str:
     """A document of its own, ready to be pasted into an issue."""
-    blocks = [f"## {escaped(report.run)}", escaped(constants(report))]
-    for section in sections(report):
-        blocks += _section(section)
-    blocks.append(bullets([*loop_lines(report), *phase_lines(report)]))
-    if report.classes:
-        blocks.append(_classes(report))
-    blocks.append(bullets(class_lines(report)))
-    blocks.append("\n".join(escaped(line) for line in cost_lines(report)))
-    for heading, lines in (("Invalid", invalid_lines(report)), ("Note", note_lines(report))):
-        if lines:
-            blocks += [f"**{heading}**", bullets(lines)]
+    answers = [one for one in document.findings if question_of(one)]
+    others = [one for one in document.findings if not question_of(one)]
+    blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
+    blocks += [_answer(one) for one in answers]
+    legends: set[tuple[str, str]] = set()
+    for table in document.tables:
+        blocks += _table(table, legends) if table.rows else []
+    blocks.append("\n".join(_bullet(one) for one in others))
+    if document.notes:
+        notes = bullets([text(note) for note in document.notes])
+        blocks += [f"**{escaped(say('text.notes').rstrip(':'))}**", notes]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _section(section: Section) -> list[str]:
-    chosen, cells = section.columns, section.cells
-    heads = [f"{c.heading} {c.unit}".strip() for c in chosen]
-    rows = [[c.value(cell) for c in chosen] for cell in cells]
-    title = f"**{section.title.rstrip(':')}**" if section.title else ""
-    table = pipe_table(heads, rows, [c.right for c in chosen])
-    return [title, table, legend(chosen, cells), escaped(section.below)]
+def _answer(finding: Answer | Finding) -> str:
+    answer = f"**{escaped(question_of(finding))}** {escaped(answer_of(finding))}"
+    evidence = [text(one) for one in finding.evidence]
+    return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
 
 
-def _classes(report: SweepResult) -> str:
-    differ = varying(group.server for group in report.classes)
-    tools = len({group.tool for group in report.classes})
-    mixed = len({group.keepalive for group in report.classes}) > 1
-    heads = ["class", "slots set", "slots used", "capacity req/s", "95 % interval", "knee"]
-    rows = [
-        [
-            label(
-                group.server, group.tool, differ, tools, group.keepalive and mixed, group.processes
-            ),
-            *_limits(group),
-        ]
-        for group in report.classes
-    ]
-    return pipe_table(heads, rows, [False, True, True, True, True, False])
+def _bullet(finding: Answer | Finding) -> str:
+    """What was concluded from, as bullets below it."""
+    evidence = [f"  {bullets([text(one)])}" for one in finding.evidence]
+    return "\n".join([bullets([answer_of(finding)]), *evidence])
 
 
-def _limits(group: ClassResult) -> list[str]:
-    measured, interval = group.slots_measured, group.capacity_ci95
-    return [
-        _slots(group),
-        MISSING if measured is None else str(measured),
-        MISSING if group.capacity_rps is None else amount(group.capacity_rps),
-        MISSING if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
-        text(group.knee_note) if group.knee is None else connections(group.knee),
-    ]
-
-
-def _slots(group: ClassResult) -> str:
-    if group.slots_configured is not None:
-        return str(group.slots_configured)
-    return "unlimited" if group.worker_class.slots_known else NOT_KNOWN
+def _table(table: Table, legends: set[tuple[str, str]]) -> Iterable[str]:
+    whole = grid(table)
+    if title := text(table.title):
+        yield f"**{escaped(title)}**"
+    heads = [f"{one.heading} {one.unit}".strip() for one in whole.columns]
+    yield pipe_table(heads, whole.rows, [one.right for one in whole.columns])
+    below = [f"{names}: {meaning}." for names, meaning in legend(whole.columns, legends)]
+    below.append(text(table.note))
+    below.append(say("text.blank", columns=whole.blank) if whole.blank else "")
+    yield escaped(" ".join(filter(None, below)))
 
 
 def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:

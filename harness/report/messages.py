@@ -6,6 +6,7 @@ said:
     {wait:duration}        0.25 -> "250 ms"
     {rps:number}           3.984 -> "3.98"
     {n:# connection}       8 -> "8 connections", 1 -> "1 connection"
+    {n:is/are}             8 -> "are", 1 -> "is"
     {share:percent}        0.25 -> "25 %"
     {size:bytes}           1536 -> "1.50 KB"
     {size:missing}         None -> "missing", anything else -> ""
@@ -50,7 +51,8 @@ def listed(names: Sequence[str]) -> str:
 def counted(count: float, noun: str) -> str:
     """'1 connection', '8 connections'; the plural may be given: 'process/processes'."""
     one, _, many = noun.partition("/")
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    number = f"{count:,}" if count >= 10_000 else count
+    return f"{number} {one if count == 1 else many or one + 's'}"
 
 
 def by_cause(counts: Mapping[str, int]) -> str:
@@ -78,6 +80,8 @@ class _Formatter(string.Formatter):
             return FORMS[spec](value)
         if spec.startswith("# "):
             return counted(value, spec[2:])
+        if "/" in spec:
+            return str(spec.split("/")[value != 1])
         if spec in JOINS:
             return spec.join(text(one) for one in value)
         return str(super().format_field(value, spec))
@@ -123,13 +127,237 @@ def answer_of(finding: Answer | Finding) -> str:
     return text(finding.answer if isinstance(finding, Answer) else finding)
 
 
-def heading(column: Column) -> str:
-    """The words above a column: by its name."""
-    return column.title or HEADINGS.get(column.name, column.name.replace("_", " "))
+def heading(column: Column, table: str = "") -> str:
+    """The words above a column: by its name, where that is another in a `table`, by both."""
+    return column.title or _of_column(HEADINGS, column, table) or column.name.replace("_", " ")
+
+
+def meaning(column: Column, table: str = "") -> str:
+    """What a column holds, where its heading does not tell; "" where it does."""
+    return _of_column(MEANINGS, column, table)
+
+
+def _of_column(texts: Mapping[str, str], column: Column, table: str) -> str:
+    """Under "table.cells:name", "table:name" or "name"."""
+    area = table.partition(".")[0]
+    keys = (f"{table}:{column.name}", f"{area}:{column.name}", column.name)
+    return next((texts[key] for key in keys if key in texts), "")
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """ "no_files 8982, reset 1"."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
 SENTENCES: dict[str, Sentence] = {}
-HEADINGS: dict[str, str] = {}  # of columns, by their names
+HEADINGS: dict[str, str] = {}  # of columns, by name, or by the code of a table's title and name
+MEANINGS: dict[str, str] = {}  # likewise: what stands below the table
+
+# --- what stands around the findings, in a terminal and in Markdown ---------------------------
+
+SENTENCES |= {
+    "text.notes": "Notes:",
+    "text.explain": "With --explain: {parts:list}.",
+    "text.explain.notes": "{notes:# note}",
+    "text.explain.evidence": "evidence",
+    "text.explain.columns": "what the columns mean",
+    "text.missing": "-: missing.",
+    "text.blank": "Missing in all rows: {columns:, }.",
+    "text.hidden": "Columns hidden (terminal too narrow): {columns:, }.",
+}
+
+# --- a sweep: its title, what cells are called --------------------------------------------------
+
+SENTENCES |= {
+    "sweep.title": "{settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].",
+    "sweep.app": "app {app}[[ ({classes:, })]]",
+    "sweep.empty": "No trial has been finished.",
+    "setting.workers": "{n:# worker}",
+    "setting.threads": "{n:# thread}",
+    "setting.threads_each": "{n:# thread} each in {classes:list}",
+    "setting.backlog": "backlog {n}",
+    "setting.worker_connections": "{n} worker connections",
+    "setting.tool": "{tool}[[ with {processes:# process/processes}]]",
+    "setting.load": "load by {tool}[[ with {processes:# process/processes}]]",
+    "setting.keepalive": "keep-alive",
+    "setting.kept_alive": "connections kept alive",
+    "setting.trials": "{n:# trial/trials each}",
+    "series.name": "{worker_class}[[ ({apart:, })]]",
+    "level.connections": "{connections}",
+    "level.share": "{label} (open)",
+    "level.rate": "{label}/s (open)",
+    "level.trials": "{level} ({noun:trial/trials} {numbers:list})",
+    "load.connections": "{connections:# connection}",
+    "load.share": "{label} of the capacity",
+    "load.rate": "{label} requests/s",
+    "cells.all": "every cell",
+    "cells.some": "{series:, }",
+    "cells.series": "{series} at {levels:list}",
+    "cells.invalid": "Invalid: {cells}: {text}.",
+    "cells.note": "{cells}: {text}",
+}
+
+# --- a sweep: where each class stops, and what the run cost ---------------------------------------
+
+SENTENCES |= {
+    "class.no_valid_cell": "{name}: no valid cell, so nothing is known.",
+    "class.limits": (
+        "{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used]]"
+        "[[: throughput levels off at {highest_rps:number} req/s]]"
+        "[[, saturated from {saturated_from:# connection} on]]"
+        "[[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]"
+        "[[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]."
+        "[[ At {connections:# connection}: {why}]]"
+    ),
+    "knee.unknown": "unknown",
+    "slots.configured": "{slots:# slot}[[, at most {used} used]]",
+    "slots.unlimited": "unlimited slots[[, at most {used} used]]",
+    "slots.unknown": "slots not known[[, at most {used} used]]",
+    "sweep.overhead": (
+        "Overhead: the load took {factor:.3f} times the ideal (no idle slot)"
+        "[[, start and stop {beside_s:duration} per cell]]."
+    ),
+    "sweep.setup": "Overhead: start and stop took {beside_s:duration} per cell.",
+    "overhead.by_class": "load time, times the ideal: {classes:, }",
+    "overhead.of_class": "{worker_class} {factor:.3f}",
+    "setup.stages": "medians per cell: {stages:, }",
+    "setup.start": "start {seconds:duration}",
+    "setup.warmup": "warm-up {seconds:duration}",
+    "setup.stop": "stop {seconds:duration}",
+}
+
+# --- a sweep: a server under the closed loop and at a rate ------------------------------------
+
+SENTENCES |= {
+    "compare.open": (
+        "Open[[ at {share:percent} of the capacity]][[, {asked_rps:number} req/s]]"
+        "[[, of which {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}"
+    ),
+    "compare.reason": "{reason}.",
+    "compare.alone": (
+        "95 % answered within {p95_s:duration}; there is no closed cell to compare with."
+    ),
+    "compare.closed": (
+        "95 % answered within {p95_s:duration}, of {clients:# closed client}"
+        " ({closed_rps:number} req/s) within {closed_p95_s:duration}. {why}"
+    ),
+    "compare.backlog": (
+        "Arrivals do not wait for answers: more came than went, so the backlog grew as long as the"
+        " load lasted (up to {longest_s:duration}) and would go on; {clients:# client} never wait"
+        " for more than each other."
+    ),
+    "compare.lag": (
+        "Much of that is lag: {tool} itself was late, by {lag_s:duration} on average, so this says"
+        " little of the server."
+    ),
+    "compare.agree": "They agree: a request finds a free slot in both, so none has to wait.",
+    "compare.wait": (
+        "They agree: in both, some requests wait about {wait_s:duration}, for a slot or the CPU."
+    ),
+    "compare.longer": (
+        "Open they take {ratio:.3g} times as long: a request that is due does not wait for those"
+        " before it to be answered, so what comes while the slots are busy queues; clients would"
+        " have asked later."
+    ),
+    "compare.shorter": (
+        "Closed they take {wait_s:duration} longer: {clients:# client} ask again at once and so"
+        " always find each other there, while arrivals that are evenly spaced find a free slot."
+    ),
+    "phases.cell": "At {load}: {phases: }",
+    "phases.ramp-up": "Ramp-up until {end_s:duration}[[: {why}]].",
+    "phases.drain": "Drain until {end_s:duration}[[: {why}]].",
+    "phases.steady": "Steady until {end_s:duration}[[: {why}]].",
+    "phases.churn": "Churn until {end_s:duration}[[: {why}]].",
+}
+
+# --- a sweep: its tables --------------------------------------------------------------------------
+
+SENTENCES |= {
+    "table.cells": "Cells",
+    "table.breakdown": "Where the time goes, mean of the steady part",
+    "table.keepalive": "Kept-alive connections stay with the worker that accepted them",
+    "table.open": "Closed and open: the same server under N clients, and under arrivals at a rate",
+    "table.classes": "Where each class stops",
+    "note.lower_bound": (
+        "generator-bound: the load tool was the limit, so the figures are a lower bound of the"
+        " server."
+    ),
+    "note.closed_and_open": (
+        "Closed: each client waits for its answer before it asks again, so a slow server slows its"
+        " own load. Open: requests arrive evenly spaced, whether others were answered or not, and"
+        " are timed from the moment each was due."
+    ),
+    "breakdown.exact": "Exact: every request was followed from the client into the app.",
+    "breakdown.estimated": "Estimate, each part from a source of its own: {parts:, }.",
+    "breakdown.mixed": (
+        "Exact: every request was followed from the client into the app. Estimate, each part from a"
+        " source of its own: {parts:, }."
+    ),
+    "breakdown.part": "{part} ({sources: or })",
+    "value.unlimited": "unlimited",
+    "value.unknown": "not known",
+    "value.closed": "closed, {connections} conn.",
+    "value.open": "open, {rate}",
+    "value.interval": "{low:.4g} to {high:.4g}",
+}
+
+HEADINGS |= {
+    "worker_class": "class",
+    "worker_connections": "w. conn.",
+    "tool_processes": "proc.",
+    "keepalive": "keep-alive",
+    "concurrency": "conn.",
+    "slots_configured": "slots set",
+    "slots_measured": "slots used",
+    "throughput_rps": "req/s",
+    "bound_rps": "bound req/s",
+    "response_p50_s": "p50",
+    "response_p95_s": "p95",
+    "response_p99_s": "p99",
+    "response_max_s": "max",
+    "table:response_mean_s": "response",
+    "connect_s": "connect",
+    "accept_queue_s": "accept queue",
+    "in_worker_s": "in worker",
+    "service_s": "service",
+    "transfer_s": "transfer",
+    "table:unattributed_s": "rest",
+    "split_prediction_rps": "by worker req/s",
+    "measured_rps": "measured req/s",
+    "asked_rps": "asked req/s",
+    "sent_rps": "sent req/s",
+    "lag_p95_s": "lag",
+    "series": "class",
+    "capacity_rps": "capacity req/s",
+    "capacity_ci95_rps": "95 % interval",
+}
+
+MEANINGS |= {
+    "tool_processes": "processes of the load tool",
+    "concurrency": "connections kept busy",
+    "slots_configured": "requests that can be served at once by the settings",
+    "slots_measured": "the most that were served at once",
+    "bound_rps": "what connections or slots allow at best",
+    "table.cells:response_p50_s": "response time",
+    "table.cells:response_p95_s": "response time",
+    "table.cells:response_max_s": "response time",
+    "table.breakdown:connect_s": "until the client was connected",
+    "table.breakdown:accept_queue_s": "until a worker accepted the connection",
+    "table.breakdown:in_worker_s": "accepted, not yet in the app",
+    "table.breakdown:service_s": "in the app",
+    "table.breakdown:transfer_s": "until the client had the last byte",
+    "table.breakdown:unattributed_s": "what the parts leave unexplained, never spread over them",
+    "table.breakdown:exact": "whether every request was followed",
+    "split_prediction_rps": (
+        "what the connections per worker allow: each works on no more than it has slots"
+    ),
+    "table.open:sent_rps": "of what was due",
+    "table.open:response_p50_s": "response time, open: since the request was due",
+    "table.open:response_p95_s": "response time, open: since the request was due",
+    "table.open:response_p99_s": "response time, open: since the request was due",
+    "table.open:response_max_s": "response time, open: since the request was due",
+    "table.open:lag_p95_s": "sent later than due, 95 % of the requests by no more",
+}
 
 # advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
 SENTENCES |= {
@@ -160,7 +388,6 @@ SENTENCES |= {
     "page.heading.keepalive": "What kept-alive connections allow",
     "page.heading.loops": "Closed loop and open model",
     "page.heading.cells": "Request by request",
-    "page.heading.invalid": "Invalid cells: their numbers are withheld",
     "page.heading.notes": "Notes",
     "page.heading.environment": "Environment",
     "page.measured_on": "What it was measured on",
@@ -169,9 +396,7 @@ SENTENCES |= {
     "page.value": "value",
     "page.words": "In words",
     "page.words_and_numbers": "In words and numbers",
-    "page.table.cells": "All cells",
-    "page.table.cells_at_rate": "All cells at a rate",
-    "page.table.blank": "Missing in all rows: {columns}.",
+    "page.table.meaning": "{columns}: {meaning}.",
     "page.chart_failed": "This chart could not be drawn; its description and numbers are below.",
     "page.no_scripts": "The charts need scripts; everything else, numbers included, is above.",
     "page.cell": "{load}: {verdict}[[, {rate_rps:number} requests/s]]",
@@ -658,21 +883,14 @@ HEADINGS |= {
     "cache_cores": "cache",
     "tool_cores": "load tool",
     "app_cpu_per_request_s": "app CPU per request",
-    "throughput_rps": "req/s",
-    "response_p50_s": "p50",
-    "response_p95_s": "p95",
     "response_s": "response",
-    "connect_s": "connect",
-    "accept_queue_s": "accept queue",
-    "in_worker_s": "in worker",
     "pool_s": "pool",
     "storage_s": "storage",
     "redis_s": "Redis",
     "serialise_s": "serialise",
     "template_s": "template",
     "other_s": "other code",
-    "transfer_s": "transfer",
-    "unattributed_s": "unattributed",
+    "ladder:unattributed_s": "unattributed",
 }
 
 # --- runs of any kind -----------------------------------------------------------------------------
@@ -799,9 +1017,9 @@ for _factor in ("threads", "servers"):
     }
 
 HEADINGS |= {
-    "tool": "generator",
+    "bottleneck:tool": "generator",
     "processes": "proc.",
-    "response_mean_s": "mean",
+    "bottleneck:response_mean_s": "mean",
     "service_mean_s": "in the app",
     "errors": "causes",
     "achieved_concurrency": "in flight",

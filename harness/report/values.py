@@ -1,4 +1,4 @@
-"""The values of a report for machines: schema 1, names with units, nothing non-finite.
+"""Values for machines: schema 1, names with units, nothing non-finite.
 
 Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 from harness.model import (
-    SCHEMA,
     Breakdown,
     CellResult,
     ClassResult,
@@ -19,17 +18,24 @@ from harness.model import (
     Server,
     Summary,
     Text,
+    Value,
 )
-from harness.report.document import SweepResult
 from harness.report.messages import text
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
 
 
-def finite(value: float | None) -> float | None:
-    """`value`, or None where it is missing or not finite."""
-    return None if value is None or not math.isfinite(value) else value
+DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
+
+
+@overload
+def finite(value: float | None) -> float | None: ...
+@overload
+def finite(value: Value) -> Value: ...
+def finite(value: Value) -> Value:
+    """`value`, or None where it is a number that no JSON can hold."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:
@@ -161,43 +167,26 @@ def group(result: ClassResult) -> dict[str, Any]:
     }
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
-    spans = {"start_s": rounded(phase.start_s), "end_s": rounded(phase.end_s)}
-    return {"name": phase.name, **spans, "why": spoken(phase.why)}
-
-
-def document(report: SweepResult) -> dict[str, Any]:
-    """The whole report."""
-    phases = {view.key: [_phase(one) for one in view.phases] for view in report.timelines}
-    return {
-        "schema": SCHEMA,
-        "run": report.run,
-        "environment": jsonable(report.environment),
-        "overhead": rounded(report.overhead),
-        "cells": [
-            {**cell(result), "phases": phases.get(result.trial.key, [])} for result in report.cells
-        ],
-        "classes": [group(result) for result in report.classes],
-        "setup_s": {name: rounded(value) for name, value in report.setup_s.items()},
-        "notes": [spoken(note) for note in report.notes],
-    }
+def phase(one: Phase) -> dict[str, Any]:
+    spans = {"start_s": rounded(one.start_s), "end_s": rounded(one.end_s)}
+    return {"name": one.name, **spans, "why": spoken(one.why)}
 
 
 def spoken(said: Text) -> object:
     """A text with the code and the values it was made of; in transition, some are bare."""
     if isinstance(said, str):
         return said
-    return {"code": said.code, "values": jsonable(said.values), "text": text(said)}
+    return {"code": said.code, "values": jsonable(said.values, DIGITS), "text": text(said)}
 
 
-def jsonable(value: object) -> object:
-    """Facts of the environment as JSON can say them; what it has no word for, as text."""
+def jsonable(value: object, digits: int = 17) -> object:
+    """What JSON can say, in base units; what it has no word for, as text. `digits`: significant."""
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):
-        return {str(key): jsonable(inner) for key, inner in value.items()}
+        return {str(key): jsonable(inner, digits) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(inner) for inner in value]
+        return [jsonable(inner, digits) for inner in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") + 0.0 if math.isfinite(value) else None  # not -0.0
     return value if value is None or isinstance(value, str | int | bool) else str(value)

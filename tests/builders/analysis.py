@@ -254,3 +254,35 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
         slots=[threads] * workers,
         deal=lambda number: pattern[number % len(pattern)] % workers,
     )
+
+
+def kept(trial: TrialData) -> TrialData:
+    """Its connections kept alive, accepted when the load began."""
+    cell = replace(trial.trial.cell, keepalive=True)
+    spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    return replace(
+        trial,
+        trial=replace(trial.trial, cell=cell),
+        spans=replace(trial.spans, spans=spans),
+    )
+
+
+DROPS = Counters(40, 41, 15, 2)
+SMALL = Server("sync", 2, 1, 2, 1000)
+
+
+def dropping(
+    tool: str = "ab",
+    *,
+    connects_s: tuple[float, ...] = (1.02,) * 12 + (2.03,) * 3,
+    counters: Counters | None = DROPS,
+    longest: int = 3,
+) -> TrialData:
+    """16 connections on 2 slots with an accept queue of 2."""
+    trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
+    assert trial.measurement is not None
+    connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
+    said = replace(trial.measurement, connects_s=connects_s, connect=connect)
+    queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
+    seen = replace(trial.observations, counters=counters, queue=queue)
+    return replace(trial, measurement=said, observations=seen)

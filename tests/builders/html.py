@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from harness.model import (
     Bar,
@@ -13,6 +12,7 @@ from harness.model import (
     ClassResult,
     Document,
     Moment,
+    Report,
     Server,
     Summary,
     Text,
@@ -20,6 +20,7 @@ from harness.model import (
     Trial,
 )
 from harness.numbers.rows import row_numbers
+from harness.report.document import of_sweep
 from harness.server.worker_classes import class_named
 from tests.builders.analysis import Served, serve
 
@@ -156,12 +157,8 @@ def sweep(
 ) -> Document:
     trials = [trial(name, at, tool) for name in classes for at in levels]
     knees = {"sync": 4.0, "gthread": 8.0}
-    return Document(
+    report = Report(
         run="by-hand",
-        kind="sweep",
-        title="by-hand",
-        findings=(),
-        tables=(),
         environment={"cpu": "a CPU", "cores": 2, "sysctl": {"net.core.somaxconn": "4096"}},
         overhead=1.01,
         cells=tuple(cell(one) for one in trials),
@@ -169,9 +166,14 @@ def sweep(
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
         timelines=tuple(over_time(one, known=known, observed=observed) for one in trials),
     )
+    return of_sweep(report)
+
+
+def with_cells(one: Document, cells: Sequence[CellResult]) -> Document:
+    """The same with other cells, of which nothing was seen over time."""
+    return of_sweep(Report(one.run, one.environment, None, tuple(cells), one.classes, one.setup_s))
 
 
 def no_cells() -> Document:
     """A sweep of which nothing was finished."""
-    return replace(sweep(), run="empty", environment={}, overhead=None, cells=(), classes=(),
-                   setup_s={}, timelines=())  # fmt: skip
+    return of_sweep(Report("empty", {}, None, (), (), {}))

@@ -12,7 +12,7 @@ from harness.report.html.phases import phases
 from harness.report.html.series import SweepSeries, all_series, most_telling, over_time
 from harness.report.html.timeline import timeline
 from harness.report.html.usage import cpu, memory
-from harness.report.loops import load
+from harness.report.naming import level
 from harness.report.values import finite
 
 
@@ -51,7 +51,7 @@ def _shown(
         if not samples
     )
     rate = finite(cell.throughput_rps)
-    values = {"load": load(cell), "verdict": cell.verdict, "rate_rps": rate}
+    values = {"load": level(cell.trial.cell, "load"), "verdict": cell.verdict, "rate_rps": rate}
     return CellOverTime(
         place=place,
         series=series,
@@ -65,7 +65,7 @@ def _shown(
 
 
 def where(series: SweepSeries, cell: CellResult) -> Finding:
-    return Finding("page.cell.where", {"name": series.name, "load": load(cell)})
+    return Finding("page.cell.where", {"name": series.name, "load": level(cell.trial.cell, "load")})
 
 
 def cell_figures(series: SweepSeries, cell: CellResult, seen: Timeline) -> list[Figure]:

@@ -12,8 +12,8 @@ from harness.numbers.units import format_duration
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, Shape, by_name, data, key, tip, unit, y_axis
 from harness.report.html.series import SweepSeries
-from harness.report.loops import how
-from harness.report.messages import amount, say
+from harness.report.messages import amount, say, text
+from harness.report.sweep_tables import load_of
 from harness.report.values import finite
 
 LOOPS: dict[str, tuple[str, Shape]] = {
@@ -43,7 +43,7 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
         heads=tuple(Finding(f"chart.{name}") for name in HEADS),
         rows=tuple(
             (
-                how(cell),
+                text(load_of(cell)),
                 amount(cell.throughput_rps or 0.0),
                 format_duration(cell.response.p50),
                 format_duration(cell.response.p95),
@@ -61,7 +61,7 @@ def _known(cell: CellResult) -> bool:
 
 def _words(cell: CellResult) -> Finding:
     values = {
-        "load": how(cell),
+        "load": load_of(cell),
         "rate_rps": cell.throughput_rps,
         "median_s": cell.response.p50,
         "p95_s": cell.response.p95,
@@ -73,7 +73,7 @@ def _pane(cells: Sequence[CellResult]) -> Any:
     name, factor = unit(max(cell.response.p95 or 0.0 for cell in cells))
     rows = [
         (
-            *("closed" if cell.trial.cell.rate is None else "open", how(cell)),
+            *("closed" if cell.trial.cell.rate is None else "open", text(load_of(cell))),
             *(cell.throughput_rps, factor * (cell.response.p50 or 0.0)),
             *(factor * (cell.response.p95 or 0.0), cell.verdict),
         )

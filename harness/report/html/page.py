@@ -36,10 +36,7 @@ from harness.report.html.open_and_closed import open_and_closed
 from harness.report.html.series import all_series
 from harness.report.html.tables import environment, tables
 from harness.report.html.throughput import throughput
-from harness.report.loops import loop_lines
 from harness.report.messages import answer_of, question_of, say, text
-from harness.report.remarks import invalid_lines, note_lines
-from harness.report.sentences import class_lines, constants, cost_lines
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
@@ -55,14 +52,11 @@ def render(document: Document) -> str:
     values = {
         "document": document,
         "headline": headline(document) if document.kind == SWEEP else document.title,
-        "constants": constants(document) if document.kind == SWEEP else "",
-        "classes": class_lines(document),
+        "about": document.title if document.kind == SWEEP else "",
+        "answers": [one for one in document.findings if question_of(one)],
+        "statements": [one for one in document.findings if not question_of(one)],
         "sections": sections,
-        "loops": loop_lines(document),
         "tables": tables(document),
-        "costs": cost_lines(document),
-        "invalid": invalid_lines(document),
-        "notes": note_lines(document),
         "facts": environment(document.environment),
     }
     page = _environment().get_template("page.html")

@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 
 from harness.model import Finding, Timeline
+from harness.report.document import changing, phase_finding
 from harness.report.html.colours import var
 from harness.report.html.figures import Figure, by_name, count_axis, data, key, unit, y_axis
 from harness.report.html.over_time import Lines, Stretch, lines, time_axis, whole
 from harness.report.messages import say
-from harness.report.phases import said, tells
 
 COLOURS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 OPEN, CLOSING = "client ESTABLISHED", ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")
@@ -21,9 +21,9 @@ FAINT = 0.16
 
 def phases(seen: Timeline, name: str, where: Finding) -> Figure | None:
     """None where none were found, or nothing but a steady load."""
-    if not tells(seen) or not seen.responses:
+    if not changing(seen.phases) or not seen.responses:
         return None
-    why = tuple(map(said, seen.phases))
+    why = tuple(map(phase_finding, seen.phases))
     times = "chart.phases.in_app" if seen.in_app else "chart.phases.responses"
     names = dict.fromkeys(phase.name for phase in seen.phases)
     return Figure(

@@ -8,7 +8,8 @@ from statistics import fmean
 
 from harness.model import CellResult, ClassResult, Document, Timeline
 from harness.report.html.figures import slug
-from harness.report.sentences import label, varying
+from harness.report.messages import text
+from harness.report.naming import Names
 from harness.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -46,13 +47,10 @@ class SweepSeries:
 
 def all_series(document: Document) -> tuple[SweepSeries, ...]:
     """In the order of the document. Names are different for different series."""
-    classes = document.classes
-    differ = varying(one.server for one in classes)
-    tools = len({one.tool for one in classes})
-    mixed = len({one.keepalive for one in classes}) > 1
+    names = Names(document.cells)
     series = []
-    for number, one in enumerate(classes):
-        name = label(one.server, one.tool, differ, tools, one.keepalive and mixed, one.processes)
+    for number, one in enumerate(document.classes):
+        name = text(names.series(one))
         key = one.server, one.tool, one.processes, one.keepalive
         cells = [cell for cell in document.cells if _key(cell) == key]
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)

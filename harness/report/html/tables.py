@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.model import CellResult, Document, Finding, Table, Text
+from harness.model import Document, Finding, Table, Text
 from harness.numbers.units import MISSING
-from harness.report import loops
-from harness.report.columns import Column, columns, legend
-from harness.report.messages import heading, text
-from harness.report.study.values import blank_columns, said, titles, to_right
+from harness.report.grid import grid, legend
+from harness.report.messages import text
 
 
 @dataclass(frozen=True)
@@ -26,40 +24,24 @@ class ShownTable:
 
 def tables(document: Document) -> list[ShownTable]:
     """Those that have rows."""
-    return _cells(document) + [_shown(table) for table in document.tables if table.rows]
+    known: set[tuple[str, str]] = set()
+    return [_shown(table, known) for table in document.tables if table.rows]
 
 
-def _shown(table: Table) -> ShownTable:
-    blank = blank_columns(table)
-    shown = [(at, column) for at, column in enumerate(table.columns) if at not in blank]
-    missing = [Finding("page.table.blank", {"columns": titles(table, blank)})] if blank else []
+def _shown(table: Table, known: set[tuple[str, str]]) -> ShownTable:
+    """`known`: what the legends of other tables tell."""
+    whole = grid(table)
+    meanings = [
+        Finding("page.table.meaning", {"columns": columns, "meaning": meaning})
+        for columns, meaning in legend(whole.columns, known)
+    ]
+    missing = [Finding("text.blank", {"columns": whole.blank})] if whole.blank else []
     return ShownTable(
         title=table.title,
-        heads=[heading(column) for _, column in shown],
-        rows=[[said(column, row[at]) for at, column in shown] for row in table.rows],
-        right=[to_right(column) for _, column in shown],
-        notes=(table.note, *missing),
-    )
-
-
-def _cells(document: Document) -> list[ShownTable]:
-    """Every cell, with the columns of the tables in the terminal."""
-    closed, at_rate = loops.closed(document), loops.opened(document)
-    tables = []
-    if closed.cells:
-        tables.append(_numbers("page.table.cells", columns(closed), closed.cells))
-    if at_rate:
-        tables.append(_numbers("page.table.cells_at_rate", loops.columns(document), at_rate))
-    return tables
-
-
-def _numbers(code: str, chosen: Sequence[Column], cells: Sequence[CellResult]) -> ShownTable:
-    return ShownTable(
-        title=Finding(code),
-        heads=[f"{column.heading} {column.unit}".strip() for column in chosen],
-        rows=[[column.value(cell) for column in chosen] for cell in cells],
-        right=[column.right for column in chosen],
-        notes=(legend(chosen, cells),),
+        heads=[f"{column.heading} {column.unit}".strip() for column in whole.columns],
+        rows=whole.rows,
+        right=[column.right for column in whole.columns],
+        notes=(*meanings, table.note, *missing),
     )
 
 

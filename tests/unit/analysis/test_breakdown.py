@@ -13,7 +13,7 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.throughput import Rate
 from harness.analysis.window import Window, window
 from harness.model import Breakdown, CellResult, Server, Span, Timing
-from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
+from tests.builders.analysis import SYNC, bare, evidence, gthread, kept, ns, server
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
@@ -129,16 +129,6 @@ def test_wrk_tells_neither_connect_nor_transfer() -> None:
     found = judged(replace(base, measurement=said)).breakdown
     assert (found.connect_s, found.transfer_s) == (None, None)
     assert set(found.sources) == {"accept_queue", "in_worker", "service"}
-
-
-def kept(trial: TrialData) -> TrialData:
-    cell = replace(trial.trial.cell, keepalive=True)
-    spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
-    return replace(
-        trial,
-        trial=replace(trial.trial, cell=cell),
-        spans=replace(trial.spans, spans=spans),
-    )
 
 
 def test_kept_connections_wait_as_unread_requests() -> None:

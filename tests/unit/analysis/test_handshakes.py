@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from harness.analysis import TrialData, analyse
 from harness.analysis.handshakes import at_steps
-from harness.model import CellResult, Counters, QueueSample, Server
-from tests.builders.analysis import evidence
+from harness.model import CellResult, Counters
+from tests.builders.analysis import DROPS, SMALL, dropping, evidence
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
-DROPS = Counters(40, 41, 15, 2)
-SMALL = Server("sync", 2, 1, 2, 1000)
 
 
 @pytest.mark.parametrize(
@@ -41,23 +39,6 @@ def test_a_step_ends_where_the_next_begins() -> None:
 @given(st.lists(st.floats(0, 30)), st.sets(st.floats(0.01, 30)).map(sorted))
 def test_no_connection_stands_at_two_steps(connects: list[float], steps: list[float]) -> None:
     assert sum(at_steps(connects, steps).values()) <= len(connects)
-
-
-def dropping(
-    tool: str = "ab",
-    *,
-    connects_s: tuple[float, ...] = (1.02,) * 12 + (2.03,) * 3,
-    counters: Counters | None = DROPS,
-    longest: int = 3,
-) -> TrialData:
-    """16 connections on 2 slots with an accept queue of 2."""
-    trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
-    assert trial.measurement is not None
-    connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
-    said = replace(trial.measurement, connects_s=connects_s, connect=connect)
-    queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
-    seen = replace(trial.observations, counters=counters, queue=queue)
-    return replace(trial, measurement=said, observations=seen)
 
 
 def judged(trial: TrialData) -> CellResult:

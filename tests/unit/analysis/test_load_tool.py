@@ -13,7 +13,6 @@ from harness.analysis.facts import Facts, look
 from harness.analysis.load_tool import Ceiling, Suspect, ceilings, judge
 from harness.analysis.suspects import judgements
 from harness.model import ConnectionSample, ProcessSample, Rate, Report
-from harness.report import FORMATS
 from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
 
 FAST = server("gthread", 1, 8)
@@ -338,21 +337,3 @@ def test_requests_in_flight_by_the_clients_own_count() -> None:
 
 def test_nothing_is_judged_where_nothing_is_believed() -> None:
     assert judgements([], {}) == {}
-
-
-@pytest.mark.parametrize("name", ["table", "markdown"])
-def test_who_reads_a_report_learns_what_the_word_means(name: str) -> None:
-    text = FORMATS[name].render(report_of(slow_tool(8, 100, tool_cores=0.95)))
-    assert "so the figures are a lower bound of the server" in " ".join(text.split())
-    free = FORMATS[name].render(report_of(slow_tool(8, 100)))
-    assert "lower bound" not in free
-
-
-def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
-    base = slow_tool(8, 100)
-    two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
-    text = FORMATS["table"].render(report_of(base, two))
-    assert "proc." in text
-    assert "gthread (ab with 2 processes)" in text
-    alone = " ".join(FORMATS["table"].render(report_of(two)).split())
-    assert "load by ab with 2 processes" in alone

@@ -21,7 +21,7 @@ from harness.model import (
     Usage,
 )
 from harness.plan import Plan, from_json, to_json
-from harness.report.study import STUDY_FORMATS
+from harness.report import FORMATS
 
 
 def finding(document: Document, question: str) -> Finding:
@@ -201,9 +201,9 @@ def test_each_way_to_load_has_a_line() -> None:
     assert [name["threads"] for name in names][:3] == [None, 1, 200]
 
 
-@pytest.mark.parametrize("name", sorted(STUDY_FORMATS))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_format_shows_it(name: str) -> None:
-    text = STUDY_FORMATS[name].render(hunted(*HUNT))
+    text = FORMATS[name](hunted(*HUNT))
     assert "4690" in text
 
 

@@ -11,8 +11,9 @@ from harness.experiments.ladder.document import study
 from harness.experiments.ladder.limits import limit
 from harness.experiments.ladder.steps import Load, Step, ladder
 from harness.model import CellResult, Document, Finding, Table, Text
+from harness.report import FORMATS
+from harness.report import text as terminal
 from harness.report.html.charts import chart_figures
-from harness.report.study import STUDY_FORMATS
 from tests.builders.ladder import MEASURED, Seen, all_configurations, cells, report, whole
 
 FAST, TRIPS, LIMITS, REDIS, SYNC, SERVICES = (
@@ -382,8 +383,8 @@ def test_a_run_of_nothing() -> None:
     assert document.title == Finding("ladder.title.empty")
     for question in (FAST, TRIPS, LIMITS, REDIS, SYNC):
         assert finding(document, question).code.endswith(".unmeasured")
-    for form in STUDY_FORMATS.values():
-        assert form.render(document)
+    for render in FORMATS.values():
+        assert render(document)
 
 
 # --- tables and charts --------------------------------------------------------------------------
@@ -429,13 +430,13 @@ def test_charts_are_bars_by_step() -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_terminal_holds_the_tables(width: int) -> None:
-    text = STUDY_FORMATS["table"].render(whole(), width=width)  # type: ignore[call-arg]
+    text = terminal.render(whole(), width=width)
     assert max(map(len, text.splitlines())) <= width
 
 
-@pytest.mark.parametrize("form", sorted(STUDY_FORMATS))
+@pytest.mark.parametrize("form", sorted(FORMATS))
 def test_every_finding_has_a_sentence(form: str) -> None:
-    assert STUDY_FORMATS[form].render(whole())
+    assert FORMATS[form](whole())
 
 
 def test_the_same_configuration_with_one_user() -> None:

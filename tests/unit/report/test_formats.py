@@ -1,7 +1,6 @@
-"""Every format against its golden, and what must hold for any report.
+"""Every format against its golden, and what must hold for any document.
 
-To accept new wording: UPDATE_GOLDENS=1 pytest tests/unit/test_report_formats.py, then read the
-difference.
+To accept new wording: pytest tests/unit/report --rewrite-goldens, then read the difference.
 """
 
 from __future__ import annotations
@@ -9,38 +8,25 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import analyse
-from harness.model import (
-    Breakdown,
-    Cell,
-    CellResult,
-    ClassResult,
-    Counters,
-    Fault,
-    Report,
-    Server,
-    Summary,
-    Trial,
-    Usage,
-)
-from harness.report import FORMATS, table
-from harness.report.values import PARTS
-from tests.builders.analysis import SYNC, bare, evidence, gthread, server
-from tests.unit.analysis.test_breakdown import kept
-from tests.unit.analysis.test_handshakes import dropping
+from harness.experiments.studies import document_of
+from harness.model import Document, Report
+from harness.report import FORMATS, text
+from harness.report.document import of_sweep
+from tests.builders.any_document import documents, reports
+from tests.builders.document import whole_study
+from tests.builders.runs import recorded
+from tests.builders.sweep import at_rates, common, empty, everything
 
-GOLDENS = Path(__file__).parents[2] / "data" / "report"
+Golden = Callable[[str, str], None]
 
 CELL_KEYS = {
     "worker_class",
@@ -126,208 +112,187 @@ NUMBERS = {
 }
 
 
-def common() -> Report:
-    """The sweep of the README."""
-    trials = [evidence(server(name), n) for name in ("sync", "eventlet") for n in (4, 8, 16)]
-    return analyse("common", {"cpu": "a CPU", "load": 0.5}, trials)
+@cache
+def document(name: str) -> Document:
+    """Made by hand, or of a recorded run of that command."""
+    by_hand = {
+        "common": common,
+        "everything": everything,
+        "rates": at_rates,
+        "empty": empty,
+        "study": whole_study,
+    }
+    return by_hand[name]() if name in by_hand else document_of(recorded(name))
 
 
-def everything() -> Report:
-    """Every class, every verdict, faults, notes, repeated trials, an axis and two tools."""
-    trials = [
-        evidence(server("sync", workers), n, trial=trial, tool=tool)
-        for workers in (2, 4)
-        for tool in ("ab", "fast")
-        for n in (1, 8)
-        for trial in (1, 2, 3)
-    ]
-    trials += [gthread(n) for n in (8, 16)]
-    trials += [evidence(server(name), 16) for name in ("gevent", "asgi", "uvicorn")]
-    died = evidence(SYNC, 16)
-    assert died.record is not None
-    died = replace(
-        died, record=replace(died.record, fault=Fault("server", "worker 7 [died]\x1b[0m | SIGKILL"))
-    )
-    noted = evidence(server("tornado"), 4)
-    assert noted.record is not None
-    noted = replace(noted, record=replace(noted.record, warnings=("load 3.9: close programs",)))
-    trials += [dropping(), dropping("fast", counters=None)]
-    asked = server("gthread", 2, 4)
-    trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]
-    trials.append(bare(evidence(server("sync", 3), 6)))
-    unfinished = replace(evidence(SYNC, 32), record=None)
-    return analyse("everything", {}, [*trials, died, noted, unfinished])
+KINDS = ("common", "everything", "ladder", "bottleneck", "generators", "limits")
+BY_HAND = ("common", "everything", "rates", "empty", "study")
+SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
 
-def empty() -> Report:
-    return analyse("empty", {}, [])
-
-
-REPORTS = {"common": common, "everything": everything, "empty": empty}
-
-
-def check(name: str, text: str) -> None:
-    path = GOLDENS / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDENS"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("report", REPORTS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FORMATS)
-def test_golden(name: str, report: str) -> None:
-    check(f"{report}-{name}", FORMATS[name].render(REPORTS[report]()))
+def test_golden(name: str, kind: str, golden: Golden) -> None:
+    golden(f"{kind}.{SUFFIXES[name]}", FORMATS[name](document(kind)))
 
 
-@pytest.mark.parametrize("width", [80, 60])
-def test_golden_of_a_narrow_terminal(width: int) -> None:
-    check(f"common-table-{width}", table.render(common(), width=width))
+@pytest.mark.parametrize("width", [160, 80, 60])
+def test_golden_of_a_terminal(width: int, golden: Golden) -> None:
+    shown = text.render(document("common"), width=width)
+    assert max(map(len, shown.splitlines())) <= width
+    golden(f"common-{width}.txt", shown)
 
 
-def test_the_common_table_fits() -> None:
-    assert max(map(len, table.render(common()).splitlines())) <= 100
-    narrow = table.render(common(), width=80)
-    assert max(map(len, narrow.splitlines())) <= 80
-    assert "Left out" not in narrow
+@pytest.mark.parametrize("kind", ["common", "everything", "rates", "study"])
+def test_golden_of_what_is_explained(kind: str, golden: Golden) -> None:
+    golden(f"{kind}-explained.txt", text.render(document(kind), explain=True))
+
+
+# --- the terminal ---------------------------------------------------------------------------
+
+
+def test_the_usual_sweep_is_one_screen() -> None:
+    lines = text.render(document("common"), width=80).splitlines()
+    assert len(lines) <= 40
+    assert "Columns hidden" not in "\n".join(lines)
+
+
+def test_where_the_time_goes_stands_beside_the_cells_where_there_is_room() -> None:
+    narrow, wide = (text.render(document("common"), width=width) for width in (80, 160))
+    assert "Where the time goes" in narrow
+    assert "Where the time goes" not in wide
+    heading = next(line for line in wide.splitlines() if line.startswith("class"))
+    assert heading.index("failed") < heading.index("verdict") < len(heading) - len(" s")
+    assert heading.endswith(" s")
+
+
+def test_columns_that_do_not_fit_are_named() -> None:
+    assert "Columns hidden (terminal too narrow): bound req/s" in text.render(
+        document("common"), width=60
+    )
 
 
 def test_colour_only_where_asked() -> None:
-    plain, coloured = table.render(common()), table.render(common(), colour=True, width=120)
+    plain, coloured = (text.render(document("study"), colour=one) for one in (False, True))
     assert "\x1b" not in plain
-    assert "\x1b[" in coloured
     assert plain.isascii()
+    assert "\x1b[1mWho wins at a high rate?\x1b[0m" in coloured
+    assert "\x1b[33msaturated" in text.render(document("common"), colour=True)
 
 
 def test_foreign_text_is_neither_markup_nor_control() -> None:
-    report = everything()
-    text = table.render(report, colour=True)
-    assert "worker 7 [died] [0m | SIGKILL" in text
-    assert "worker 7 [died] [0m \\| SIGKILL" in FORMATS["markdown"].render(report)
+    shown = text.render(document("everything"), colour=True)
+    assert "worker 7 [died] [0m | SIGKILL" in shown
+    assert "worker 7 [died] [0m \\| SIGKILL" in FORMATS["markdown"](document("everything"))
 
 
-def test_the_table_says_where_each_class_stops() -> None:
-    text = " ".join(table.render(common()).split())
-    assert (
-        "sync: 4 slots, knee at 4: more than 4 req/s never came out,"
-        " saturated from 8 connections on." in text
+def test_why_a_cell_is_invalid_is_always_told() -> None:
+    for explain in (False, True):
+        shown = " ".join(text.render(document("everything"), explain=explain).split())
+        assert "Invalid: " in shown
+        assert "SIGKILL" in shown
+
+
+def test_evidence_and_notes_only_where_asked() -> None:
+    short, long = (text.render(document("study"), explain=one) for one in (False, True))
+    assert "14 us of CPU per request" not in short
+    assert "14 us of CPU per request" in long
+    assert "pip install locust" not in short
+    assert "pip install locust" in long
+    assert "With --explain: 2 notes, evidence and what the columns mean." in short
+
+
+def test_a_legend_is_told_once() -> None:
+    shown = " ".join(text.render(document("common"), explain=True).split())
+    assert shown.count("conn.: connections kept busy.") == 1
+
+
+# --- machines -------------------------------------------------------------------------------
+
+
+def json_of(name: str) -> Any:
+    return json.loads(FORMATS["json"](document(name)))
+
+
+def texts(value: object) -> list[Any]:
+    """All objects that are a text, with those inside them."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    mine = [value] if isinstance(value, dict) and set(value) == {"code", "values", "text"} else []
+    return mine + [one for each in inner for one in texts(each)]
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_json_of_every_command_has_these(kind: str) -> None:
+    found = json_of(kind)
+    assert {"schema", "kind", "run", "title", "valid", "environment", "findings", "notes"} <= set(
+        found
     )
-    assert "eventlet: 4000 slots, at most 16 used, knee > 16." in text
+    assert (found["schema"], found["kind"]) == (1, document(kind).kind)
 
 
-def test_json_is_schema_1() -> None:
-    document = json.loads(FORMATS["json"].render(everything()))
-    assert {"schema", "run", "environment", "overhead", "cells", "classes"} <= set(document)
-    assert document["schema"] == 1
-    invalid = [cell for cell in document["cells"] if cell["verdict"] == "invalid"]
+def test_json_of_a_sweep_is_schema_1() -> None:
+    found = json_of("everything")
+    assert {"overhead", "cells", "classes", "setup_s"} <= set(found)
+    assert found["valid"] is False
+    invalid = [cell for cell in found["cells"] if cell["verdict"] == "invalid"]
     assert invalid
     for cell in invalid:
         assert all(cell[name] is None for name in NUMBERS)
         assert not any(value is not None for name in GROUPS for value in cell[name].values())
         assert cell["diagnosis"] is None
         assert cell["reason"]
-    uvicorn = next(c for c in document["classes"] if c["worker_class"] == "uvicorn")
-    assert uvicorn["slots_configured"] is None
-    assert (uvicorn["knee"], uvicorn["knee_note"][:4]) == (None, "> 16")
+    uvicorn = next(one for one in found["classes"] if one["worker_class"] == "uvicorn")
+    assert (uvicorn["slots_configured"], uvicorn["knee"]) == (None, None)
+
+
+def test_a_text_in_json_has_its_code_and_values() -> None:
+    (sync, eventlet, overhead) = (one["answer"] for one in json_of("common")["findings"])
+    assert sync["code"] == eventlet["code"] == "class.limits"
+    assert (sync["values"]["knee"], sync["values"]["saturated_from"]) == (4.0, 8)
+    assert sync["values"]["slots"] == {
+        "code": "slots.configured",
+        "values": {"slots": 4, "used": None},
+        "text": "4 slots",
+    }
+    assert sync["text"].startswith("sync: 4 slots, knee at 4: throughput levels off at 4 req/s")
+    assert overhead["code"] == "sweep.overhead"
+    assert all(one["text"] for one in texts(json_of("everything")))
 
 
 def test_milliseconds_in_json() -> None:
-    cell = json.loads(FORMATS["json"].render(common()))["cells"][1]
+    cell = json_of("common")["cells"][1]
     assert cell["response_ms"]["p50"] == 2000.0
     assert cell["waiting_ms"] == {"mean": 878.049, "p50": None, "p95": None, "p99": None,
                                   "max": None}  # fmt: skip
 
 
-def test_csv_has_one_row_per_cell() -> None:
-    report = everything()
-    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"].render(report))))
-    assert len(rows) == len(report.cells)
+def test_tables_in_json_have_base_units_under_the_columns_names() -> None:
+    row = json_of("study")["tables"][0]["rows"][0]
+    assert row["response_p50_s"] == 0.0001234
+    assert row["memory_bytes"] == 13 << 20
+    assert row["whole"] is True
+    assert row["never_seen_s"] is None
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(FORMATS["csv"](document(name)))))
+
+
+def test_csv_of_a_sweep_has_one_row_per_trial() -> None:
+    rows = rows_of("everything")
+    assert len(rows) == len(document("everything").cells)
     assert rows[0]["response_p50_ms"] == "1000.0"
     assert rows[0]["requests_per_worker"] == "100=3 101=3"
 
 
-# --- any report -----------------------------------------------------------------------------
+def test_csv_of_others_holds_every_row_of_every_table() -> None:
+    rows = rows_of("study")
+    assert [row["table"] for row in rows] == ["High rate"] * 4 + ["Memory"]
+    assert rows[4]["memory_bytes"] == "2048"
+    assert rows[4]["throughput_rps"] == ""
 
-numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
-counts = st.none() | st.integers(0, 10**9)
-words = st.text(st.characters(exclude_characters="nN"), max_size=30)
-summaries = st.builds(Summary, numbers, numbers, numbers, numbers, numbers)
-servers = st.builds(
-    Server,
-    st.sampled_from(["sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn"]),
-    *[st.integers(1, 5000)] * 4,
-)
-tools = st.sampled_from(["ab", "wrk", "fast"])
-asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
-trials = st.builds(Trial, asked, st.integers(1, 9))
-per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
-splits = st.builds(
-    Breakdown,
-    *[numbers] * 7,
-    st.booleans(),
-    st.dictionaries(st.sampled_from(PARTS), words, max_size=3),
-)
-invalid_cells = st.builds(
-    CellResult, trials, words, numbers, st.just("invalid"), words, notes=st.tuples(words)
-)
-valid_cells = st.builds(
-    CellResult,
-    trials,
-    words,
-    numbers,
-    st.sampled_from(["below capacity", "at capacity", "saturated"]),
-    words,
-    counts,
-    counts,
-    st.dictionaries(words, st.integers(1, 99), max_size=3),
-    counts,
-    counts,
-    numbers,
-    numbers,
-    numbers,
-    summaries,
-    summaries,
-    summaries,
-    summaries,
-    per_pid,
-    numbers,
-    numbers,
-    splits,
-    st.builds(Counters, counts, counts, counts, counts),
-    counts,
-    counts,
-    st.builds(Usage, numbers, numbers, numbers, counts, counts),
-    st.none() | per_pid,
-    numbers,
-    st.none() | words,
-    st.tuples(words),
-)
-classes = st.builds(
-    ClassResult,
-    servers,
-    tools,
-    counts,
-    counts,
-    numbers,
-    st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
-    numbers,
-    words,
-    st.booleans(),
-    st.none() | words,
-)
-environments: st.SearchStrategy[Mapping[str, object]] = st.dictionaries(
-    words, st.recursive(numbers | words | counts, lambda inner: st.lists(inner, max_size=3))
-)
-reports = st.builds(
-    Report,
-    words,
-    environments,
-    numbers,
-    st.lists(valid_cells | invalid_cells, max_size=6).map(tuple),
-    st.lists(classes, max_size=4).map(tuple),
-    st.fixed_dictionaries({"start": numbers, "warmup": numbers, "stop": numbers}),
-    st.lists(words, max_size=2).map(tuple),
-)
+
+# --- any document ---------------------------------------------------------------------------
 
 
 def refuse(constant: str) -> Any:
@@ -336,24 +301,28 @@ def refuse(constant: str) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(reports)
-def test_json_of_any_report_is_complete_and_finite(report: Report) -> None:
-    document = json.loads(FORMATS["json"].render(report), parse_constant=refuse)
-    assert len(document["cells"]) == len(report.cells)
-    for cell in document["cells"]:
+def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
+    found = json.loads(FORMATS["json"](of_sweep(report)), parse_constant=refuse)
+    assert len(found["cells"]) == len(report.cells)
+    for cell in found["cells"]:
         assert set(cell) >= CELL_KEYS
         for name in ("response_ms", "connect_ms", "service_ms", "waiting_ms"):
             assert set(cell[name]) == {"mean", "p50", "p95", "p99", "max"}
         for name, keys in GROUPS.items():
             assert set(cell[name]) == keys
-    for group in document["classes"]:
+    for group in found["classes"]:
         assert set(group) >= CLASS_KEYS
 
 
 @settings(deadline=None, max_examples=60)
-@given(reports, st.none() | st.integers(20, 140), st.booleans())
-def test_any_report_can_be_read(report: Report, width: int | None, colour: bool) -> None:
-    text = table.render(report, colour=colour, width=width)
-    assert text.endswith("\n")
-    assert not re.search(r"\b(nan|inf)\b", text)
-    assert len(FORMATS["csv"].render(report).splitlines()) >= 1 + len(report.cells)
-    assert FORMATS["markdown"].render(report).endswith("\n")
+@given(reports.map(of_sweep) | documents, st.none() | st.integers(20, 140), st.booleans())
+def test_any_document_can_be_read(one: Document, width: int | None, flag: bool) -> None:
+    shown = text.render(one, colour=flag, width=width, explain=not flag)
+    assert shown.endswith("\n")
+    assert not re.search(r"\b(nan|inf)\b", shown)
+    assert FORMATS["markdown"](one).endswith("\n")
+    rows = list(csv.reader(io.StringIO(FORMATS["csv"](one))))
+    shown_rows = [one.cells] if one.kind == "sweep" else [table.rows for table in one.tables]
+    assert len(rows) == 1 + sum(map(len, shown_rows))
+    found = json.loads(FORMATS["json"](one), parse_constant=refuse)
+    assert found["valid"] == one.valid

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import analyse
-from harness.model import Bar, Document, Finding, Text, Timeline
+from harness.model import Bar, Document, Finding, Report, Text, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
 from harness.report.html.cells import cell_figures
@@ -31,10 +31,10 @@ from harness.report.html.series import all_series, most_telling
 from harness.report.html.series import over_time as observed
 from harness.report.html.timeline_rows import SHORT
 from harness.report.messages import SENTENCES, say, text
-from tests.builders.analysis import evidence, server
-from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial
-from tests.unit.analysis.test_breakdown import kept
-from tests.unit.report.test_formats import everything, reports
+from tests.builders.analysis import evidence, kept, server
+from tests.builders.any_document import reports
+from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
+from tests.builders.sweep import everything
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
@@ -169,12 +169,8 @@ def test_the_library_is_there_once() -> None:
 def test_foreign_text_is_only_text() -> None:
     good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
     good = replace(good, app=EVIL, reason=EVIL, diagnosis=EVIL, notes=(EVIL,))
-    evil = Document(
+    report = Report(
         run=EVIL,
-        kind="sweep",
-        title=EVIL,
-        findings=(),
-        tables=(),
         environment={EVIL: [EVIL], "versions": {"x": EVIL}},
         overhead=None,
         cells=(good, bad),
@@ -187,7 +183,7 @@ def test_foreign_text_is_only_text() -> None:
             ),
         ),
     )
-    page = rendered(evil)
+    page = rendered(of_sweep(report))
     assert len(page.scripts) == 4
     assert not [tag for tag, _ in page.elements if tag == "img"]
     assert page.text.count(EVIL) >= 8  # all of it can be read
@@ -286,9 +282,7 @@ def test_a_machine_that_shows_only_requests(known: bool) -> None:
 
 @pytest.mark.parametrize("unseen", [None, no_cells()])
 def test_a_run_without_a_valid_cell(unseen: Document | None) -> None:
-    bad = replace(
-        sweep(("sync",), (8,)), cells=(invalid(trial("sync", 8), "it died"),), timelines=()
-    )
+    bad = with_cells(sweep(("sync",), (8,)), [invalid(trial("sync", 8), "it died")])
     page = rendered(unseen or bad)
     assert page.json("charts") == {}
     assert say("page.headline.nothing") in page.text
@@ -458,7 +452,7 @@ def test_any_sweep_makes_a_page(one: Document) -> None:
 
 
 def test_every_verdict_class_and_tool() -> None:
-    page = rendered(of_sweep(everything()))
+    page = rendered(everything())
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 

@@ -1,0 +1,99 @@
+"""JSON, schema 1. All keys always; null is unknown, of slots_configured unlimited where slots_known
+is true; never NaN or Infinity.
+
+A text is an object of its code, the values it is made of, and its sentence. A sweep has its cells
+and classes in milliseconds; the rows of other commands' tables are objects, keyed by the names of
+its columns, in base units (seconds, bytes, shares of 1).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness.model import SCHEMA, Answer, Chart, Document, Finding, Table
+from harness.report.document import SWEEP
+from harness.report.messages import heading, question_of
+from harness.report.values import DIGITS, cell, group, jsonable, phase, rounded, spoken
+
+
+def render(document: Document) -> str:
+    """One JSON document. Raises ValueError rather than write NaN."""
+    return json.dumps(json_of(document), indent=2, allow_nan=False) + "\n"
+
+
+def json_of(document: Document) -> dict[str, Any]:
+    """What every command has, and what it has shown."""
+    return {
+        "schema": SCHEMA,
+        "kind": document.kind,
+        "run": document.run,
+        "title": spoken(document.title),
+        "valid": document.valid,
+        "environment": jsonable(document.environment),
+        **(_sweep(document) if document.kind == SWEEP else _tables(document)),
+        "findings": [_finding(one) for one in document.findings],
+        "notes": [spoken(note) for note in document.notes],
+    }
+
+
+def _sweep(document: Document) -> dict[str, Any]:
+    phases = {one.key: [phase(each) for each in one.phases] for one in document.timelines}
+    return {
+        "overhead": rounded(document.overhead),
+        "cells": [
+            {**cell(result), "phases": phases.get(result.trial.key, [])}
+            for result in document.cells
+        ],
+        "classes": [group(result) for result in document.classes],
+        "setup_s": {name: rounded(value) for name, value in document.setup_s.items()},
+    }
+
+
+def _tables(document: Document) -> dict[str, Any]:
+    return {
+        "tables": [_table(one) for one in document.tables],
+        "charts": [_chart(one) for one in document.charts],
+    }
+
+
+def _finding(finding: Answer | Finding) -> dict[str, Any]:
+    return {
+        "question": question_of(finding),
+        "answer": spoken(finding.answer if isinstance(finding, Answer) else finding),
+        "trials": [] if isinstance(finding, Answer) else list(finding.trials),
+        "evidence": [spoken(one) for one in finding.evidence],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    names = [column.name for column in table.columns]
+    code = table.title.code if isinstance(table.title, Finding) else ""
+    return {
+        "title": spoken(table.title),
+        "columns": [
+            {"name": column.name, "title": heading(column, code), "form": column.form}
+            for column in table.columns
+        ],
+        "rows": [
+            dict(zip(names, (jsonable(one, DIGITS) for one in row), strict=True))
+            for row in table.rows
+        ],
+        "note": spoken(table.note),
+    }
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    return {
+        "title": spoken(chart.title),
+        "x_title": spoken(chart.x_title),
+        "y_title": spoken(chart.y_title),
+        "form": chart.form,
+        "log": list(chart.log),
+        "names": [spoken(name) for name in chart.names],
+        "series": [
+            {"name": spoken(one.name), "points": jsonable(one.points, DIGITS)}
+            for one in chart.series
+        ],
+        "note": spoken(chart.note),
+    }

@@ -1,0 +1,97 @@
+"""What the series and cells of a sweep are called: the worker class, and what sets it apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from harness.model import Cell, CellResult, ClassResult, Finding, Server, Text
+
+SETTINGS: Mapping[str, Callable[[Server], int]] = {
+    "workers": lambda server: server.workers,
+    "threads": lambda server: server.threads,
+    "backlog": lambda server: server.backlog,
+    "worker_connections": lambda server: server.worker_connections,
+}
+
+
+def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
+    """The settings that differ within a worker class, so that a table must show them, and in which.
+
+    Threads that differ because only gthread has them are told once, in the title.
+    """
+    values: dict[str, dict[str, set[int]]] = {name: {} for name in SETTINGS}
+    for server in servers:
+        for name, get in SETTINGS.items():
+            values[name].setdefault(server.worker_class, set()).add(get(server))
+    classes = {
+        name: {worker_class for worker_class, found in each.items() if len(found) > 1}
+        for name, each in values.items()
+    }
+    return {name: where for name, where in classes.items() if where}
+
+
+def setting(name: str, value: int) -> Finding:
+    return Finding(f"setting.{name}", {"n": value})
+
+
+def level(asked: Cell, form: str = "level") -> Finding:
+    """`form` "level": '16', '80% (open)'; "load": '16 connections', '80% of the capacity'."""
+    rate = asked.rate
+    if rate is None:
+        return Finding(f"{form}.connections", {"connections": asked.concurrency})
+    how = "rate" if rate.share is None else "share"
+    return Finding(f"{form}.{how}", {"share": rate.share, "rps": rate.rps, "label": rate.label})
+
+
+class Names:
+    """Of the cells of one run."""
+
+    def __init__(self, cells: Sequence[CellResult]) -> None:
+        asked = [cell.trial.cell for cell in cells]
+        self.settings = varying(one.server for one in asked)
+        self.tools = len({one.tool for one in asked}) > 1
+        self.processes = len({one.processes for one in asked}) > 1
+        self.keepalive = len({one.keepalive for one in asked}) > 1
+        self.trials = any(cell.trial.number > 1 for cell in cells)
+        self._cells = cells
+
+    def series(self, asked: Cell | ClassResult) -> Finding:
+        """'gthread (4 threads, wrk)'."""
+        server = asked.server
+        apart = [
+            setting(name, SETTINGS[name](server))
+            for name, classes in self.settings.items()
+            if server.worker_class in classes
+        ]
+        if self.tools or asked.processes > 1:
+            processes = asked.processes if asked.processes > 1 else None
+            apart.append(Finding("setting.tool", {"tool": asked.tool, "processes": processes}))
+        if asked.keepalive and self.keepalive:
+            apart.append(Finding("setting.keepalive"))
+        values = {"worker_class": server.worker_class, "apart": tuple(apart)}
+        return Finding("series.name", values)
+
+    def places(self, cells: Sequence[CellResult]) -> Finding:
+        """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16'."""
+        if len(cells) == len(self._cells) > 1:
+            return Finding("cells.all")
+        series: dict[Finding, list[CellResult]] = {}
+        for cell in cells:
+            series.setdefault(self.series(cell.trial.cell), []).append(cell)
+        each = [
+            Finding("cells.series", {"series": name, "levels": tuple(self._levels(mine))})
+            for name, mine in series.items()
+        ]
+        return Finding("cells.some", {"series": tuple(each)})
+
+    def _levels(self, cells: Sequence[CellResult]) -> Iterable[Text]:
+        """Each level once, with its trials where there are others of it."""
+        for asked in dict.fromkeys(cell.trial.cell for cell in cells):
+            mine = [cell.trial.number for cell in cells if cell.trial.cell == asked]
+            every = sum(cell.trial.cell == asked for cell in self._cells)
+            if len(mine) == every:
+                yield level(asked)
+            else:
+                numbers = tuple(map(str, mine))
+                values = {"level": level(asked), "noun": len(mine), "numbers": numbers}
+                yield Finding("level.trials", values)

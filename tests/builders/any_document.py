@@ -1,0 +1,160 @@
+"""Any sweep, and any other command's document, however unlikely, for properties of all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import strategies as st
+
+from harness.model import (
+    Breakdown,
+    Cell,
+    CellResult,
+    Chart,
+    ClassResult,
+    Column,
+    Counters,
+    Document,
+    Finding,
+    Report,
+    Series,
+    Server,
+    Summary,
+    Table,
+    Trial,
+    Usage,
+    Value,
+)
+from harness.report.values import PARTS
+
+numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
+counts = st.none() | st.integers(0, 10**9)
+words = st.text(st.characters(exclude_characters="nN"), max_size=30)
+summaries = st.builds(Summary, numbers, numbers, numbers, numbers, numbers)
+servers = st.builds(
+    Server,
+    st.sampled_from(["sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn"]),
+    *[st.integers(1, 5000)] * 4,
+)
+tools = st.sampled_from(["ab", "wrk", "fast"])
+asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
+trials = st.builds(Trial, asked, st.integers(1, 9))
+per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
+splits = st.builds(
+    Breakdown,
+    *[numbers] * 7,
+    st.booleans(),
+    st.dictionaries(st.sampled_from(PARTS), words, max_size=3),
+)
+invalid_cells = st.builds(
+    CellResult, trials, words, numbers, st.just("invalid"), words, notes=st.tuples(words)
+)
+valid_cells = st.builds(
+    CellResult,
+    trials,
+    words,
+    numbers,
+    st.sampled_from(["below capacity", "at capacity", "saturated"]),
+    words,
+    counts,
+    counts,
+    st.dictionaries(words, st.integers(1, 99), max_size=3),
+    counts,
+    counts,
+    numbers,
+    numbers,
+    numbers,
+    summaries,
+    summaries,
+    summaries,
+    summaries,
+    per_pid,
+    numbers,
+    numbers,
+    splits,
+    st.builds(Counters, counts, counts, counts, counts),
+    counts,
+    counts,
+    st.builds(Usage, numbers, numbers, numbers, counts, counts),
+    st.none() | per_pid,
+    numbers,
+    st.none() | words,
+    st.tuples(words),
+)
+classes = st.builds(
+    ClassResult,
+    servers,
+    tools,
+    counts,
+    counts,
+    numbers,
+    st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
+    numbers,
+    words,
+    st.booleans(),
+    st.none() | words,
+)
+environments: st.SearchStrategy[Mapping[str, object]] = st.dictionaries(
+    words, st.recursive(numbers | words | counts, lambda inner: st.lists(inner, max_size=3))
+)
+reports = st.builds(
+    Report,
+    words,
+    environments,
+    numbers,
+    st.lists(valid_cells | invalid_cells, max_size=6).map(tuple),
+    st.lists(classes, max_size=4).map(tuple),
+    st.fixed_dictionaries({"start": numbers, "warmup": numbers, "stop": numbers}),
+    st.lists(words, max_size=2).map(tuple),
+)
+
+columns = st.lists(
+    st.builds(
+        Column,
+        st.from_regex("[a-z][a-z_]{0,8}", fullmatch=True),
+        words,
+        st.sampled_from(["text", "count", "number", "seconds", "bytes", "percent"]),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda one: one.name,
+)
+values: st.SearchStrategy[Value] = st.none() | st.booleans() | counts | numbers | words
+
+
+@st.composite
+def any_table(draw: st.DrawFn) -> Table:
+    own = draw(columns)
+    row = st.tuples(*[values for _ in own])
+    rows = tuple(draw(st.lists(row, max_size=4)))
+    unit = draw(st.sampled_from(["", "s", "ms"]))
+    return Table(draw(words), tuple(own), rows, draw(words), draw(st.integers(1, 3)), unit)
+
+
+points = st.lists(st.tuples(st.floats(), st.floats()), max_size=4).map(tuple)
+series = st.lists(st.builds(Series, words, points), max_size=4, unique_by=lambda one: one.name)
+charts = st.builds(
+    Chart, words, words, words, series.map(tuple), st.tuples(st.booleans(), st.booleans()), words
+)
+plain = words.map(lambda word: Finding("slots.configured", {"slots": 3, "word": word}))
+findings = st.builds(
+    Finding,
+    st.sampled_from(["class.no_valid_cell"]),
+    words.map(lambda word: {"name": word}),
+    st.just(()),
+    st.lists(plain, max_size=3).map(tuple),
+    st.sampled_from(["", "sweep.empty"]),
+)
+documents = st.builds(
+    Document,
+    words,
+    st.sampled_from(["generators", "ladder"]),
+    words,
+    environments,
+    st.lists(findings, max_size=3).map(tuple),
+    st.lists(any_table(), max_size=3).map(tuple),
+    st.lists(charts, max_size=2).map(tuple),
+    st.lists(words, max_size=2).map(tuple),
+    st.booleans(),
+)

@@ -1,0 +1,54 @@
+"""Sweeps as documents: the usual one, and one with everything that a sweep can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.analysis import analyse
+from harness.model import Document, Fault, Rate
+from harness.report.document import of_sweep
+from tests.builders.analysis import SYNC, bare, dropping, evidence, gthread, kept, server
+from tests.builders.open_model import opened
+
+
+def common() -> Document:
+    """The usual sweep."""
+    trials = [evidence(server(name), n) for name in ("sync", "eventlet") for n in (4, 8, 16)]
+    return of_sweep(analyse("common", {"cpu": "a CPU", "load": 0.5}, trials))
+
+
+def everything() -> Document:
+    """Every class, every verdict, faults, notes, repeated trials, an axis and two tools."""
+    trials = [
+        evidence(server("sync", workers), n, trial=trial, tool=tool)
+        for workers in (2, 4)
+        for tool in ("ab", "fast")
+        for n in (1, 8)
+        for trial in (1, 2, 3)
+    ]
+    trials += [gthread(n) for n in (8, 16)]
+    trials += [evidence(server(name), 16) for name in ("gevent", "asgi", "uvicorn")]
+    died = evidence(SYNC, 16)
+    assert died.record is not None
+    fault = Fault("server", "worker 7 [died]\x1b[0m | SIGKILL")
+    died = replace(died, record=replace(died.record, fault=fault))
+    noted = evidence(server("tornado"), 4)
+    assert noted.record is not None
+    noted = replace(noted, record=replace(noted.record, warnings=("load 3.9: close programs",)))
+    trials += [dropping(), dropping("fast", counters=None)]
+    asked = server("gthread", 2, 4)
+    trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]
+    trials.append(bare(evidence(server("sync", 3), 6)))
+    unfinished = replace(evidence(SYNC, 32), record=None)
+    return of_sweep(analyse("everything", {}, [*trials, died, noted, unfinished]))
+
+
+def at_rates() -> Document:
+    """Cells of the open model beside those of the closed loop."""
+    closed = [evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16)]
+    rates = [opened(Rate(share=0.5), 20.0), opened(Rate(rps=60), 60.0)]
+    return of_sweep(analyse("rates", {}, [*closed, *rates]))
+
+
+def empty() -> Document:
+    return of_sweep(analyse("empty", {}, []))

@@ -1,0 +1,198 @@
+"""What a sweep's document says: codes and numbers, names of cells, tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.analysis import TrialData, analyse
+from harness.model import Document, Finding, Rate, Table, Text
+from harness.report.document import of_sweep
+from harness.report.messages import text
+from harness.report.open_closed import counterpart, side_by_side
+from tests.builders.analysis import SYNC, evidence, gthread, kept, server
+from tests.builders.open_model import opened
+from tests.builders.sweep import common, everything
+
+CAPACITY = 40.0
+
+
+def sweep(*trials: TrialData) -> Document:
+    return of_sweep(analyse("run", {}, trials))
+
+
+def closed_loop() -> list[TrialData]:
+    return [evidence(connections=at, tool="fast", delay_s=0.1) for at in (1, 2, 4, 8, 16)]
+
+
+def share(of: float) -> TrialData:
+    return opened(Rate(share=of), of * CAPACITY)
+
+
+def finding(document: Document, code: str) -> Finding:
+    (only,) = [one for one in document.findings if isinstance(one, Finding) and one.code == code]
+    return only
+
+
+def table(document: Document, code: str) -> Table:
+    (only,) = [one for one in document.tables if isinstance(one.title, Finding)
+               and one.title.code == code]  # fmt: skip
+    return only
+
+
+def column(of: Table, name: str) -> list[Any]:
+    place = [one.name for one in of.columns].index(name)
+    return [row[place] for row in of.rows]
+
+
+def names(of: Table) -> list[str]:
+    return [one.name for one in of.columns]
+
+
+# --- classes --------------------------------------------------------------------------------
+
+
+def test_where_a_class_stops() -> None:
+    sync, eventlet = common().findings[:2]
+    assert isinstance(sync, Finding)
+    assert isinstance(eventlet, Finding)
+    assert sync.code == eventlet.code == "class.limits"
+    assert (sync.values["knee"], sync.values["highest_rps"]) == (4.0, pytest.approx(4, rel=0.01))
+    assert (sync.values["saturated_from"], sync.values["connections"]) == (8, 16)
+    assert "knee" not in eventlet.values
+    assert text(eventlet.values["slots"]) == "4000 slots, at most 16 used"
+    assert text(eventlet.values["knee_note"]) == "> 16"
+    assert sync.trials == tuple(c.trial.key for c in common().cells[:3])
+
+
+def test_a_class_without_a_valid_cell() -> None:
+    broken = replace(evidence(SYNC, 4), parse_error="half a line")
+    assert finding(sweep(broken), "class.no_valid_cell").values["name"].values["apart"] == ()
+
+
+def test_settings_that_differ_are_in_the_names() -> None:
+    trials = [evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)]
+    document = sweep(*trials)
+    assert [text(one.values["name"]) for one in document.findings[:2]] == [  # type: ignore[union-attr]
+        "sync (2 workers)",
+        "sync (4 workers)",
+    ]
+    assert "workers" in names(table(document, "table.cells"))
+    assert [one.code for one in document.title.values["settings"]] == [  # type: ignore[union-attr]
+        *("setting.backlog", "setting.load", "setting.trials"),
+    ]
+
+
+def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
+    base = gthread(8)
+    two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
+    both, alone = sweep(base, two), sweep(two)
+    assert "tool_processes" in names(table(both, "table.cells"))
+    assert text(both.findings[1].values["name"]) == "gthread (ab with 2 processes)"  # type: ignore[union-attr]
+    assert "load by ab with 2 processes" in text(alone.title)
+
+
+# --- the run --------------------------------------------------------------------------------
+
+
+def test_overhead_by_class_is_evidence() -> None:
+    overhead = finding(common(), "sweep.overhead")
+    assert overhead.values["factor"] == pytest.approx(common().overhead)
+    by_class, _ = overhead.evidence
+    assert [one.values["worker_class"] for one in by_class.values["classes"]] == [
+        *("sync", "eventlet"),
+    ]
+
+
+def test_invalid_cells_and_notes_once_with_their_places() -> None:
+    document = everything()
+    (invalid,) = [one for one in document.findings if one.code == "cells.invalid"]  # type: ignore[union-attr]
+    assert isinstance(invalid, Finding)
+    assert len(invalid.trials) == 1
+    about = {text(one.values["text"]): one for one in document.notes
+             if isinstance(one, Finding) and one.code == "cells.note"}  # fmt: skip
+    assert text(about["load 3.9: close programs"].values["cells"]).startswith("tornado")
+    assert not document.valid
+
+
+def test_a_trial_is_named_where_others_of_its_level_are_not_meant() -> None:
+    trials = [evidence(SYNC, n, trial=number) for n in (4, 8) for number in (1, 2)]
+    trials[3] = replace(trials[3], parse_error="half a line")
+    (invalid,) = [one for one in sweep(*trials).findings if one.code == "cells.invalid"]  # type: ignore[union-attr]
+    assert text(invalid.values["cells"]) == "sync at 8 (trial 2)"  # type: ignore[union-attr]
+
+
+def test_an_empty_sweep() -> None:
+    document = sweep()
+    assert document.title == Finding("sweep.empty")
+    assert (document.findings, document.tables, document.valid) == ((), (), True)
+
+
+# --- tables ---------------------------------------------------------------------------------
+
+
+def test_tables_have_what_can_differ() -> None:
+    cells = table(common(), "table.cells")
+    assert names(cells)[:3] == ["worker_class", "concurrency", "slots_configured"]
+    assert (cells.keys, cells.unit) == (1, "s")
+    assert column(cells, "verdict") == [cell.verdict for cell in common().cells]
+    assert column(table(common(), "table.classes"), "knee")[0] == 4.0
+
+
+def test_times_are_in_one_unit() -> None:
+    quick = sweep(*(evidence(SYNC, n, delay_s=0.004) for n in (2, 4)))
+    assert {one.unit for one in quick.tables} == {"ms", ""}
+
+
+def test_unlimited_slots_are_not_missing() -> None:
+    (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "table.cells"), "slots_configured")
+    assert slots == Finding("value.unlimited")
+
+
+def test_kept_connections_by_worker() -> None:
+    trial = kept(evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2))
+    (counts,) = column(table(sweep(trial), "table.keepalive"), "connections_per_worker")
+    assert counts is None or set(counts) <= set("0123456789, ")
+
+
+# --- closed and open ------------------------------------------------------------------------
+
+
+def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
+    report = analyse("run", {}, [*closed_loop(), share(0.5), share(1.0)])
+    rows = [(one.trial.cell.concurrency, one.trial.cell.rate) for one in side_by_side(report.cells)]
+    assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
+    document = of_sweep(report)
+    assert [text(one) for one in column(table(document, "table.open"), "load")] == [
+        *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%"),
+    ]
+    assert len(table(document, "table.cells").rows) == 5
+
+
+def outcomes(document: Document) -> list[Finding]:
+    evidence = document.findings[0].evidence
+    return [one.values["outcome"] for one in evidence if _code(one) == "compare.open"]  # type: ignore[union-attr]
+
+
+def _code(one: Text) -> str:
+    return one.code if isinstance(one, Finding) else ""
+
+
+def test_why_closed_and_open_differ_is_computed() -> None:
+    over = opened(Rate(rps=60), 60)
+    half, full, over_capacity = outcomes(sweep(*closed_loop(), share(0.5), share(1.0), over))
+    assert {half.code, full.code, over_capacity.code} == {"compare.closed"}
+    assert [one.values["why"].code for one in (half, full, over_capacity)] == [
+        *("compare.agree", "compare.agree", "compare.backlog"),
+    ]
+    assert over_capacity.values["why"].values["clients"] == 4
+
+
+def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
+    report = analyse("run", {}, [share(0.5)])
+    assert counterpart(report.cells[0], report.cells) is None
+    (outcome,) = outcomes(of_sweep(report))
+    assert (outcome.code, outcome.values["p95_s"]) == ("compare.alone", pytest.approx(0.1))
+    assert table(of_sweep(report), "table.open").rows
