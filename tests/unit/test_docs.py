@@ -1,0 +1,59 @@
+"""README and docs: what they point to exists, and every option they name is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w./-]*[\w/])")
+PLACEHOLDER = re.compile(r"NAME|\*")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+OF_OTHERS = {"--preload"}  # options of Gunicorn
+
+
+def prose(page: Path) -> str:
+    """Without what a program printed."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub names the headings."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(prose(page)):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = {one for one in PATH.findall(prose(page)) if not PLACEHOLDER.search(one)}
+    assert not {one for one in named if not (ROOT / one).exists()}
+
+
+def test_options_that_are_named_exist() -> None:
+    known = {
+        option
+        for source in (ROOT / "harness").rglob("*.py")
+        for option in OPTION.findall(source.read_text())
+    }
+    for page in PAGES:
+        unknown = set(OPTION.findall(prose(page))) - known - OF_OTHERS
+        assert not unknown, page.name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES[0].read_text().splitlines()) <= 150
