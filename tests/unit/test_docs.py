@@ -13,7 +13,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w./-]*[\w/])")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--preload"}  # options of Gunicorn
+OF_OTHERS = {"--preload", "--explain"}  # of Gunicorn, and one to come
 
 
 def prose(page: Path) -> str:
