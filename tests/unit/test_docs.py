@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w./-]*[\w/])")
+MODULE = re.compile(r"-m ((?:harness|apps)[\w.]*)")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHERS = {"--preload", "--explain"}  # of Gunicorn, and one to come
@@ -42,6 +43,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_that_are_named_exist(page: Path) -> None:
     named = {one for one in PATH.findall(prose(page)) if not PLACEHOLDER.search(one)}
     assert not {one for one in named if not (ROOT / one).exists()}
+
+
+def test_modules_that_are_run_exist() -> None:
+    named = {one for page in PAGES for one in MODULE.findall(prose(page))}
+    assert named
+    for one in named:
+        place = ROOT.joinpath(*one.split("."))
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), one
 
 
 def test_options_that_are_named_exist() -> None:
