@@ -1173,3 +1173,170 @@ HEADINGS |= {
     "time_wait": "in TIME_WAIT",
     "said": "reported",
 }
+
+# --- generators: the load generators themselves ---------------------------------------------------
+
+_PYTHON_LOW = (
+    "[[ Of those in Python, {first} needs least ({first_s:duration}), then {second}"
+    " ({second_s:duration}).]]"
+)
+_GIL_GROWTH = (
+    "{many:# thread} send {growth:number} times as much as {few:,}, with at most"
+    " {thread_cores:.2f} cores"
+)
+SENTENCES |= {
+    "generators.title": (
+        "Load generators, each against the same server, which does nothing; {core}; {connections}."
+    ),
+    "generators.core.own": "it has core {core} to itself",
+    "generators.core.shared": "it shares the only core",
+    "generators.connections.kept": "kept-alive connections",
+    "generators.connections.anew": "a new connection for each request",
+    "generators.table.full": "As fast as each can",
+    "generators.table.full_times": "Response times, as fast as each can",
+    "generators.table.low": (
+        "At a low rate[[: {connections:# connection} to a server that takes its time]]"
+    ),
+    "generators.table.low_times": "Response times at that rate",
+    "generators.columns.cost": (
+        "CPU per request and cores: the generator's, in the middle of the load. CPU total: from its"
+        " start to its end. Memory: the highest sample; pages that processes share count in each."
+        " Server cores: of the one it has; near 1, the server sets the limit."
+    ),
+    "generators.columns.times": (
+        "p50, p99: response times as the generator reports them. Server-side: from a request read"
+        " until its answer was sent. Client overhead: the difference, which is the generator's own"
+        " queueing and the way through the kernel; missing where it is less than 1 %, the"
+        " resolution of these numbers. In flight: requests under way at once, as the generator"
+        " counts them."
+    ),
+    "generators.load": "{name} at {connections:# connection}",
+    "generators.no_time": "its output holds no time",
+    "generators.doubt": "{name} at {connections:# connection}: {doubt}.",
+    "generators.doubt.uncounted": "the server's own count is missing",
+    "generators.doubt.more": (
+        "it counts {counted:# answer}, the server sent {sent:,}; one of them is wrong"
+    ),
+    "generators.note.gaps": (
+        "CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were more than"
+        " {limit_s:g} s apart in {wide} of {loads:# load}]]."
+    ),
+    "generators.note.others": (
+        "Other processes used up to {cores:.2f} cores, more than {limit:g} in {times} of"
+        " {loads:# load}: what needed a core was slower there. Close them and repeat."
+    ),
+    "generators.note.wrk": (
+        "wrk corrects its response times with samples that it makes up, and uses two threads above"
+        " 64 connections."
+    ),
+    "generators.not_measured": "Inconclusive: no generator was measured as fast as it can.",
+    "generators.question.low_rate": "Which generator needs the least CPU at a low rate?",
+    "generators.low_rate": (
+        "At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per request."
+        + _PYTHON_LOW
+    ),
+    "generators.low_rate.tie": (
+        "At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of CPU per"
+        " request: the kernel's clock is too coarse to tell them apart." + _PYTHON_LOW
+    ),
+    "generators.low_rate.no_cpu": (
+        "Inconclusive: no CPU time was seen of a generator at a low rate."
+    ),
+    "generators.low_rate.cpu": (
+        "{name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or take"
+        " {step_s:duration})"
+    ),
+    "generators.low_rate.slow": "{name} sent only {rps:number} requests/s",
+    "generators.low_rate.short": "low rate",
+    "generators.question.high_rate": "Which generator sends the most at a high rate?",
+    "generators.high_rate": (
+        "{best}.[[ Of those in Python, {python}, {times:number} times {second}.]]"
+    ),
+    "generators.reach": (
+        "{name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f} cores]]"
+        "[[, a lower bound: the server's core was {busy:percent} busy]]"
+    ),
+    "generators.question.gil": "Where does the GIL show?",
+    "generators.gil.few_levels": (
+        "Inconclusive: it takes threads at two levels of connections, and processes."
+    ),
+    "generators.gil.no_cpu": "Inconclusive: no CPU time was seen.",
+    "generators.gil.disturbed": (
+        "Inconclusive: other processes used up to {others_cores:.2f} cores meanwhile. Close them"
+        " and repeat."
+    ),
+    "generators.gil.grows": f"Not here: {_GIL_GROWTH}.",
+    "generators.gil.several_cores": (
+        f"Not here: {_GIL_GROWTH}; threads that share a GIL do not use that many."
+    ),
+    "generators.gil.few_cores": (
+        f"Inconclusive: {_GIL_GROWTH}, but processes used no more than {{process_cores:.2f}}"
+        " either[[; this machine has {cores:# core}, and the server needs one]]."
+    ),
+    "generators.gil.shows": (
+        f"In the threads: {_GIL_GROWTH}; processes used {{process_cores:.2f}}."
+    ),
+    "generators.question.machine": "Where is a second machine needed?",
+    "generators.machine": (
+        "From {rps:number} requests/s on[[ ({lower})]]: that is the most that the fastest generator"
+        " here, {name}, gets out of this machine. A server that answers more than a third of it"
+        " ({safe_rps:number}) cannot be measured reliably from one machine."
+    ),
+    "generators.machine.server_busy": "a lower bound: the server was busy",
+    "generators.machine.others_busy": "a lower bound: other processes were busy",
+    "generators.machine.ceiling": (
+        "{name}: up to {safe_rps:number} requests/s reliably, {rps:number} at most"
+    ),
+    "generators.machine.busy": (
+        "{name} at {connections:# connection}: the server's core was {busy:percent} busy"
+    ),
+    "generators.question.overhead": ("Which generators inflate latency with client-side queueing?"),
+    "generators.overhead": (
+        "In {off} of {loads:# load} more than half of the median that is reported is client"
+        " overhead. Most: {worst}; least: {least}."
+    ),
+    "generators.overhead.of": (
+        "{name} at {connections:# connection}, {overhead_s:duration} of {reported_s:duration}"
+    ),
+    "generators.overhead.times": (
+        "{name} at {connections:# connection}[[ ({low})]]: reports {reported_s:duration}, the"
+        " server took {server_s:duration}"
+    ),
+    "generators.overhead.unknown": (
+        "Inconclusive: wherever response times are known, the server's core was busy, so that"
+        " requests waited in front of it."
+    ),
+    "generators.axis.connections": "connections",
+    "generators.axis.rps": "requests/s",
+    "generators.axis.microseconds": "microseconds",
+    "generators.axis.megabytes": "MB",
+    "generators.chart.throughput": "Throughput",
+    "generators.chart.throughput.note": (
+        "Each generator as fast as it can. A factor of ten is one line of the grid."
+    ),
+    "generators.chart.cpu": "CPU per request",
+    "generators.chart.cpu.note": (
+        "What one request costs the generator, in the middle of the load."
+    ),
+    "generators.chart.memory": "Memory",
+    "generators.chart.memory.note": "The highest sample, of all its processes.",
+    "generators.chart.overhead": "Client overhead, p50",
+    "generators.chart.overhead.note": (
+        "What the generator adds to the response times that it reports: its own queueing."
+    ),
+}
+HEADINGS |= {
+    "connections": "conn.",
+    "cpu_per_request_s": "CPU per request",
+    "server_cores": "server cores",
+    "host_busy": "host busy",
+    "cpu_s": "CPU total",
+    "host_memory_bytes": "host memory",
+    "response_p50_s": "p50",
+    "response_p99_s": "p99",
+    "service_p50_s": "p50 server-side",
+    "service_p99_s": "p99 server-side",
+    "own_p50_s": "p50 client overhead",
+    "own_p99_s": "p99 client overhead",
+    "achieved_concurrency": "in flight",
+}

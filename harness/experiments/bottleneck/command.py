@@ -19,7 +19,7 @@ from pathlib import Path
 from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, versions
 from harness.load.registry import tool_named
-from harness.model import App, Cell, Server
+from harness.model import App, Cell, Finding, Server
 from harness.plan import SLEEP_ENV, Plan
 from harness.server import preflight
 
@@ -82,7 +82,7 @@ def plan_of(scale: Scale) -> tuple[Plan, preflight.Interpreter]:
         python=sys.executable,
         config=None,
         unavailable=lacking([cell.server for cell in planned], found),
-        notes=tuple(f"left out: {why}" for why in missing.values()),
+        notes=tuple(Finding("note.left_out", {"why": why}) for why in missing.values()),
         duration_s=scale.duration_s,
     )
     for cell in planned:

@@ -1,12 +1,13 @@
-"""The conclusions of `workerlab generators`, computed from the ways that were measured.
+"""The conclusions of `workerlab generators`, computed from what was measured.
 
     low rate     least CPU per request among those that kept the rate; those within the kernel's
                  step of the least are not told apart
     high rate    most requests/s; a lower bound where the server's own core is busy
-    GIL          in `generators_gil`
+    GIL          more threads bring nothing while all of them use one core, and processes use more;
+                 not seen where other programs took the cores, or there are too few
     machine      the most that this machine's generators reach; a server is measured without doubt
                  up to a third of it (a generator whose ceiling is nearer may be what is measured)
-    belief       whose response times are its own queueing
+    overhead     whose response times are its own queueing
 
 Where the numbers do not allow an answer, the answer says what is missing.
 """
@@ -14,167 +15,232 @@ Where the numbers do not allow an answer, the answer says what is missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from harness.experiments.generators.gil import gil
-from harness.experiments.generators.usage import BUSY, DISTURBED, Way, others_most
-from harness.experiments.words import amount, connections, listed, percent
-from harness.model import Answer
-from harness.numbers.units import format_duration
+from harness.experiments.generators.usage import BUSY, DISTURBED, Usage, others_most
+from harness.model import Finding
 
-FOUR_WAYS = ("processes", "threads", "coroutines", "processes-coroutines")  # of writing one
+PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
 KEPT = 0.9  # of the low rate: who sent less did not keep it
 ROOM = 3.0  # a ceiling this many times above a server's throughput does not hide it
-OFF = 0.5  # of a believed response time: more of its own than the server's
+OFF = 0.5  # of a reported response time: more client overhead than server
+GROWS = 1.2  # more units bring more throughput if they bring that many times as much
+ONE_CORE = 1.25  # threads that share a GIL use one core, and some of the kernel's work beside it
+SEVERAL = 1.3  # cores: more than one is used
+
+Usages = Sequence[Usage]
 
 
-def findings(full: Sequence[Way], low: Sequence[Way], cores: int | None) -> tuple[Answer, ...]:
+def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...]:
     """`full`: as fast as each can; `low`: at the low rate; `cores` of the machine."""
+    full = [usage for usage in full if not usage.doubt]
+    low = [usage for usage in low if not usage.doubt]
     return (
-        _low_rate([way for way in low if not way.doubt]),
-        _high_rate([way for way in full if not way.doubt]),
-        gil([way for way in full if not way.doubt], cores),
-        _machine([way for way in full if not way.doubt]),
-        _belief([way for way in (*low, *full) if not way.doubt and not way.server_busy]),
+        _low_rate(low),
+        _high_rate(full),
+        _gil(full, cores),
+        _machine(full),
+        _overhead([usage for usage in (*low, *full) if not usage.server_busy]),
     )
 
 
-# --- at a low rate ------------------------------------------------------------------------
+def _answer(question: str, code: str, values: Any = None, evidence: Any = ()) -> Finding:
+    return Finding(
+        code=f"generators.{code}",
+        values=values or {},
+        evidence=tuple(evidence),
+        question=f"generators.question.{question}",
+    )
 
 
-def _low_rate(ways: Sequence[Way]) -> Answer:
-    question = "Who needs the least CPU at a low rate?"
-    asked = max((way.rps for way in ways), default=0.0)
-    kept = [way for way in ways if way.rps >= KEPT * asked and way.cpu_per_request_s is not None]
-    if not kept:
-        return Answer(question, "Cannot be said: no CPU was seen of a generator at a low rate.")
-    kept.sort(key=_cpu)
-    least = kept[0]
-    alike = [way for way in kept if _cpu(way) - _step(way) <= _cpu(least) + _step(least)]
-    answer = f"At {amount(asked)} requests/s {listed([way.name for way in alike])}"
-    if len(alike) == 1:
-        answer += f": {format_duration(_cpu(least))} of CPU per request."
-    else:
-        most = max(map(_cpu, alike))
-        answer += f", at most {format_duration(most)} of CPU per request: the kernel's clock does"
-        answer += " not tell them apart."
-    four = [way for way in kept if way.tool in FOUR_WAYS]
-    if len(four) > 1:
-        first, second = four[:2]
-        answer += f" Of the ways to write one in Python {first.name}"
-        answer += f" ({format_duration(_cpu(first))}), then {second.name}"
-        answer += f" ({format_duration(_cpu(second))})."
-    evidence = [
-        f"{way.name}: {amount(way.rps)} requests/s, {format_duration(_cpu(way))} of CPU each"
-        f" (give or take {format_duration(_step(way))})"
-        for way in kept
+# --- at a low rate ------------------------------------------------------------------------------
+
+
+def _low_rate(usages: Usages) -> Finding:
+    asked = max((usage.rps for usage in usages), default=0.0)
+    kept = [
+        usage
+        for usage in usages
+        if usage.rps >= KEPT * asked and usage.cpu_per_request_s is not None
     ]
-    slow = [f"{way.name} sent {amount(way.rps)} only" for way in ways if way.rps < KEPT * asked]
-    return Answer(question, answer, (*evidence, *slow))
-
-
-def _cpu(way: Way) -> float:
-    return way.cpu_per_request_s or 0.0
-
-
-def _step(way: Way) -> float:
-    return way.cpu_step_s or 0.0
-
-
-# --- at a high rate -----------------------------------------------------------------------
-
-
-def _high_rate(ways: Sequence[Way]) -> Answer:
-    question = "Who sends the most at a high rate?"
-    best = _best(ways)
-    if not best:
-        return Answer(question, "Cannot be said: no generator was measured as fast as it can.")
-    first = best[0]
-    answer = f"{first.name}: {_reaches(first)}."
-    four = [way for way in best if way.tool in FOUR_WAYS]
-    if len(four) > 1:
-        answer += (
-            f" Of the ways to write one in Python {four[0].name}: {_reaches(four[0])},"
-            f" {amount(four[0].rps / four[1].rps)} times {four[1].name}."
-        )
-    return Answer(question, answer, tuple(f"{way.name}: {_reaches(way)}" for way in best))
-
-
-def _best(ways: Sequence[Way]) -> list[Way]:
-    """Each generator where it sends most; the fastest first."""
-    found: dict[str, Way] = {}
-    for way in ways:
-        if way.rps > 0 and (way.name not in found or way.rps > found[way.name].rps):
-            found[way.name] = way
-    return sorted(found.values(), key=lambda way: -way.rps)
-
-
-def _reaches(way: Way) -> str:
-    said = f"{amount(way.rps)} requests/s at {connections(way.connections)}"
-    if way.cores is not None:
-        said += f" with {way.cores:.2f} cores"
-    if way.server_busy:
-        said += f", at least: the server's core was {percent(way.server_cores)} busy"
-    return said
-
-
-# --- a second machine ---------------------------------------------------------------------
-
-
-def _machine(ways: Sequence[Way]) -> Answer:
-    question = "Where is a second machine needed?"
-    best = _best(ways)
-    if not best:
-        return Answer(question, "Cannot be said: no generator was measured as fast as it can.")
-    first = best[0]
-    lower = ", a lower bound, as the server was busy" if first.server_busy else ""
-    if not lower and others_most([first]) > DISTURBED:
-        lower = ", a lower bound, as other programs were busy"
-    answer = (
-        f"From {amount(first.rps)} requests/s on{lower}: that is all that the fastest generator"
-        f" here, {first.name}, gets out of this machine. A server that answers more than a third of"
-        f" it ({amount(first.rps / ROOM)}) is not measured without doubt by one machine."
-    )
+    if not kept:
+        return _answer("low_rate", "low_rate.no_cpu")
+    kept.sort(key=_cpu_s)
+    least = kept[0]
+    alike = [one for one in kept if _cpu_s(one) - _step_s(one) <= _cpu_s(least) + _step_s(least)]
+    values: dict[str, Any] = {
+        "rps": asked,
+        "names": tuple(usage.name for usage in alike),
+        "cpu_s": max(map(_cpu_s, alike)),
+    }
+    python = [usage for usage in kept if usage.tool in PYTHON][:2]
+    if len(python) == 2:
+        first, second = python
+        values |= {"first": first.name, "first_s": _cpu_s(first)}
+        values |= {"second": second.name, "second_s": _cpu_s(second)}
     evidence = [
-        f"{way.name}: up to {amount(way.rps / ROOM)} requests/s without doubt,"
-        f" {amount(way.rps)} at most"
-        for way in best
+        *(Finding("generators.low_rate.cpu", _cpu_of(usage)) for usage in kept),
+        *(
+            Finding("generators.low_rate.slow", {"name": usage.name, "rps": usage.rps})
+            for usage in usages
+            if usage.rps < KEPT * asked
+        ),
+    ]
+    return _answer("low_rate", "low_rate" if len(alike) == 1 else "low_rate.tie", values, evidence)
+
+
+def _cpu_of(usage: Usage) -> dict[str, Any]:
+    cpu_s, step_s = _cpu_s(usage), _step_s(usage)
+    return {"name": usage.name, "rps": usage.rps, "cpu_s": cpu_s, "step_s": step_s}
+
+
+def _cpu_s(usage: Usage) -> float:
+    return usage.cpu_per_request_s or 0.0
+
+
+def _step_s(usage: Usage) -> float:
+    return usage.cpu_step_s or 0.0
+
+
+# --- at a high rate -----------------------------------------------------------------------------
+
+
+def _high_rate(usages: Usages) -> Finding:
+    best = _best(usages)
+    if not best:
+        return _answer("high_rate", "not_measured")
+    values: dict[str, Any] = {"best": _reach(best[0])}
+    python = [usage for usage in best if usage.tool in PYTHON][:2]
+    if len(python) == 2:
+        first, second = python
+        values |= {"python": _reach(first), "second": second.name, "times": first.rps / second.rps}
+    return _answer("high_rate", "high_rate", values, map(_reach, best))
+
+
+def _best(usages: Usages) -> list[Usage]:
+    """Each generator where it sends most; the fastest first."""
+    best: dict[str, Usage] = {}
+    for usage in usages:
+        if usage.rps > 0 and (usage.name not in best or usage.rps > best[usage.name].rps):
+            best[usage.name] = usage
+    return sorted(best.values(), key=lambda usage: -usage.rps)
+
+
+def _reach(usage: Usage) -> Finding:
+    values = {
+        "name": usage.name,
+        "rps": usage.rps,
+        "connections": usage.connections,
+        "cores": usage.cores,
+        "busy": usage.server_cores if usage.server_busy else None,
+    }
+    return Finding("generators.reach", values)
+
+
+# --- the GIL ------------------------------------------------------------------------------------
+
+
+def _gil(usages: Usages, cores: int | None) -> Finding:
+    threads, processes = _levels(usages, "threads"), _levels(usages, "processes")
+    if len(threads) < 2 or not processes:
+        return _answer("gil", "gil.few_levels")
+    few, many = threads[0], max(threads[1:], key=lambda usage: usage.rps)
+    thread_cores = [usage.cores for usage in threads if usage.cores is not None]
+    process_cores = [usage.cores for usage in processes if usage.cores is not None]
+    evidence = [_reach(usage) for usage in (*threads, *processes)]
+    if not thread_cores or not process_cores or not few.rps:
+        return _answer("gil", "gil.no_cpu", evidence=evidence)
+    values = {
+        "growth": many.rps / few.rps,
+        "few": few.connections,
+        "many": many.connections,
+        "thread_cores": max(thread_cores),
+        "process_cores": max(process_cores),
+        "others_cores": others_most((*threads, *processes)),
+        "cores": cores,
+    }
+    return _answer("gil", f"gil.{_gil_verdict(values)}", values, evidence)
+
+
+def _gil_verdict(values: dict[str, Any]) -> str:
+    if values["others_cores"] > DISTURBED:
+        return "disturbed"
+    if values["growth"] >= GROWS:
+        return "grows"
+    if values["thread_cores"] > ONE_CORE:
+        return "several_cores"
+    return "few_cores" if values["process_cores"] < SEVERAL else "shows"
+
+
+def _levels(usages: Usages, tool: str) -> list[Usage]:
+    those = (usage for usage in usages if usage.tool == tool)
+    return sorted(those, key=lambda usage: usage.connections)
+
+
+# --- a second machine ---------------------------------------------------------------------------
+
+
+def _machine(usages: Usages) -> Finding:
+    best = _best(usages)
+    if not best:
+        return _answer("machine", "not_measured")
+    first = best[0]
+    lower = None
+    if first.server_busy:
+        lower = Finding("generators.machine.server_busy")
+    elif others_most([first]) > DISTURBED:
+        lower = Finding("generators.machine.others_busy")
+    values = {"rps": first.rps, "safe_rps": first.rps / ROOM, "name": first.name, "lower": lower}
+    evidence = [
+        Finding(
+            "generators.machine.ceiling",
+            {"name": usage.name, "rps": usage.rps, "safe_rps": usage.rps / ROOM},
+        )
+        for usage in best
     ]
     evidence += [
-        f"{way.name} at {way.connections} connections: server's core"
-        f" {percent(way.server_cores)} busy"
-        for way in best
-        if way.server_cores is not None and way.server_cores >= BUSY
+        Finding(
+            "generators.machine.busy",
+            {"name": usage.name, "connections": usage.connections, "busy": usage.server_cores},
+        )
+        for usage in best
+        if usage.server_cores is not None and usage.server_cores >= BUSY
     ]
-    return Answer(question, answer, tuple(evidence))
+    return _answer("machine", "machine", values, evidence)
 
 
-# --- what is believed ---------------------------------------------------------------------
+# --- what is reported ---------------------------------------------------------------------------
 
 
-def _belief(ways: Sequence[Way]) -> Answer:
-    question = "Whose response times are its own queueing?"
-    known = [
-        (own, way) for way in ways if (own := way.own_error_s("p50")) is not None
-    ]  # of servers that are not busy
+def _overhead(usages: Usages) -> Finding:
+    """`usages`: of servers that are not busy."""
+    known = [(s, usage) for usage in usages if (s := usage.overhead_s("p50")) is not None]
     if not known:
-        return Answer(question, "Cannot be said: wherever response times are known, the server's"
-                                 " core was busy, and requests waited in front of it.")  # fmt: skip
-    known.sort(key=lambda pair: -pair[0] / (pair[1].believed.p50 or pair[0]))
-    off = [way for own, way in known if own > OFF * (way.believed.p50 or 0.0)]
-    worst, of = known[0]
-    least, best = known[-1]
-    share = f"in {len(off)} of {len(known)} loads more than half of the median it tells"
-    answer = (
-        f"{share} is the generator's own. Most at {of.name} with {of.connections} connections,"
-        f" {format_duration(worst)} of {format_duration(of.believed.p50)}; least at"
-        f" {best.name} with {best.connections}, {format_duration(least)} of"
-        f" {format_duration(best.believed.p50)}."
-    )
-    worst_of = {way.name: way for _, way in reversed(known)}  # of each its worst, the last to come
-    evidence = tuple(
-        f"{way.name} at {way.connections}{' (low rate)' if way.low else ''}: believes"
-        f" {format_duration(way.believed.p50)}, the server took {format_duration(way.served.p50)}"
-        for _, way in known
-        if worst_of[way.name] is way
-    )
-    return Answer(question, answer[0].upper() + answer[1:], evidence)
+        return _answer("overhead", "overhead.unknown")
+    known.sort(key=lambda pair: -pair[0] / (pair[1].reported.p50 or pair[0]))
+    most = [usage for s, usage in known if s > OFF * (usage.reported.p50 or 0.0)]
+    values = {
+        "off": len(most),
+        "loads": len(known),
+        "worst": _overhead_of(known[0][1], "generators.overhead.of"),
+        "least": _overhead_of(known[-1][1], "generators.overhead.of"),
+    }
+    worst = {usage.name: usage for _, usage in reversed(known)}  # of each its worst comes last
+    evidence = [
+        _overhead_of(usage, "generators.overhead.times")
+        for _, usage in known
+        if worst[usage.name] is usage
+    ]
+    return _answer("overhead", "overhead", values, evidence)
+
+
+def _overhead_of(usage: Usage, code: str) -> Finding:
+    values = {
+        "name": usage.name,
+        "connections": usage.connections,
+        "low": Finding("generators.low_rate.short") if usage.low else None,
+        "overhead_s": usage.overhead_s("p50"),
+        "reported_s": usage.reported.p50,
+        "server_s": usage.server_side.p50,
+    }
+    return Finding(code, values)

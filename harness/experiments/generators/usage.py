@@ -1,4 +1,4 @@
-"""What one load generator did at one load: throughput, what it cost, what it believes.
+"""What one load generator did at one load: throughput, what it cost, what it reports.
 
 **CPU per request** is a slope, not a sum: the CPU seconds between two samples in the middle of the
 load, over the answers of that time (throughput x time). So neither a generator's start, which takes
@@ -6,7 +6,7 @@ Locust a second or two, nor its end is put on its requests. The kernel tells CPU
 so that a slope has a least step, `cpu_step_s`: two ticks, of each process at its worst, over the
 requests between. Where there are too few samples for a slope, it is missing.
 
-**Its own error** is what it believes of a response time less what the server's spans say of the
+**Client overhead** is what it reports of a response time less what the server's spans say of the
 same: p50 less p50, p99 less p99. Connections, requests and answers also cross the kernel in it,
 some 10 microseconds. It is the generator's own queueing as long as the server's core is not busy; a
 busy server lets requests wait in front of it where its spans do not look.
@@ -21,19 +21,19 @@ from itertools import pairwise
 
 from harness.analysis.evidence import TrialData
 from harness.analysis.facts import unusable
-from harness.model import Measurement, ProcessSample, Record, Summary
+from harness.model import Finding, Measurement, ProcessSample, Record, Summary
 
 NS = 1e9
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
-TOLD = 0.01  # of a response time: less is within the buckets of the histograms
+RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
 BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
 DISTURBED = 0.25  # cores that other programs used: as much was missing here
-BELIEVED_SENT = 1.01  # answers a generator may count for each that the server sent
+MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
 
 
 @dataclass(frozen=True)
-class Way:
+class Usage:
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
     `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
@@ -57,11 +57,11 @@ class Way:
     host_memory_bytes: int | None
     server_cores: float | None
     others_cores: float | None
-    believed: Summary
-    served: Summary
+    reported: Summary
+    server_side: Summary
     in_flight: float | None
     widest_gap_s: float | None
-    doubt: str = ""  # why its count is not believed
+    doubt: Finding | None = None  # why its count cannot be trusted
 
     @property
     def name(self) -> str:
@@ -73,67 +73,67 @@ class Way:
         """Whether the server is what limits it."""
         return self.server_cores is not None and self.server_cores >= BUSY
 
-    def own_error_s(self, statistic: str) -> float | None:
-        """What it believes less what the server says; `statistic` as in Summary. None where the
+    def overhead_s(self, statistic: str) -> float | None:
+        """What it reports less what the server says; `statistic` as in Summary. None where the
         buckets of their histograms cannot tell the two apart."""
-        believed: float | None = getattr(self.believed, statistic)
-        served: float | None = getattr(self.served, statistic)
-        if believed is None or served is None:
+        reported: float | None = getattr(self.reported, statistic)
+        server_side: float | None = getattr(self.server_side, statistic)
+        if reported is None or server_side is None:
             return None
-        return believed - served if abs(believed - served) >= TOLD * believed else None
+        overhead_s = reported - server_side
+        return overhead_s if abs(overhead_s) >= RESOLUTION * reported else None
 
 
-def way_of(data: TrialData) -> Way | None:
+def usage_of(data: TrialData) -> Usage | None:
     """None where nothing was measured."""
-    said, record, load = data.measurement, data.record, data.trial.cell.load
-    if unusable(data) is not None or said is None or record is None or load is None:
+    measured, record, load = data.measurement, data.record, data.trial.cell.load
+    if unusable(data) is not None or measured is None or record is None or load is None:
         return None
-    if said.duration_s <= 0:
+    if measured.duration_s <= 0:
         return None
-    steady = _steady(data, said, record)
-    seen, answered_rps = data.observations, said.requests / said.duration_s
+    steady = _steady(data, measured, record)
+    seen, answered_rps = data.observations, measured.requests / measured.duration_s
     cores = _slope(steady, lambda sample: sample.tool_cpu_s)
     host = _slope(steady, lambda sample: sample.host_busy_s)
     server = _slope(steady, lambda sample: sample.server_cpu_s)
     irq = _slope(steady, lambda sample: sample.host_irq_s) or 0.0
-    per_request = cores / answered_rps if cores is not None and answered_rps else None
     tool, null = data.trial.cell.tool, data.trial.cell.server.null
     processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
-    return Way(
+    return Usage(
         tool=tool,
         processes=load.processes,
         connections=load.concurrency,
         low=null is not None and null.delay_s[1] > 0,
-        rps=said.rps if said.rps is not None else answered_rps,
-        failed=said.failed,
-        errors=said.errors,
-        cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else said.cpu_s,
+        rps=measured.rps if measured.rps is not None else answered_rps,
+        failed=measured.failed,
+        errors=measured.errors,
+        cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
-        cpu_per_request_s=per_request,
+        cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=_step_s(steady, answered_rps, processes),
         memory_bytes=_most([sample.tool_rss_bytes for sample in everything]),
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         host_memory_bytes=_most([sample.host_memory_bytes for sample in everything]),
         server_cores=server,
         others_cores=_others(host, cores, server, irq),
-        believed=said.response,
-        served=data.null.service if data.null else Summary(),
-        in_flight=said.achieved_concurrency,
+        reported=measured.response,
+        server_side=data.null.service if data.null else Summary(),
+        in_flight=measured.achieved_concurrency,
         widest_gap_s=_widest_gap_s(everything),
-        doubt=_doubt(data, said),
+        doubt=_doubt(data, measured),
     )
 
 
-def _steady(data: TrialData, said: Measurement, record: Record) -> tuple[ProcessSample, ...]:
+def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
     """The samples of the middle of the load. A tool that does not say when it began is supposed
     to have ended with its load."""
     if "processes" in data.observations.missing:
         return ()
-    length_ns = said.duration_s * NS
+    length_ns = measured.duration_s * NS
     begin_ns: float
-    if said.origin_ns is not None:
-        begin_ns = said.origin_ns
+    if measured.origin_ns is not None:
+        begin_ns = measured.origin_ns
     elif record.load_end_ns is not None:
         begin_ns = record.load_end_ns - length_ns
     else:
@@ -178,18 +178,17 @@ def _widest_gap_s(samples: Sequence[ProcessSample]) -> float | None:
     return max(((later.at_ns - one.at_ns) / NS for one, later in pairwise(samples)), default=None)
 
 
-def _doubt(data: TrialData, said: Measurement) -> str:
+def _doubt(data: TrialData, measured: Measurement) -> Finding | None:
     """Where generator and server do not agree on what came out."""
     if data.null is None:
-        return "the server's own count is missing"
-    if said.requests > BELIEVED_SENT * data.null.answers + data.trial.cell.concurrency:
-        return (
-            f"it counts {said.requests} answers, the server sent {data.null.answers}:"
-            " one of them is wrong"
-        )
-    return ""
+        return Finding("generators.doubt.uncounted")
+    if measured.requests > MOST_COUNTED * data.null.answers + data.trial.cell.concurrency:
+        counts = {"counted": measured.requests, "sent": data.null.answers}
+        return Finding("generators.doubt.more", counts)
+    return None
 
 
-def others_most(ways: Sequence[Way]) -> float:
+def others_most(usages: Sequence[Usage]) -> float:
     """Cores that other programs used, at most."""
-    return max((way.others_cores for way in ways if way.others_cores is not None), default=0.0)
+    known = [usage.others_cores for usage in usages if usage.others_cores is not None]
+    return max(known, default=0.0)

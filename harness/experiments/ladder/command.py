@@ -32,7 +32,7 @@ from harness.experiments.ladder.configurations import (
 )
 from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, tell, versions
-from harness.model import App, Cell, EnvironmentProblem, Trial
+from harness.model import App, Cell, EnvironmentProblem, Finding, Trial
 from harness.plan import Plan
 from harness.server import preflight
 from harness.server import services as components
@@ -208,14 +208,14 @@ def _cells(one: Configuration, tools: tuple[str, ...], users: int) -> list[Cell]
     return [Cell(one.server, tool, level, keepalive=True) for tool, level in asked]
 
 
-def _tools(asked: tuple[str, ...] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Load tools, and a line for each that is left out. Raises EnvironmentProblem for one that was
+def _tools(asked: tuple[str, ...] | None) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """Load tools, and a note for each that is left out. Raises EnvironmentProblem for one that was
     asked for."""
     missing = {name: why for name in asked or TOOLS if (why := lacks(name))}
     if asked and missing:
         raise EnvironmentProblem(next(iter(missing.values())))
     there = tuple(name for name in asked or TOOLS if name not in missing)
-    return there, tuple(f"left out: {why}" for why in missing.values())
+    return there, tuple(Finding("note.left_out", {"why": why}) for why in missing.values())
 
 
 # --- the command --------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from harness.analysis.evidence import TrialData
 from harness.experiments.generators.document import study
 from harness.experiments.generators.findings import findings
-from harness.experiments.generators.usage import Way, way_of
+from harness.experiments.generators.usage import Usage, usage_of
 from harness.model import (
     Fault,
+    Finding,
     Load,
     Measurement,
     NullCounts,
@@ -24,6 +25,7 @@ from harness.model import (
     Summary,
 )
 from harness.plan import null_plan
+from harness.report import text
 from tests.builders.null import null_trial
 
 NS = 1_000_000_000
@@ -45,7 +47,7 @@ def trial(
     duration_s: float = 4.0,
     origin: bool = True,
     p50_s: float = 0.002,
-    served_s: float = 0.00001,
+    server_s: float = 0.00001,
 ) -> TrialData:
     """A tool that starts up for BEFORE_S with `start_cpu_s` of CPU, then loads steadily."""
     key = f"{'low' if low else 'full'}-{tool}-{connections}"
@@ -96,14 +98,14 @@ def trial(
             most_connections=connections,
             cpu_s=server * duration_s,
             delays_s=0.0,
-            service=Summary(mean=served_s, p50=served_s, p99=served_s),
+            service=Summary(mean=server_s, p50=server_s, p99=server_s),
         ),
         observations=Observations(processes=tuple(samples), cores=2),
     )
 
 
-def way(data: TrialData) -> Way:
-    found = way_of(data)
+def usage(data: TrialData) -> Usage:
+    found = usage_of(data)
     assert found is not None
     return found
 
@@ -122,12 +124,19 @@ FOUR = (
 )
 
 
-def answers(trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> dict[str, str]:
-    found = study("a run", {"cores": cores}, PLAN, trials)
-    return {one.question: one.answer for one in found.findings}
+def concluded(question: str, trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> Finding:
+    """The answer to `generators.question.QUESTION`; every sentence of the document can be said."""
+    document = study("a run", {"cores": cores}, PLAN, trials)
+    assert text.render(document)
+    (found,) = (
+        one
+        for one in document.findings
+        if isinstance(one, Finding) and one.question == f"generators.question.{question}"
+    )
+    return found
 
 
-# --- one way ----------------------------------------------------------------------------------
+# --- one generator at one load --------------------------------------------------------------------
 
 
 @given(
@@ -140,7 +149,7 @@ def test_cpu_per_request_is_that_of_the_load_alone(
     cores: float, rps: float, start_cpu_s: float, origin: bool
 ) -> None:
     """However long it takes to start, and whether or not it says when it began."""
-    found = way(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
+    found = usage(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
     answered = round(rps * 4.0) / 4.0
     assert found.cores == pytest.approx(cores, abs=1e-6)
     assert found.cpu_per_request_s == pytest.approx(cores / answered, rel=1e-6)
@@ -148,14 +157,14 @@ def test_cpu_per_request_is_that_of_the_load_alone(
 
 
 def test_what_others_used_is_seen() -> None:
-    assert way(trial(others=0.7)).others_cores == pytest.approx(0.7)
-    assert way(trial()).others_cores == pytest.approx(0.0, abs=1e-9)
+    assert usage(trial(others=0.7)).others_cores == pytest.approx(0.7)
+    assert usage(trial()).others_cores == pytest.approx(0.0, abs=1e-9)
 
 
 def test_too_few_samples_say_nothing() -> None:
     one = trial()
     seen = replace(one.observations, processes=one.observations.processes[:2])
-    found = way(replace(one, observations=seen))
+    found = usage(replace(one, observations=seen))
     assert found.cores is None
     assert found.cpu_per_request_s is None
     assert found.rps == 1000.0
@@ -164,31 +173,36 @@ def test_too_few_samples_say_nothing() -> None:
 def test_what_was_not_observed_is_missing() -> None:
     one = trial()
     seen = replace(one.observations, missing={"processes": "it died"})
-    found = way(replace(one, observations=seen))
+    found = usage(replace(one, observations=seen))
     assert (found.cores, found.memory_bytes, found.host_busy) == (None, None, None)
 
 
-def test_the_own_error_is_believed_less_served() -> None:
-    found = way(trial(p50_s=0.052, served_s=0.050))
-    assert found.own_error_s("p50") == pytest.approx(0.002)
-    assert found.own_error_s("p99") == pytest.approx(0.054)
+def test_client_overhead_is_reported_less_server_side() -> None:
+    found = usage(trial(p50_s=0.052, server_s=0.050))
+    assert found.overhead_s("p50") == pytest.approx(0.002)
+    assert found.overhead_s("p99") == pytest.approx(0.054)
 
 
 def test_more_answers_than_were_sent_are_doubted() -> None:
     one = trial()
     assert one.null is not None
-    found = way(replace(one, null=replace(one.null, answers=3000)))
-    assert found.doubt == "it counts 4000 answers, the server sent 3000: one of them is wrong"
-    assert not study("r", {}, PLAN, (replace(one, null=None),)).valid
+    found = usage(replace(one, null=replace(one.null, answers=3000)))
+    assert found.doubt == Finding("generators.doubt.more", {"counted": 4000, "sent": 3000})
+    uncounted = study("r", {}, PLAN, (replace(one, null=None),))
+    assert not uncounted.valid
+    assert "generators.doubt" in [one.code for one in uncounted.notes if isinstance(one, Finding)]
 
 
 # --- conclusions ------------------------------------------------------------------------------
 
 
 def test_who_needs_least_at_a_low_rate() -> None:
-    answer = answers()["Who needs the least CPU at a low rate?"]
-    assert answer.startswith("At 495 requests/s fast: 20.2 us of CPU per request.")
-    assert "Of the ways to write one in Python coroutines (306 us), then threads (833 us)" in answer
+    found = concluded("low_rate")
+    assert found.code == "generators.low_rate"
+    assert (found.values["rps"], found.values["names"]) == (495, ("fast",))
+    assert found.values["cpu_s"] == pytest.approx(0.01 / 495)
+    assert (found.values["first"], found.values["second"]) == ("coroutines", "threads")
+    assert found.values["first_s"] == pytest.approx(0.15 / 490)
 
 
 def test_what_the_clock_cannot_tell_apart_is_said() -> None:
@@ -196,85 +210,106 @@ def test_what_the_clock_cannot_tell_apart_is_said() -> None:
         trial("fast", 25, low=True, rps=495, cores=0.010),
         trial("wrk", 25, low=True, rps=495, cores=0.011),
     )
-    answer = answers(trials)["Who needs the least CPU at a low rate?"]
-    assert "fast and wrk" in answer
-    assert "does not tell them apart" in answer
+    found = concluded("low_rate", trials)
+    assert found.code == "generators.low_rate.tie"
+    assert found.values["names"] == ("fast", "wrk")
 
 
 def test_who_did_not_keep_the_low_rate_does_not_win() -> None:
-    trials = (*FOUR, trial("ab", 25, low=True, rps=100, cores=0.0001))
-    assert answers(trials)["Who needs the least CPU at a low rate?"].startswith(
-        "At 495 requests/s f"
-    )
+    found = concluded("low_rate", (*FOUR, trial("ab", 25, low=True, rps=100, cores=0.0001)))
+    assert found.values["names"] == ("fast",)
+    assert found.evidence[-1] == Finding("generators.low_rate.slow", {"name": "ab", "rps": 100})
 
 
 def test_who_sends_most_and_that_a_busy_server_makes_it_a_lower_bound() -> None:
-    answer = answers()["Who sends the most at a high rate?"]
-    assert answer.startswith("fast: 60 000 requests/s at 10 connections with 1.00 cores, at least:")
-    assert "coroutines: 4000 requests/s" in answer
-    assert "a lower bound, as the server was busy" in answers()["Where is a second machine needed?"]
+    best, python = (concluded("high_rate").values[name].values for name in ("best", "python"))
+    assert (best["name"], best["rps"], best["connections"]) == ("fast", 60_000, 10)
+    assert best["cores"] == pytest.approx(1.0)
+    assert best["busy"] == pytest.approx(0.95)
+    assert (python["name"], python["rps"], python["busy"]) == ("coroutines", 4000, None)
+    machine = concluded("machine").values
+    assert machine["lower"].code == "generators.machine.server_busy"
+    assert machine["safe_rps"] == 20_000
 
 
 def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
-    answer = answers()["Where does the GIL show?"]
-    assert answer == (
-        "In the threads: 10 threads send 1.05 times as much as 1, with at most 1.02 cores;"
-        " processes used 1.70."
-    )
+    found = concluded("gil")
+    assert found.code == "generators.gil.shows"
+    assert (found.values["few"], found.values["many"]) == (1, 10)
+    assert found.values["growth"] == pytest.approx(1.05)
+    assert found.values["thread_cores"] == pytest.approx(1.02)
+    assert found.values["process_cores"] == pytest.approx(1.7)
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "verdict"),
     [
-        ((trial("threads", 1), trial("threads", 10, rps=1900, cores=1.0)), "Not here: 10 threads"),
-        ((trial("threads", 1), trial("threads", 10, rps=1050, cores=1.8)), "do not use that many"),
-        ((trial("threads", 1), trial("threads", 10, others=0.6)), "Cannot be said here: other"),
-        ((trial("threads", 1),), "Cannot be said: it takes threads at two levels"),
+        ((trial("threads", 1), trial("threads", 10, rps=1900, cores=1.0)), "grows"),
+        ((trial("threads", 1), trial("threads", 10, rps=1050, cores=1.8)), "several_cores"),
+        ((trial("threads", 1), trial("threads", 10, others=0.6)), "disturbed"),
+        ((trial("threads", 1),), "few_levels"),
     ],
 )
 def test_the_gil_is_not_seen_where_it_does_not_show(
-    changed: tuple[TrialData, ...], says: str
+    changed: tuple[TrialData, ...], verdict: str
 ) -> None:
     trials = (*changed, trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7))
-    assert says in answers(trials)["Where does the GIL show?"]
+    assert concluded("gil", trials).code == f"generators.gil.{verdict}"
 
 
 def test_one_core_cannot_show_the_gil() -> None:
     trials = (
         trial("threads", 1), trial("threads", 10, cores=0.8), trial("processes", 10, cores=0.8),
     )  # fmt: skip
-    answer = answers(trials, cores=1)["Where does the GIL show?"]
-    assert answer.startswith("Cannot be said here")
-    assert "processes used no more than 0.80 either; this machine has 1 core." in answer
+    found = concluded("gil", trials, cores=1)
+    assert found.code == "generators.gil.few_cores"
+    assert found.values["process_cores"] == pytest.approx(0.8)
+    assert found.values["cores"] == 1
 
 
-def test_a_busy_server_says_nothing_about_belief() -> None:
+def test_client_overhead_by_generator() -> None:
+    trials = (trial("fast", 10, p50_s=0.052, server_s=0.050), trial("threads", 10, p50_s=0.004))
+    found = concluded("overhead", trials)
+    assert (found.values["off"], found.values["loads"]) == (1, 2)
+    assert found.values["worst"].values["name"] == "threads"
+    assert found.values["least"].values["name"] == "fast"
+    assert len(found.evidence) == 2
+
+
+def test_a_busy_server_says_nothing_about_client_overhead() -> None:
     trials = (trial("fast", 10, rps=60_000, server=0.97),)
-    assert answers(trials)["Whose response times are its own queueing?"].startswith(
-        "Cannot be said"
-    )
+    assert concluded("overhead", trials).code == "generators.overhead.unknown"
 
 
 def test_nothing_measured_is_nothing_concluded() -> None:
-    for finding in findings((), (), None):
-        assert finding.answer.startswith("Cannot be said")
+    assert [finding.code for finding in findings((), (), None)] == [
+        "generators.low_rate.no_cpu",
+        "generators.not_measured",
+        "generators.gil.few_levels",
+        "generators.not_measured",
+        "generators.overhead.unknown",
+    ]
 
 
-# --- the study --------------------------------------------------------------------------------
+# --- the document --------------------------------------------------------------------------------
 
 
-def test_tables_hold_every_way_and_notes_every_gap() -> None:
+def test_tables_hold_every_load_and_notes_every_gap() -> None:
     broken = replace(
         trial("locust", 10),
         measurement=None,
         record=Record("full-locust-10-1", Fault("tool", "it died")),
     )
-    plan = replace(PLAN, notes=("left out: ab is not installed. Install it.",))
+    left_out = Finding("note.left_out", {"why": "ab is not installed. Install it."})
+    plan = replace(PLAN, notes=(left_out,))
     found = study("a run", {"cores": 2}, plan, (*FOUR, broken))
     assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
     assert not found.valid
-    assert "left out: ab is not installed. Install it." in found.notes
-    assert "locust at 10 connections was not measured: it died" in found.notes
+    assert left_out in found.notes
+    lost = [note.values["what"].values for note in found.notes
+            if isinstance(note, Finding) and note.code == "note.not_measured"]  # fmt: skip
+    assert lost == [{"name": "locust", "connections": 10}]
+    assert text.render(found)
     assert study("a run", {"cores": 2}, plan, FOUR).valid
 
 

@@ -31,6 +31,7 @@ from harness.model import (
     UsageError,
 )
 from harness.plan import from_json, null_cell, null_plan, predicted_s, to_json
+from harness.report import text
 from tests.builders.null import null_trial
 
 NULL = NullServer(delay_s=(0.0, 3.0))
@@ -103,7 +104,9 @@ MOON = Finding("note.left_out", {"why": "the moon"})
 
 def of(*trials: TrialData) -> Document:
     plan = null_plan("limits", (), (MOON,), {"steps": meant(trials)})
-    return study("run", {}, plan, trials)
+    document = study("run", {}, plan, trials)
+    assert text.render(document)  # every sentence of it can be said
+    return document
 
 
 def answer(found: Document, question: str) -> Finding:
