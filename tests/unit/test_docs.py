@@ -14,7 +14,7 @@ PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w
 MODULE = re.compile(r"-m ((?:harness|apps)[\w.]*)")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--preload", "--explain"}  # of Gunicorn, and one to come
+OF_OTHERS = {"--preload"}  # of Gunicorn
 
 
 def prose(page: Path) -> str:
