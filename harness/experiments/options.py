@@ -18,7 +18,7 @@ from harness.options import (
     whole,
 )
 from harness.report import FORMATS
-from harness.server.service_check import NAMES
+from harness.server.service_check import KINDS
 
 GENERATORS_EXAMPLES = """\
 examples:
@@ -120,13 +120,10 @@ def _add_ladder(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="LIST",
         help=f"of {','.join(STORAGES)}, in this order (all that can be had; sqlite if none)",
     )
-    for kind, named in (("mongodb", "mongo"), ("postgresql", "postgres"), ("redis", "redis")):
-        add(
-            f"--{named}-url",
-            dest=f"{kind}_url",
-            metavar="URL",
-            help=f"use this {NAMES[kind]}" + (" instead of starting one" * (kind != "mongodb")),
-        )
+    for kind, service in KINDS.items():
+        if service.option:
+            text = f"use this {service.name}" + " instead of starting one" * (kind != "mongodb")
+            add(service.option, dest=f"{kind}_url", metavar="URL", help=text)
 
 
 def _add_generators(commands: argparse._SubParsersAction[Parser]) -> None:

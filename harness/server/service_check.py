@@ -1,41 +1,146 @@
-"""Who answers at an address of a storage or a cache: asked by its own client, within seconds.
+"""Which server answers at an address of a storage or a cache: asked by its own client, within
+seconds.
 
-Passwords are in addresses: nothing that is said here repeats more of one than host and port, not
-even what a client says of it.
+Addresses hold passwords: no message repeats more of one than host and port, not even what a client
+says of it. Clients are imported when they are needed: they are extras.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from harness.model import UsageError
+
 ANSWER_S = 5
-NAMES = {
-    "mongodb": "MongoDB",
-    "postgresql": "PostgreSQL",
-    "sqlite": "SQLite",
-    "redis": "Redis",
-}
+EXTRA = "pip install 'workerlab[ladder]'"
 
 
-class Silent(Exception):
-    """It does not answer; says who and why, in one sentence without a full stop."""
+class NoAnswer(Exception):
+    """It does not answer; says which and why, in one sentence without a full stop."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of service. `option`: of the command line, names one that runs; `example`: of its
+    address, whose first scheme stands before `schemes`. `parse`: raises where an address is
+    malformed; `version`: which server answers."""
+
+    name: str
+    option: str
+    example: str
+    schemes: tuple[str, ...]
+    drivers: tuple[str, ...]
+    parse: Callable[[str], object]
+    version: Callable[[str], str]
+
+
+def _parse_postgresql(url: str) -> object:
+    from psycopg.conninfo import conninfo_to_dict
+
+    return conninfo_to_dict(url)
+
+
+def _postgresql(url: str) -> str:
+    import psycopg
+
+    with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
+        ((version,),) = db.execute("SHOW server_version").fetchall()
+    return f"PostgreSQL {version}"
+
+
+def _parse_redis(url: str) -> object:
+    import redis
+
+    return redis.Redis.from_url(url)  # connects when it is used
+
+
+def _redis(url: str) -> str:
+    import redis
+
+    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as one:
+        info = one.info("server")
+    for name in ("valkey", "redis"):
+        if f"{name}_version" in info:
+            return f"{name.capitalize()} {info[f'{name}_version']}"
+    return "a server that speaks Redis' protocol and does not give its name"
+
+
+def _parse_mongodb(url: str) -> object:
+    from pymongo.uri_parser import parse_uri
+
+    # That of an SRV address asks the DNS; whether it answers is seen when it is asked
+    return None if url.startswith("mongodb+srv://") else parse_uri(url)
+
+
+def _mongodb(url: str) -> str:
+    """MongoDB's own server tells what it was built from."""
+    import pymongo
+
+    limit_ms = ANSWER_S * 1000
+    with pymongo.MongoClient[dict[str, object]](
+        url, serverSelectionTimeoutMS=limit_ms, connectTimeoutMS=limit_ms, socketTimeoutMS=limit_ms
+    ) as one:
+        built = one.admin.command("buildInfo")
+    name = f"MongoDB {built['version']}"
+    return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
+
+
+KINDS = {
+    "mongodb": Kind(
+        "MongoDB", "--mongo-url", "mongodb://127.0.0.1:27017/lab", ("mongodb", "mongodb+srv"),
+        ("pymongo",), _parse_mongodb, _mongodb,
+    ),
+    "postgresql": Kind(
+        "PostgreSQL", "--postgres-url", "postgresql://user@127.0.0.1/lab",
+        ("postgresql", "postgres"), ("psycopg",), _parse_postgresql, _postgresql,
+    ),
+    "sqlite": Kind(
+        "SQLite", "", "", ("sqlite",), (), urlsplit, lambda _: f"SQLite {sqlite3.sqlite_version}"
+    ),
+    "redis": Kind(
+        "Redis", "--redis-url", "redis://127.0.0.1:6379", ("redis", "rediss", "unix"),
+        ("redis",), _parse_redis, _redis,
+    ),
+}  # fmt: skip
+
+
+def name_of(kind: str) -> str:
+    return KINDS[kind].name if kind in KINDS else kind
 
 
 def ask(kind: str, url: str) -> str:
-    """ "PostgreSQL 15.18 (Debian 15.18-0+deb12u1)". Raises Silent."""
-    name = NAMES[kind]
+    """ "PostgreSQL 15.18 (Debian 15.18-0+deb12u1)". Raises NoAnswer."""
+    name = KINDS[kind].name
     try:
-        return WHO[kind](url)
+        return KINDS[kind].version(url)
     except ModuleNotFoundError as error:
-        raise Silent(
-            f"{name} needs {error.name}, which is not installed: pip install 'workerlab[ladder]'"
-        ) from None
+        raise NoAnswer(f"{name} needs {error.name}, which is not installed: {EXTRA}") from None
     except Exception as error:  # each client has kinds of its own, and ValueError for an address
-        why = without_secrets(str(error), url).strip() or type(error).__name__
-        why = why.splitlines()[0].partition(" (configured timeouts")[0]  # PyMongo's are long
-        raise Silent(f"{name} at {place(url)} does not answer: {why[:300].rstrip('.')}") from None
+        raise NoAnswer(f"{name} at {place(url)} does not answer: {_why(error, url)}") from None
+
+
+def check_url(kind: str, url: str) -> None:
+    """Raises UsageError for an address that cannot be one of this kind; asks nobody."""
+    one = KINDS[kind]
+    wanted = f"{one.option} is not an address of {one.name}, such as {one.example}"
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in one.schemes:
+        raise UsageError(wanted)
+    try:
+        one.parse(url)
+    except ModuleNotFoundError:
+        return  # that is said when it is asked
+    except Exception as error:  # each client has kinds of its own
+        raise UsageError(f"{wanted}: {_why(error, url)}") from None
+
+
+def _why(error: Exception, url: str) -> str:
+    why = without_secrets(str(error), url).strip() or type(error).__name__
+    why = why.splitlines()[0].partition(" (configured timeouts")[0]  # PyMongo's are long
+    return why[:300].rstrip(".")
 
 
 def place(url: str) -> str:
@@ -60,47 +165,3 @@ def without_secrets(text: str, url: str) -> str:
         if secret:
             text = text.replace(secret, "***")
     return text
-
-
-def _postgresql(url: str) -> str:
-    import psycopg
-
-    with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
-        ((version,),) = db.execute("SHOW server_version").fetchall()
-    return f"PostgreSQL {version}"
-
-
-def _redis(url: str) -> str:
-    import redis
-
-    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as one:
-        said = one.info("server")
-    for name in ("valkey", "redis"):
-        if f"{name}_version" in said:
-            return f"{name.capitalize()} {said[f'{name}_version']}"
-    return "a server that speaks Redis' protocol and does not say who it is"
-
-
-def _mongodb(url: str) -> str:
-    """MongoDB's own server tells what it was built from."""
-    import pymongo
-
-    limit_ms = ANSWER_S * 1000
-    with pymongo.MongoClient[dict[str, object]](
-        url, serverSelectionTimeoutMS=limit_ms, connectTimeoutMS=limit_ms, socketTimeoutMS=limit_ms
-    ) as one:
-        built = one.admin.command("buildInfo")
-    said = f"MongoDB {built['version']}"
-    return said if "gitVersion" in built else f"a server that calls itself {said} and is not it"
-
-
-def _sqlite(_: str) -> str:
-    return f"SQLite {sqlite3.sqlite_version}"
-
-
-WHO: dict[str, Callable[[str], str]] = {
-    "postgresql": _postgresql,
-    "redis": _redis,
-    "mongodb": _mongodb,
-    "sqlite": _sqlite,
-}

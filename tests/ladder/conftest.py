@@ -1,4 +1,4 @@
-"""The blog's components as tests need them: real servers, some of which may be killed and come
+"""The blog's services as tests need them: real servers, some of which may be killed and come
 back with what they held; and the blog itself under real Gunicorn."""
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from harness.model import App, Server
 from harness.run_store import copy_code
-from harness.server import services as components
+from harness.server import services
 from harness.server.gunicorn import running
 from harness.server.process import Guarded
 from harness.server.running import Launch, Running
-from harness.server.service_check import Silent, ask
+from harness.server.service_check import NoAnswer, ask
 from harness.server.worker_classes import ASGI_CLASSES
 from tests.builders.processes import send
 from tests.integration.conftest import until
@@ -57,7 +57,7 @@ done
 
 
 def _lacks(kind: str) -> None:
-    if why := components.lacks(kind) or components.lacks_driver(kind):
+    if why := services.lacks(kind) or services.lacks_driver(kind):
         pytest.skip(why)
 
 
@@ -68,15 +68,15 @@ def _lacks(kind: str) -> None:
 def postgresql() -> Iterator[str]:
     """The address of an empty database."""
     _lacks("postgresql")
-    with components.postgresql() as component:
-        yield component.url
+    with services.service("postgresql") as one:
+        yield one.url
 
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[str]:
     _lacks("redis")
-    with components.redis() as component:
-        yield component.url
+    with services.service("redis") as one:
+        yield one.url
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +102,7 @@ class Mortal:
     def answers(self) -> bool:
         try:
             return bool(ask(self.kind, self.url))
-        except Silent:
+        except NoAnswer:
             return False
 
     def begin(self) -> None:
@@ -134,8 +134,8 @@ def mortal(
     kind: str, url: str, argv: list[str], end: str, first: list[str] | None = None
 ) -> Iterator[Mortal]:
     """`first` is run once before it, where the server will run; {place} in words is that place."""
-    user = components._user(*components.USERS[kind]) if kind in components.USERS else None
-    place = components._place(None, user)
+    user = services._user(kind)
+    place = services._place(user)
     words = [word.format(place=place) for word in argv]
     script = LIVES
     if first:
@@ -171,7 +171,7 @@ def mortal_postgresql() -> Iterator[Mortal]:
     _lacks("postgresql")
     port = free_port()
     url = f"postgresql://blog@127.0.0.1:{port}/postgres"
-    initdb, postgres = components._program("initdb"), components._program("postgres")
+    initdb, postgres = services._program("initdb"), services._program("postgres")
     first = [str(initdb), "-D", "{place}/data", "-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
     argv = [
         str(postgres),
@@ -191,7 +191,7 @@ def mortal_postgresql() -> Iterator[Mortal]:
 def mortal_redis() -> Iterator[Mortal]:
     _lacks("redis")
     port = free_port()
-    argv = [str(components._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
+    argv = [str(services._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
     argv += ["--save", "", "--appendonly", "no"]
     with mortal("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
         yield server
@@ -201,7 +201,7 @@ def mortal_redis() -> Iterator[Mortal]:
 def mortal_mongodb() -> Iterator[Mortal]:
     """MongoDB's own server where it is installed, else one that speaks its protocol: in memory, so
     that it comes back empty."""
-    if why := components.lacks_driver("mongodb"):
+    if why := services.lacks_driver("mongodb"):
         pytest.skip(why)
     port = free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.server import services as components
+from harness.server import services
 from tests.integration.conftest import Lab, processes, until
 from tests.integration.conftest import lab as lab
 
@@ -19,7 +19,7 @@ SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
 
 @pytest.fixture(autouse=True)
 def temporary(lab: Lab) -> Iterator[Path]:
-    """Where components keep their data: nothing is left in there."""
+    """Where services keep their data: nothing is left in there."""
     place = lab.place / "tmp"
     place.mkdir()
     for step in (lab.place, *lab.place.parents):  # PostgreSQL's own user has to get there
@@ -28,7 +28,7 @@ def temporary(lab: Lab) -> Iterator[Path]:
     place.chmod(0o777)
     lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(lab.place / "cache")}
     yield place
-    until(lambda: not list(place.glob("workerlab-*")), "the data of the components is gone")
+    until(lambda: not list(place.glob("workerlab-*")), "the data of the services is gone")
 
 
 def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:
@@ -38,14 +38,14 @@ def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:
 
 def needs(*kinds: str) -> None:
     for kind in kinds:
-        if why := components.lacks_driver(kind) or components.lacks(kind):
+        if why := services.lacks_driver(kind) or services.lacks(kind):
             pytest.skip(why)
 
 
 def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
     """On a database and a Redis that are given by their addresses, and left as they were."""
     needs("postgresql", "redis")
-    with components.postgresql() as storage, components.redis() as redis:
+    with services.service("postgresql") as storage, services.service("redis") as redis:
         words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
         done = lab("ladder", *SMALL, *words)
         assert done.code == 0, done.err
@@ -83,7 +83,7 @@ def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:
     needs("postgresql")
     import psycopg
 
-    with components.postgresql() as storage:
+    with services.service("postgresql") as storage:
         with psycopg.connect(storage.url) as db:
             db.execute("CREATE TABLE posts (mine text)")
         words = ("--storages", "postgresql", "--postgres-url", storage.url)
@@ -131,7 +131,7 @@ def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> No
 
     (lab.place / "empty").mkdir()
     lab.env["PATH"] = str(lab.place / "empty")
-    with components.postgresql() as storage:
+    with services.service("postgresql") as storage:
         first = lab.start(
             "ladder", *SMALL, "--storages", "postgresql", "--postgres-url", storage.url
         )
@@ -152,5 +152,26 @@ def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:
     done = lab("ladder", *SMALL, "--redis-url", "redis://:secret@127.0.0.1:1")
     assert done.code == 3
     assert "Redis at 127.0.0.1:1 does not answer" in done.err
+    assert "secret" not in done.err
+    assert not (lab.place / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "url"),
+    [
+        ("--redis-url", "nonsense"),
+        ("--redis-url", "http://:secret@127.0.0.1"),
+        ("--postgres-url", "127.0.0.1:5432"),
+        ("--postgres-url", "postgresql://me:secret@[::1/blog"),
+        ("--mongo-url", "mongodb://me:secret@127.0.0.1:port/blog"),
+    ],
+)
+def test_a_malformed_address_is_refused_before_anything_is_started(
+    lab: Lab, option: str, url: str
+) -> None:
+    done = lab("ladder", *SMALL, option, url)
+    assert done.code == 2
+    assert f"{option} is not an address of" in done.err
+    assert len(done.err.splitlines()) == 1
     assert "secret" not in done.err
     assert not (lab.place / "results").exists()

@@ -17,7 +17,7 @@ import msgspec
 
 from harness.model import App, Finding, Server, UsageError
 from harness.plan import Plan
-from harness.server.service_check import NAMES
+from harness.server.service_check import name_of
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
 CACHE = "redis"
@@ -69,8 +69,8 @@ class Configuration:
             {
                 "worker_class": self.worker_class,
                 "workers": self.workers,
-                "storage": NAMES[self.storage],
-                "cache": NAMES.get(self.cache),
+                "storage": name_of(self.storage),
+                "cache": name_of(self.cache),
                 "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
             },
         )
@@ -88,8 +88,11 @@ def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
     for before, after in pairwise(able):
         (setting,) = differences(before, after)
         values: dict[str, dict[str, object]] = {
-            "cache": {"cache": NAMES.get(before.cache)},
-            "storage": {"storage": NAMES[before.storage], "instead": NAMES[after.storage]},
+            "cache": {"cache": name_of(before.cache)},
+            "storage": {
+                "storage": name_of(before.storage),
+                "instead": name_of(after.storage),
+            },
         }
         found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
     return found
@@ -160,5 +163,5 @@ def from_details(plan: Plan) -> tuple[Configuration, ...]:
     """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
     try:
         return msgspec.convert(plan.details["configurations"], tuple[Configuration, ...])
-    except (KeyError, msgspec.ValidationError) as error:
-        raise UsageError(f"the plan of this run has no configurations to read: {error}") from None
+    except (KeyError, msgspec.ValidationError):
+        raise UsageError("the plan of this run has no configurations: begin a new one") from None

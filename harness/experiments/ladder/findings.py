@@ -22,7 +22,7 @@ from harness.experiments.ladder.steps import Ladder, Step
 from harness.experiments.ladder.why import why_redis, why_sync
 from harness.model import Finding
 from harness.numbers.intervals import TRIALS, Ratio
-from harness.server.service_check import NAMES
+from harness.server.service_check import name_of
 
 TRIPS = 0.1  # round trips per request: fewer are not one for each
 
@@ -118,7 +118,7 @@ def _trips_of(ladder: Ladder, step: Step, values: dict[str, Any]) -> Finding:
     alone = ladder.with_one_user(step)
     more = {
         "removed": step.removed,
-        "storage_name": NAMES[step.configuration.storage],
+        "storage_name": name_of(step.configuration.storage),
         "rps": step.rps,
         "response_s": alone and alone.mean("breakdown.response_s"),
     }
@@ -174,11 +174,13 @@ def _services(ladder: Ladder) -> Finding:
     if not isinstance(servers, dict) or not servers:
         return Finding("ladder.services.unknown", question=question)
     listed = [
-        Finding("ladder.service", {"service": NAMES.get(kind, kind), "version": servers[kind]})
+        Finding("ladder.service", {"service": name_of(kind), "version": servers[kind]})
         for kind in sorted(servers, key=lambda kind: kind != "mongodb")
     ]
     if "mongodb" not in servers:
         left_out = (one for one in ladder.configurations if one.storage == "mongodb")
         why = next((one.why_not for one in left_out if one.why_not), None)
-        listed.insert(0, Finding("ladder.service.none", {"service": NAMES["mongodb"], "why": why}))
+        listed.insert(
+            0, Finding("ladder.service.none", {"service": name_of("mongodb"), "why": why})
+        )
     return Finding("ladder.services", {"services": tuple(listed)}, question=question)

@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.experiments.ladder.steps import Step
 from harness.model import Finding
-from harness.server.service_check import NAMES
+from harness.server.service_check import name_of
 
 FULL = 0.8  # of what someone can use
 HOST_FULL = 0.9  # of all cores
@@ -95,7 +95,7 @@ def _service(step: Step, role: str, kind: str, cores: int) -> Limit | None:
     used = step.metric("cores", role)
     if used is None or used < FULL * cores:
         return None
-    return _limit(step, "service", service=NAMES.get(kind, role), used=used, cores=cores)
+    return _limit(step, "service", service=name_of(kind), used=used, cores=cores)
 
 
 def _app(step: Step, cores: int | None) -> Limit | None:

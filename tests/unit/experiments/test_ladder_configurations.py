@@ -19,7 +19,7 @@ from harness.experiments.ladder.configurations import (
 from harness.model import Cell, UsageError
 from harness.plan import Plan, from_json, grid, to_json
 from harness.report.messages import text
-from harness.server.service_check import NAMES
+from harness.server.service_check import KINDS
 
 ALL = ("mongodb", "postgresql")
 
@@ -41,8 +41,8 @@ def test_with_everything_it_is_the_whole_ladder() -> None:
 
 SUBSETS = [
     dict.fromkeys(missing, "not here")
-    for n in range(len(NAMES))
-    for missing in itertools.combinations(NAMES, n)
+    for n in range(len(KINDS))
+    for missing in itertools.combinations(KINDS, n)
 ]
 
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,17 +20,16 @@ import psycopg
 import pytest
 import redis
 
-from harness.model import EnvironmentProblem
-from harness.server import services as components
-from harness.server.service_check import place, without_secrets
-from harness.server.services import Component
+from harness.model import EnvironmentProblem, UsageError
+from harness.server import services
+from harness.server.service_check import check_url, place, without_secrets
+from harness.server.services import Service, service
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 60.0  # a bound for hanging, not an expectation of speed
 SEGMENTS = Path("/proc/sysvipc/shm")
 
-Started = Callable[[], AbstractContextManager[Component]]
-STARTED: dict[str, Started] = {"postgresql": components.postgresql, "redis": components.redis}
+STARTED = ("postgresql", "redis")
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -78,28 +78,29 @@ def listens(url: str) -> bool:
 
 @pytest.fixture(params=sorted(STARTED))
 def kind(request: pytest.FixtureRequest) -> str:
-    if why := components.lacks(request.param):
+    if why := services.lacks(request.param):
         pytest.skip(why)
     return str(request.param)
 
 
 @pytest.fixture
-def one(kind: str) -> Iterator[Component]:
-    with STARTED[kind]() as found:
+def one(kind: str) -> Iterator[Service]:
+    with service(kind) as found:
         yield found
 
 
-def test_it_answers_and_says_who_it_is(kind: str, one: Component) -> None:
+def test_it_answers_and_says_who_it_is(kind: str, one: Service) -> None:
     assert one.kind == kind
-    assert one.says.startswith({"postgresql": "PostgreSQL ", "redis": "Redis "}[kind])
-    assert one.says.endswith(", started by the lab")
-    assert one.says.split()[1][0].isdigit()
-    assert components.given(kind, one.url).says + ", started by the lab" == one.says
-    assert components.given(kind, one.url).pid is None
+    assert one.version.startswith({"postgresql": "PostgreSQL ", "redis": "Redis "}[kind])
+    assert one.version.endswith(", started by the lab")
+    assert one.version.split()[1][0].isdigit()
+    with service(kind, one.url) as same:
+        assert f"{same.version}, started by the lab" == one.version
+        assert same.pid is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_only_this_machine_gets_to_it(one: Component) -> None:
+def test_only_this_machine_gets_to_it(one: Service) -> None:
     assert one.pid is not None
     port = urlsplit(one.url).port
     places = {
@@ -113,7 +114,7 @@ def test_only_this_machine_gets_to_it(one: Component) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
 def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
-    with STARTED[kind]() as one:
+    with service(kind) as one:
         assert one.pid is not None
         members, directory = tree(one.pid), directory_of(one.pid)
         assert directory.stat().st_mode & 0o077 == 0  # nobody else reads what is in it
@@ -129,8 +130,9 @@ def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
 
 HARNESS = """
 import sys, time
-from harness.server import services as components
-with components.postgresql() as a, components.redis() as b, components.folder() as c:
+from harness.server import services
+from harness.server.services import service
+with service("postgresql") as a, service("redis") as b, services.folder() as c:
     print(a.pid, b.pid, c, flush=True)
     time.sleep(600)
 """
@@ -139,7 +141,7 @@ with components.postgresql() as a, components.redis() as b, components.folder() 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
-    if why := components.lacks("postgresql") or components.lacks("redis"):
+    if why := services.lacks("postgresql") or services.lacks("redis"):
         pytest.skip(why)
     words = [sys.executable, "-c", HARNESS]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
@@ -155,9 +157,9 @@ def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
 
 
 def test_postgresql_is_durable_and_empty() -> None:
-    if why := components.lacks("postgresql"):
+    if why := services.lacks("postgresql"):
         pytest.skip(why)
-    with components.postgresql() as one, closing(psycopg.connect(one.url)) as db:
+    with service("postgresql") as one, closing(psycopg.connect(one.url)) as db:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
         assert db.execute(
@@ -168,9 +170,9 @@ def test_postgresql_is_durable_and_empty() -> None:
 
 
 def test_redis_keeps_nothing_on_disk_and_is_bounded() -> None:
-    if why := components.lacks("redis"):
+    if why := services.lacks("redis"):
         pytest.skip(why)
-    with components.redis() as one, redis.Redis.from_url(one.url) as client:
+    with service("redis") as one, redis.Redis.from_url(one.url) as client:
         said = client.config_get("*")
         assert said["save"] == ""
         assert said["appendonly"] == "no"
@@ -183,51 +185,51 @@ def test_a_port_that_another_took_first_is_not_the_end(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free, asked = components._free_port, []
+        free, asked = services._free_port, []
 
         def port() -> int:
             asked.append(free() if asked else taken)
             return asked[-1]
 
-        monkeypatch.setattr(components, "_free_port", port)
+        monkeypatch.setattr(services, "_free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
         monkeypatch.setattr("harness.server.service_check.ANSWER_S", 1)
-        with STARTED[kind]() as one:
+        with service(kind) as one:
             assert urlsplit(one.url).port == asked[1]
 
 
 def test_another_of_its_kind_is_not_taken_for_it(
-    kind: str, one: Component, monkeypatch: pytest.MonkeyPatch
+    kind: str, one: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free, asked = components._free_port, []
+    free, asked = services._free_port, []
 
     def port() -> int:
         asked.append(free() if asked else urlsplit(one.url).port)
         return asked[-1]
 
-    monkeypatch.setattr(components, "_free_port", port)
-    with STARTED[kind]() as other:
+    monkeypatch.setattr(services, "_free_port", port)
+    with service(kind) as other:
         assert other.pid != one.pid
         assert urlsplit(other.url).port == asked[1]
 
 
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "_free_port", lambda: 99999999)
+    monkeypatch.setattr(services, "_free_port", lambda: 99999999)
     with (
         pytest.raises(EnvironmentProblem, match=r"did not come up: .*(99999999|65535)"),
-        STARTED[kind](),
+        service(kind),
     ):
         pass
 
 
 def test_sqlite_stands_in_a_directory_that_goes() -> None:
-    with components.sqlite() as one:
+    with service("sqlite") as one:
         path = Path(urlsplit(one.url).path)
         assert path.parent.is_dir()
         assert not path.exists()
         path.write_text("anything")
         assert one.pid is None
-        assert one.says.startswith("SQLite 3.")
+        assert one.version.startswith("SQLite 3.")
     assert not path.parent.exists()
 
 
@@ -248,13 +250,45 @@ def test_sqlite_stands_in_a_directory_that_goes() -> None:
 def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
     kind: str, url: str
 ) -> None:
-    with pytest.raises(EnvironmentProblem) as found:
-        components.given(kind, url)
+    with pytest.raises(EnvironmentProblem) as found, service(kind, url):
+        pass
     text = str(found.value)
     assert "does not answer: " in text
     assert "\n" not in text
     assert len(text) < 400
     assert not any(secret in text for secret in ("pa%40ss", "pa@ss"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("postgresql", "postgres://me:secret@db.example:5432/blog"),
+        ("redis", "unix:///run/redis.sock"),
+        ("mongodb", "mongodb://one.example:1,two.example:2/blog"),
+        ("mongodb", "mongodb+srv://me:secret@db.example/blog"),
+    ],
+)
+def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> None:
+    check_url(kind, url)
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("redis", ""),
+        ("redis", "nonsense"),
+        ("redis", "redis:nonsense"),
+        ("redis", "redis://:secret@127.0.0.1:port"),
+        ("postgresql", "redis://:secret@127.0.0.1"),
+        ("postgresql", "postgresql://me:secret@[::1/blog"),
+        ("mongodb", "mongodb://me:secret@/blog"),
+    ],
+)
+def test_a_malformed_address_is_refused_without_its_password(kind: str, url: str) -> None:
+    with pytest.raises(UsageError, match="is not an address of") as found:
+        check_url(kind, url)
+    assert "secret" not in str(found.value)
+    assert "\n" not in str(found.value)
 
 
 def test_what_may_be_shown_of_an_address() -> None:
@@ -267,23 +301,24 @@ def test_what_may_be_shown_of_an_address() -> None:
 
 
 def test_what_cannot_be_started_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "_program", lambda _: None)
+    monkeypatch.setattr(services, "_program", lambda _: None)
     for kind, option in (
         ("postgresql", "--postgres-url"),
         ("redis", "--redis-url"),
         ("mongodb", "--mongo-url"),
     ):
-        why = components.lacks(kind)
+        why = services.lacks(kind)
         assert why is not None
         assert option in why
-    for start in STARTED.values():
-        with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), start():
+    for kind in STARTED:
+        with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), service(kind):
             pass
-    assert components.lacks("sqlite") is None
+    assert services.lacks("sqlite") is None
 
 
 def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert components.lacks_driver("postgresql") is None
-    monkeypatch.setitem(components.DRIVERS, "postgresql", ("no_such_driver",))
-    why = components.lacks_driver("postgresql")
+    assert services.lacks_driver("postgresql") is None
+    changed = replace(services.KINDS["postgresql"], drivers=("no_such_driver",))
+    monkeypatch.setitem(services.KINDS, "postgresql", changed)
+    why = services.lacks_driver("postgresql")
     assert why == "no_such_driver cannot be imported: pip install 'workerlab[ladder]'"
