@@ -407,8 +407,8 @@ class ServiceSample:
 
 @dataclass(frozen=True)
 class AppMetricsSample:
-    """What the app's own ledgers say at one moment, of all workers together since they started: see
-    `apps/blog/ledger.py` for the names."""
+    """What the app counts of itself at one moment, of all workers together since they started: see
+    `observe/app_metrics.py` for what the names mean."""
 
     at_ns: int
     totals: Mapping[str, int]
@@ -418,10 +418,10 @@ class AppMetricsSample:
 class Observations:
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
-    `missing`: which sampler (queue, processes, connections, counters, parts, ledger) gave nothing
-    or died, and why; what it gave before that stays, but must not be summed up. `intervals_s`: the
-    median distance of its samples. `syn_steps_s`: when this kernel repeats an unanswered SYN,
-    seconds after the first.
+    `missing`: which sampler (queue, processes, connections, counters, parts, app_metrics) gave
+    nothing or died, and why; what it gave before that stays, but must not be summed up.
+    `intervals_s`: the median distance of its samples. `syn_steps_s`: when this kernel repeats an
+    unanswered SYN, seconds after the first.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -429,7 +429,7 @@ class Observations:
     connections: tuple[ConnectionSample, ...] = ()
     counters: Counters | None = None
     parts: tuple[ServiceSample, ...] = ()
-    ledger: tuple[AppMetricsSample, ...] = ()
+    app_metrics: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()
     intervals_s: Mapping[str, float] = field(default_factory=dict)
@@ -576,10 +576,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class AppMetrics:
-    """What a request costs inside an app that keeps a ledger, and what stands beside it uses, over
+    """What a request costs inside an app that counts it, and what stands beside it uses, over
     the steady window.
 
-    `per_request`: counts by their name in the ledger (storage_trips, redis_trips, ...).
+    `per_request`: counts by their name in the app's metrics (storage_trips, redis_trips, ...).
     `spent_s`: wall-clock seconds per request by part (pool, storage, redis, serialise, template);
     they exclude each other. `hit_ratio`: of each cache (local, redis), of what it was asked for,
     0 to 1. `cores`: CPU seconds per second of each component (storage, cache). What was not seen is
@@ -631,7 +631,7 @@ class CellResult:
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
-    app_metrics: AppMetrics | None = None  # of an app that keeps a ledger
+    app_metrics: AppMetrics | None = None  # of an app that publishes them
     diagnosis: Text | None = None  # what a colleague would say, and what to change
     notes: tuple[Text, ...] = ()
     worker_class: WorkerClass = ANY_CLASS

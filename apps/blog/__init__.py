@@ -20,5 +20,5 @@ no second framework, no copy of the code, stands between what a comparison of th
     local, shared  the cache inside a worker; the one in Redis
     storage/       one file per database, all with the same schema and the same steps to it
     uploads        images: what is taken, where it lies
-    ledger         what each request cost in round trips and time, for whoever watches from outside
+    metrics        what each request cost in round trips and time, for whoever watches from outside
 """

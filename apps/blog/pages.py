@@ -13,7 +13,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 from werkzeug.wrappers import Request, Response
 
 from apps.blog.failures import sentence, status_of
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Post, Unfit
 from apps.blog.settings import POSTS_PER_PAGE
 from apps.blog.uploads import NoImage, TooLarge
@@ -46,7 +46,7 @@ STYLE, ICON = (HERE / "style.css").read_bytes(), (HERE / "icon.svg").read_bytes(
 
 
 def shown(template: str, status: HTTPStatus = HTTPStatus.OK, **words: Any) -> Response:
-    with LEDGER.timed("template_ns"):
+    with METRICS.timed("template_ns"):
         text = TEMPLATES.get_template(template).render(words)
     return Response(text, status, content_type="text/html; charset=utf-8")
 

@@ -25,7 +25,7 @@ import redis.asyncio
 import redis.backoff
 
 from apps.blog.blocking import settled
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.settings import Settings
 
 T = TypeVar("T")
@@ -68,10 +68,10 @@ class Shared:
         except FAILURES:
             return None
         finally:
-            LEDGER.add("redis_asked")  # now, so that what is under way is in neither of the two
+            METRICS.add("redis_asked")  # now, so that what is under way is in neither of the two
         if found is None:
             return b""
-        LEDGER.add("redis_hits")
+        METRICS.add("redis_hits")
         return bytes(found).partition(b" ")[2]
 
     async def put(
@@ -89,12 +89,12 @@ class Shared:
 
     async def _trip(self, call: Callable[[], T | Awaitable[T]]) -> T:
         """Raises FAILURES."""
-        LEDGER.add("redis_trips")
-        with LEDGER.timed("redis_ns"):
+        METRICS.add("redis_trips")
+        with METRICS.timed("redis_ns"):
             try:
                 return await settled(call())
             except FAILURES:
-                LEDGER.add("redis_failed")
+                METRICS.add("redis_failed")
                 self._silent_until_s = time.monotonic() + PAUSE_S
                 raise
 

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from apps.blog.ledger import LEDGER
 from apps.blog.local import Local
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Draft, Gone, Line, Page, Post
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage
@@ -100,10 +100,10 @@ class Shelf:
         local = self._local
         if local is None:
             return await self._beyond(key, kind, fetch)
-        LEDGER.add("local_asked")
+        METRICS.add("local_asked")
         kept: V | None = local.get(key)
         if kept is not None:
-            LEDGER.add("local_hits")
+            METRICS.add("local_hits")
             return kept
         asked_s = local.clock()
         found = await self._beyond(key, kind, fetch)
@@ -119,7 +119,7 @@ class Shelf:
             return await fetch()
         text = await self._shared.get(key)
         if text:
-            with LEDGER.timed("serialise_ns"):
+            with METRICS.timed("serialise_ns"):
                 return kind.load(json.loads(text))
         asked_s = time.monotonic()
         found = await fetch()
@@ -131,7 +131,7 @@ class Shelf:
         self, key: str, value: Post | Page, expiry_s: float, sure: bool = False
     ) -> None:
         assert self._shared is not None
-        with LEDGER.timed("serialise_ns"):
+        with METRICS.timed("serialise_ns"):
             text = json.dumps(asdict(value)).encode()
         await self._shared.put(key, text, _revision(value), expiry_s, sure=sure)
 

@@ -27,7 +27,7 @@ from werkzeug.wrappers import Request, Response
 
 from apps.blog import api, forms, pages
 from apps.blog.failures import EXPECTED, sentence, status_of
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import BODY_MOST, ID_MOST, TITLE_MOST, Draft
 from apps.blog.settings import Settings
 from apps.blog.shelf import Shelf
@@ -142,7 +142,7 @@ class Site:
 
     async def respond(self, request: Request, *, whole: bool = True) -> Response:
         """Raises nothing. `whole`: the body is what was announced."""
-        LEDGER.add("requests")
+        METRICS.add("requests")
         problem = api.problem if request.path.startswith("/api/") else pages.problem
         try:
             response = await self._answer(request, whole)

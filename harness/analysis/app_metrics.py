@@ -1,9 +1,9 @@
-"""What a request costs inside an app that keeps a ledger, and what the components beside it use.
+"""What a request costs inside an app that counts it, and what the components beside it use.
 
-Ledger and CPU are sums that only grow, so that the difference between the first and the last sample
-of the steady window is what was spent in it. Requests are the ledger's own: numerator and
-denominator come from the same two moments. A ledger that shrank was begun anew under the load, and
-nothing is known from it.
+App metrics and CPU are sums that only grow, so that the difference between the first and the last
+sample of the steady window is what was spent in it. Requests are the app's own count: numerator and
+denominator come from the same two moments. Sums that shrank were begun anew under the load, and
+nothing is known from them. What a name means is said in `observe/app_metrics.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
 from harness.analysis.window import Window, window
-from harness.model import AppMetrics, AppMetricsSample, Observations, ServiceSample
+from harness.model import AppMetrics, Observations, ServiceSample
 
 REQUESTS = "requests"
-SPENT = "_ns"  # ends the names of what is nanoseconds
-CACHES = {"local": ("local_hits", "local_asked"), "redis": ("redis_hits", "redis_asked")}
+# How names end: of nanoseconds, and of what a cache was asked and had
+SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
 
 
 def parts(facts: Facts) -> AppMetrics | None:
-    """Over the steady window; None where neither ledger nor components were seen in it."""
+    """Over the steady window; None where neither app metrics nor components were seen in it."""
     steady, seen = window(facts.steady), facts.evidence.observations
     if steady is None:
         return None
@@ -40,9 +40,10 @@ def parts(facts: Facts) -> AppMetrics | None:
             if name.endswith(SPENT)
         },
         hit_ratio={
-            cache: grown[hits] / grown[asked]
-            for cache, (hits, asked) in CACHES.items()
-            if grown.get(asked) and hits in grown
+            cache: grown[cache + HITS] / asked
+            for name, asked in grown.items()
+            if name.endswith(ASKED) and asked
+            if (cache := name.removesuffix(ASKED)) + HITS in grown
         },
         cores=cores,
     )
@@ -50,9 +51,9 @@ def parts(facts: Facts) -> AppMetrics | None:
 
 def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
     """By name, of all workers together; empty where it was not seen twice."""
-    if "ledger" in seen.missing:
+    if "app_metrics" in seen.missing:
         return {}
-    inside: Sequence[AppMetricsSample] = [one for one in seen.ledger if _within(one.at_ns, steady)]
+    inside = [one for one in seen.app_metrics if _within(one.at_ns, steady)]
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals

@@ -16,7 +16,7 @@ NAMES = {
     "connections": "TCP connections",
     "counters": "kernel counters",
     "parts": "CPU of storage and cache",
-    "ledger": "the app's ledger",
+    "app_metrics": "app metrics",
 }
 
 

@@ -9,7 +9,7 @@ at every 50 ms, would always be seen in the same phase.
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
     {"parts": a sample}                             where the app stands on what the lab started
-    {"ledger": a sample}                            where the app keeps one
+    {"app_metrics": a sample}                       where the app publishes them
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
@@ -39,7 +39,7 @@ from harness.model import (
     QueueSample,
     ServiceSample,
 )
-from harness.observe.app_metrics import Ledgers
+from harness.observe.app_metrics import AppMetricsFiles
 from harness.observe.cpu import Parts, Processes
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
@@ -123,7 +123,7 @@ class Observer:
             # the share: a load of a few seconds has no other word on its CPU
             Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
             Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
-            Sampler("ledger", Ledgers(directory).sample, Cadence(0.1, 0.4), last=True),
+            Sampler("app_metrics", AppMetricsFiles(directory).sample, Cadence(0.1, 0.4), last=True),
         ]
         if parts:
             looks = Sampler("parts", Parts(parts).sample, Cadence(0.25, 0.4), last=True)

@@ -30,7 +30,12 @@ SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_
 def environment(launch: Launch, number: int = 1) -> dict[str, str]:
     """Of the server of that number, from 1: all of a trial write into its directory."""
     kept = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
-    lab = {"WORKERLAB_TRIAL": str(launch.trial), "WORKERLAB_LISTENING": _listening(number)}
+    trial = str(launch.trial)
+    lab = {
+        "WORKERLAB_TRIAL": trial,
+        "WORKERLAB_LISTENING": _listening(number),
+        "WORKERLAB_METRICS": trial,
+    }
     return {**kept, **dict(launch.app.env), **dict(launch.env), **lab}
 
 

@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from apps.blog import ledger, seeds
+from apps.blog import seeds
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from harness.model import App, Server
+from harness.observe.app_metrics import AppMetricsFiles
 from harness.run_store import copy_code
 from harness.server import services
 from harness.server.gunicorn import running
@@ -325,18 +326,19 @@ class Blog:
     ask: Client
     server: Running
 
-    def ledger(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, int]:
         """Of all its workers."""
-        books = [ledger.read(path) for path in self.server.launch.trial.glob("blog-*.ledger")]
-        return {name: sum(book[name] for book in books) for name in ledger.NAMES}
+        sample = AppMetricsFiles(self.server.launch.trial).sample()
+        assert sample is not None
+        return dict(sample.totals)
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
         """What was counted meanwhile, as far as it is not 0 and no time."""
         found: dict[str, int] = {}
-        before = self.ledger()
+        before = self.metrics()
         yield found
-        after = self.ledger()
+        after = self.metrics()
         changed = {name: after[name] - before[name] for name in after if name[-3:] != "_ns"}
         found.update({name: number for name, number in changed.items() if number})
 

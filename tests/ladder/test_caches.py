@@ -17,7 +17,7 @@ from redis import Redis
 
 from apps.blog import shared
 from apps.blog.blocking import finish
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Draft, Post
 from apps.blog.settings import Settings
 from apps.blog.shared import Shared
@@ -229,10 +229,10 @@ def test_what_expires_at_once_is_not_put(told: Settings) -> None:
 
     async def use(storage: Storage) -> None:
         one = shelf(none)
-        failed = LEDGER.total("redis_failed")
+        failed = METRICS.total("redis_failed")
         for _ in range(2):
             assert (await one.page(1)).posts == 1
-        assert LEDGER.total("redis_failed") == failed
+        assert METRICS.total("redis_failed") == failed
         assert kept(told.redis_url, "blog:page:1") is None
 
     run(none, use)
@@ -244,7 +244,7 @@ def test_cancelled_readers_give_their_connections_back(told: Settings) -> None:
     async def use(storage: Storage) -> None:
         one = shelf(bare)
         await one.post(1)
-        failed = LEDGER.total("redis_failed")
+        failed = METRICS.total("redis_failed")
         for turn in range(80):
             calls = [asyncio.ensure_future(one.post(1)) for _ in range(9)]
             for _ in range(turn % 16):
@@ -255,7 +255,7 @@ def test_cancelled_readers_give_their_connections_back(told: Settings) -> None:
             assert {type(found) for found in done} <= {Post, asyncio.CancelledError}, done
         found = await asyncio.gather(*(one.post(1) for _ in range(9)))
         assert {post.title for post in found} == {"one"}
-        assert LEDGER.total("redis_failed") == failed
+        assert METRICS.total("redis_failed") == failed
         await one.stop()
 
     run(bare, use)
@@ -287,12 +287,12 @@ def test_without_redis_it_is_slower_and_not_wrong(
         await one.post(1)
         server.kill()
         try:
-            trips = LEDGER.total("redis_trips")
+            trips = METRICS.total("redis_trips")
             for _ in range(5):
                 assert (await one.post(1)).revision == 1
-            assert LEDGER.total("redis_trips") == trips + 1  # then it is left alone by readers
+            assert METRICS.total("redis_trips") == trips + 1  # then it is left alone by readers
             assert (await one.edit(1, draft("two"), 1)).revision == 2
-            assert LEDGER.total("redis_trips") == trips + 1 + shared.TRIES
+            assert METRICS.total("redis_trips") == trips + 1 + shared.TRIES
             assert (await one.post(1)).title == "two"
         finally:
             server.begin()

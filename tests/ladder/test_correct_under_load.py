@@ -182,7 +182,7 @@ def test_no_reader_sees_an_edit_later_than_the_bound(
         for _ in range(3):
             many.more(edits=40, reads=200)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
-    counts = one.ledger()
+    counts = one.metrics()
     assert counts["local_hits"] > 0
     assert counts["redis_hits"] > 0
 
@@ -195,7 +195,7 @@ def test_with_redis_alone_an_answered_edit_is_seen_at_once(
     with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one) as many:
         many.more(edits=60, reads=300)
     assert (many.stale(0.0), many.failed, many.refused) == ([], [], [])
-    assert one.ledger()["redis_hits"] > 0
+    assert one.metrics()["redis_hits"] > 0
 
 
 @pytest.mark.parametrize("storage", ["sqlite", "mongodb"])
@@ -208,7 +208,7 @@ def test_nor_without_redis(storage: str, blog: Blogs, request: pytest.FixtureReq
         for _ in range(2):
             many.more(edits=30, reads=150)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
-    assert one.ledger()["local_hits"] > 0
+    assert one.metrics()["local_hits"] > 0
 
 
 def test_a_cache_that_keeps_for_longer_is_found_out(
@@ -236,8 +236,8 @@ def test_a_killed_redis_makes_it_slower_not_wrong(
             with one.counted() as without:
                 many.more(edits=40, reads=200)
             redis.begin()
-            hits = one.ledger()["redis_hits"]
-            until(lambda: one.ledger()["redis_hits"] > hits, "Redis is used again")
+            hits = one.metrics()["redis_hits"]
+            until(lambda: one.metrics()["redis_hits"] > hits, "Redis is used again")
             many.more(edits=40, reads=200)
     assert (many.stale(bound_s), many.failed, many.refused) == ([], [], [])
     assert without["storage_trips"] > 0

@@ -2,7 +2,7 @@
 
 A storage is made with `waiting` True for ASGI (its driver awaits) or False for WSGI (it blocks).
 Making one opens nothing: connections belong to the worker that first needs them, so that an app
-may be loaded before Gunicorn forks. Every call of the database is one trip in the ledger.
+may be loaded before Gunicorn forks. Every call of the database is one trip in the metrics.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import pymongo
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from apps.blog.blocking import settled
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
@@ -128,12 +128,12 @@ class Storage:
             self._client = None
 
     async def _trip(self, call: Callable[[Any], Any]) -> Any:
-        LEDGER.add("storage_trips")
-        with LEDGER.timed("storage_ns"):
+        METRICS.add("storage_trips")
+        with METRICS.timed("storage_ns"):
             try:
                 return await settled(call(self._opened()[self._database]))
             except PyMongoError as problem:
-                LEDGER.add("storage_failed")
+                METRICS.add("storage_failed")
                 raise Unreachable(str(problem)) from problem
 
     def _opened(self) -> Any:

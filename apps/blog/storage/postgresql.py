@@ -18,7 +18,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from apps.blog.blocking import settled
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
 from apps.blog.storage.pool import Pool
@@ -103,17 +103,17 @@ class Storage(Sql):
 
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
         pool = self._opened()
-        LEDGER.add("storage_trips", trips(statements))
+        METRICS.add("storage_trips", trips(statements))
         try:
-            with LEDGER.timed("pool_ns"):
+            with METRICS.timed("pool_ns"):
                 db = await pool.take()
             try:
-                with LEDGER.timed("storage_ns"):
+                with METRICS.timed("storage_ns"):
                     return await self._carry_out(db, statements)
             finally:
                 pool.give(db)
         except FAILURES as problem:
-            LEDGER.add("storage_failed")
+            METRICS.add("storage_failed")
             raise Unreachable(str(problem)) from problem
 
     async def _carry_out(self, db: Any, statements: Sequence[Statement]) -> list[list[Row]]:

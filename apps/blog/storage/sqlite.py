@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
-from apps.blog.ledger import LEDGER
+from apps.blog.metrics import METRICS
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
 from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
@@ -53,8 +53,8 @@ class Storage(Sql):
         """Connections end with their threads."""
 
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        LEDGER.add("storage_trips", trips(statements))
-        with LEDGER.timed("storage_ns"):
+        METRICS.add("storage_trips", trips(statements))
+        with METRICS.timed("storage_ns"):
             if self._waiting:
                 return await asyncio.to_thread(self._carry_out, statements)
             return self._carry_out(statements)
@@ -68,7 +68,7 @@ class Storage(Sql):
                 db.execute("BEGIN IMMEDIATE")
                 return [db.execute(*statement).fetchall() for statement in statements]
         except sqlite3.Error as problem:
-            LEDGER.add("storage_failed")
+            METRICS.add("storage_failed")
             raise Unreachable(f"{self._path}: {problem}") from problem
 
     def _own(self) -> sqlite3.Connection:

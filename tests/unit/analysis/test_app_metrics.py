@@ -27,7 +27,7 @@ def facts_of(one: TrialData) -> Facts:
     return found
 
 
-def with_ledger(
+def counting(
     totals: Mapping[float, Mapping[str, int]],
     cpu: Mapping[float, Mapping[str, float]] | None = None,
     **missing: str,
@@ -36,7 +36,7 @@ def with_ledger(
     one = evidence()
     seen = replace(
         one.observations,
-        ledger=tuple(AppMetricsSample(ns(at), said) for at, said in totals.items()),
+        app_metrics=tuple(AppMetricsSample(ns(at), said) for at, said in totals.items()),
         parts=tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
         missing=missing,
     )
@@ -67,7 +67,7 @@ LAST = {
 
 
 def test_costs_are_what_was_added_per_request() -> None:
-    found = said(with_ledger({2.0: FIRST, 4.0: LAST}))
+    found = said(counting({2.0: FIRST, 4.0: LAST}))
     assert found.requests == 20
     assert found.per_request["redis_trips"] == 5 / 20
     assert found.per_request["storage_trips"] == 4 / 20
@@ -85,12 +85,12 @@ def test_what_is_outside_the_steady_part_does_not_count() -> None:
     opens, closes = steady_s()
     samples = {opens - 0.5: dict.fromkeys(FIRST, 0), opens + 0.1: FIRST, closes - 0.1: LAST}
     after = {closes + 0.5: {name: 1000 + n for name, n in LAST.items()}}
-    assert said(with_ledger({**samples, **after})).requests == 20
+    assert said(counting({**samples, **after})).requests == 20
 
 
 def test_a_cache_nobody_asked_has_no_ratio() -> None:
     last = {**FIRST, "requests": 20}
-    assert said(with_ledger({2.0: FIRST, 4.0: last})).hit_ratio == {}
+    assert said(counting({2.0: FIRST, 4.0: last})).hit_ratio == {}
 
 
 def test_cores_of_each_component() -> None:
@@ -99,7 +99,7 @@ def test_cores_of_each_component() -> None:
         3.0: {"storage": 1.5, "cache": 0.0},
         4.0: {"storage": 2.0, "cache": 0.1},
     }
-    found = said(with_ledger({}, cpu))
+    found = said(counting({}, cpu))
     assert found.cores == {"storage": pytest.approx(0.5), "cache": pytest.approx(0.1)}
     assert (found.requests, found.per_request) == (0, {})
 
@@ -116,33 +116,33 @@ def test_cores_of_each_component() -> None:
     ids=["none", "one", "no request", "begun anew", "outside"],
 )
 def test_what_was_not_seen_is_not_known(totals: Mapping[float, Mapping[str, int]]) -> None:
-    assert parts(with_ledger(totals)) is None
+    assert parts(counting(totals)) is None
 
 
 def test_a_sampler_that_died_says_nothing() -> None:
     cpu = {2.0: {"storage": 1.0}, 4.0: {"storage": 2.0}}
-    assert parts(with_ledger({2.0: FIRST, 4.0: LAST}, ledger="it died")) is None
-    assert said(with_ledger({2.0: FIRST, 4.0: LAST}, cpu, parts="it died")).cores == {}
+    assert parts(counting({2.0: FIRST, 4.0: LAST}, app_metrics="it died")) is None
+    assert said(counting({2.0: FIRST, 4.0: LAST}, cpu, parts="it died")).cores == {}
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))
 def test_no_ratio_leaves_its_range(steps: list[int]) -> None:
-    """Of a ledger that only grows, however its samples fall."""
+    """Of sums that only grow, however its samples fall."""
     totals, at = {}, {"requests": 0, "redis_asked": 0, "redis_hits": 0}
     for place, step in enumerate(steps):
         at = {"requests": at["requests"] + step, "redis_asked": at["redis_asked"] + step,
               "redis_hits": at["redis_hits"] + step // 2}  # fmt: skip
         totals[2.0 + place / 10] = at
-    found = said(with_ledger(totals))
+    found = said(counting(totals))
     assert all(0 <= ratio <= 1 for ratio in found.hit_ratio.values())
     assert found.requests == sum(steps[1:])
 
 
 def test_a_report_holds_them() -> None:
     one = evidence()
-    ledger = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
+    app_metrics = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
     report = analyse(
-        "run", {}, [replace(one, observations=replace(one.observations, ledger=ledger))]
+        "run", {}, [replace(one, observations=replace(one.observations, app_metrics=app_metrics))]
     )
     assert report.cells[0].app_metrics is not None
     assert report.cells[0].app_metrics.requests == 20

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.blog.ledger import NAMES, Ledger
+from apps.blog.metrics import NAMES, Metrics
 from harness.model import ProcessSample, QueueSample
 from harness.observe import observer as observe
 from harness.observe.observations import FILE, SAMPLERS, read_observations
@@ -236,35 +236,37 @@ def test_it_can_be_read_while_it_is_written(stack: ExitStack, tmp_path: Path) ->
 # --- what only some apps have ---------------------------------------------------------------
 
 
-def test_an_app_without_ledgers_has_nothing_to_say(observer: Observer, tmp_path: Path) -> None:
+def test_an_app_that_counts_nothing_has_nothing_to_say(observer: Observer, tmp_path: Path) -> None:
     with observer:
         pass
     found = read_observations(tmp_path)
-    assert found.ledger == found.parts == ()
-    assert not {"ledger", "parts"} & set(found.missing)
+    assert found.app_metrics == found.parts == ()
+    assert not {"app_metrics", "parts"} & set(found.missing)
 
 
-def test_ledgers_of_all_workers_are_added_up(observer: Observer, tmp_path: Path) -> None:
-    mine = Ledger(str(tmp_path))
+def test_metrics_of_all_workers_are_added_up(observer: Observer, tmp_path: Path) -> None:
+    mine = Metrics(str(tmp_path))
     mine.add("requests", 3)
-    gone = tmp_path / "blog-1.ledger"  # of a worker that has ended
-    gone.write_bytes((tmp_path / f"blog-{os.getpid()}.ledger").read_bytes())
-    (tmp_path / "blog-2.ledger").touch()  # of one that is about to begin its own
+    gone = tmp_path / "metrics-1.bin"  # of a worker that has ended
+    gone.write_bytes((tmp_path / f"metrics-{os.getpid()}.bin").read_bytes())
+    (tmp_path / "metrics-2.bin").touch()  # of one that is about to begin its own
     with observer:
-        assert [one.totals["requests"] for one in read_observations(tmp_path).ledger] == [6]
-        until(lambda: len(read_observations(tmp_path).ledger) >= 2, "a second look")
+        assert [one.totals["requests"] for one in read_observations(tmp_path).app_metrics] == [6]
+        until(lambda: len(read_observations(tmp_path).app_metrics) >= 2, "a second look")
         mine.add("requests", 4)
         mine.add("storage_trips")
     found = read_observations(tmp_path)
-    assert found.ledger[-1].totals == dict.fromkeys(NAMES, 0) | {"requests": 10, "storage_trips": 1}
-    assert "ledger" not in found.missing
+    totals = dict.fromkeys(NAMES, 0) | {"requests": 10, "storage_trips": 1}
+    assert found.app_metrics[-1].totals == totals
+    assert "app_metrics" not in found.missing
 
 
-def test_a_ledger_of_another_kind_is_said_to_be_missing(observer: Observer, tmp_path: Path) -> None:
-    (tmp_path / "blog-1.ledger").write_bytes(b"another kind")
+def test_metrics_of_another_kind_are_said_to_be_missing(observer: Observer, tmp_path: Path) -> None:
+    (tmp_path / "metrics-1.bin").write_bytes(b"another kind")
     with observer:
         pass
-    assert "blog-1.ledger is no ledger" in read_observations(tmp_path).missing["ledger"]
+    why = read_observations(tmp_path).missing["app_metrics"]
+    assert "metrics-1.bin does not hold app metrics" in why
 
 
 SPIN = """
