@@ -742,12 +742,12 @@ Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts
 
 @dataclass(frozen=True)
 class Column:
-    """`name` is the key in JSON and CSV, unit last (`response_p50_s`); `form` how its values are
-    shown: text, count, number (three digits), seconds (a duration), bytes, percent (of 1), counts
-    (by name). `expendable`: left out first of a narrow terminal where it is highest; 0: never."""
+    """`name` is the key in JSON and CSV, unit last (`response_p50_s`), and that of its heading in
+    `report.messages`. `form`: how its values are shown, number with three digits, percent of 1,
+    counts by name. `expendable`: left out first of a narrow terminal where it is highest; 0: never.
+    """
 
     name: str
-    title: str = ""  # in transition: headings stand in `report.messages`, by the column's name
     form: Form = "number"
     expendable: int = 0
 
@@ -793,15 +793,6 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """In transition: a Finding with its `question` and `evidence` takes its place."""
-
-    question: Text
-    answer: Text
-    evidence: tuple[Text, ...] = ()
-
-
-@dataclass(frozen=True)
 class Document:
     """What a run has to show, whichever command made it (`kind`), before it has a format.
 
@@ -812,7 +803,7 @@ class Document:
     kind: str
     title: Text
     environment: Mapping[str, object]
-    findings: tuple[Answer | Finding, ...]
+    findings: tuple[Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
     notes: tuple[Text, ...] = ()

@@ -150,7 +150,7 @@ def _slots(group: ClassResult) -> Finding:
     else:
         name = "unlimited" if group.worker_class.slots_known else "unknown"
     values = {"slots": configured, "used": None if configured == used else used}
-    return Finding(f"slots.{name}", values)
+    return Finding(f"class.slots.{name}", values)
 
 
 def _why(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:

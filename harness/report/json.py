@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.model import SCHEMA, Answer, Chart, Document, Finding, Table
+from harness.model import SCHEMA, Chart, Document, Finding, Table
 from harness.report.document import SWEEP
 from harness.report.messages import heading, question_of
 from harness.report.values import DIGITS, cell, group, jsonable, phase, rounded, spoken
@@ -57,11 +57,11 @@ def _tables(document: Document) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Answer | Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "question": question_of(finding),
-        "answer": spoken(finding.answer if isinstance(finding, Answer) else finding),
-        "trials": [] if isinstance(finding, Answer) else list(finding.trials),
+        "answer": spoken(finding),
+        "trials": list(finding.trials),
         "evidence": [spoken(one) for one in finding.evidence],
     }
 

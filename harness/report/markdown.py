@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.model import Answer, Document, Finding, Table
+from harness.model import Document, Finding, Table
 from harness.report.grid import grid, legend
-from harness.report.messages import answer_of, question_of, say, text
+from harness.report.messages import question_of, say, text
 
 
 def render(document: Document) -> str:
@@ -25,16 +25,16 @@ def render(document: Document) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _answer(finding: Answer | Finding) -> str:
-    answer = f"**{escaped(question_of(finding))}** {escaped(answer_of(finding))}"
+def _answer(finding: Finding) -> str:
+    answer = f"**{escaped(question_of(finding))}** {escaped(text(finding))}"
     evidence = [text(one) for one in finding.evidence]
     return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
 
 
-def _bullet(finding: Answer | Finding) -> str:
+def _bullet(finding: Finding) -> str:
     """What was concluded from, as bullets below it."""
     evidence = [f"  {bullets([text(one)])}" for one in finding.evidence]
-    return "\n".join([bullets([answer_of(finding)]), *evidence])
+    return "\n".join([bullets([text(finding)]), *evidence])
 
 
 def _table(table: Table, legends: set[tuple[str, str]]) -> Iterable[str]:

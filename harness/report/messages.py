@@ -26,7 +26,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.model import Answer, Column, Finding, Text
+from harness.model import Column, Finding, Text
 from harness.numbers.units import format_bytes, format_duration, three_digits
 
 Sentence = str | Callable[[Mapping[str, Any]], str]
@@ -116,20 +116,14 @@ def say(code: str, **values: Any) -> str:
     return text(Finding(code, values))
 
 
-def question_of(finding: Answer | Finding) -> str:
+def question_of(finding: Finding) -> str:
     """The question it answers, "" where nobody asked."""
-    if isinstance(finding, Answer):
-        return text(finding.question)
     return text(Finding(finding.question, finding.values)) if finding.question else ""
-
-
-def answer_of(finding: Answer | Finding) -> str:
-    return text(finding.answer if isinstance(finding, Answer) else finding)
 
 
 def heading(column: Column, table: str = "") -> str:
     """The words above a column: by its name, where that is another in a `table`, by both."""
-    return column.title or _of_column(HEADINGS, column, table) or column.name.replace("_", " ")
+    return _of_column(HEADINGS, column, table) or column.name.replace("_", " ")
 
 
 def meaning(column: Column, table: str = "") -> str:
@@ -210,9 +204,9 @@ SENTENCES |= {
         "[[ At {connections:# connection}: {why}]]"
     ),
     "knee.unknown": "unknown",
-    "slots.configured": "{slots:# slot}[[, at most {used} used]]",
-    "slots.unlimited": "unlimited slots[[, at most {used} used]]",
-    "slots.unknown": "slots not known[[, at most {used} used]]",
+    "class.slots.configured": "{slots:# slot}[[, at most {used} used]]",
+    "class.slots.unlimited": "unlimited slots[[, at most {used} used]]",
+    "class.slots.unknown": "slots not known[[, at most {used} used]]",
     "sweep.overhead": (
         "Overhead: the load took {factor:.3f} times the ideal (no idle slot)"
         "[[, start and stop {beside_s:duration} per cell]]."
@@ -1163,7 +1157,6 @@ HEADINGS |= {
     "wall_s": "took",
     "ideal_s": "ideal",
     "wall_to_ideal": "took / ideal",
-    "errors": "causes",
     "memory_bytes": "memory",
     "asked": "requests wanted",
     "got": "returned",
@@ -1332,11 +1325,8 @@ HEADINGS |= {
     "host_busy": "host busy",
     "cpu_s": "CPU total",
     "host_memory_bytes": "host memory",
-    "response_p50_s": "p50",
-    "response_p99_s": "p99",
     "service_p50_s": "p50 server-side",
     "service_p99_s": "p99 server-side",
     "own_p50_s": "p50 client overhead",
     "own_p99_s": "p99 client overhead",
-    "achieved_concurrency": "in flight",
 }

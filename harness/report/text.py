@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
-from harness.model import Answer, Document, Finding, Table
+from harness.model import Document, Finding, Table
 from harness.report.grid import Grid, grid, join, legend
-from harness.report.messages import answer_of, question_of, say, text
+from harness.report.messages import question_of, say, text
 from harness.report.terminal import (
     WIDEST,
     bare_table,
@@ -32,7 +32,15 @@ from harness.report.terminal import (
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 EXPLAINED = frozenset({"table.keepalive", "table.classes"})  # only with `explain`
-VISIBLE = frozenset({"cells.invalid"})  # notes that are never only counted
+VISIBLE = frozenset(  # notes that are never only counted
+    {
+        "note.unfinished",
+        "note.not_measured",
+        "note.left_out",
+        "ladder.invalid",
+        "bottleneck.invalid",
+    }
+)
 COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
@@ -59,23 +67,23 @@ def render(
     return whole if colour else to_ascii(whole)
 
 
-def _answer(finding: Answer | Finding, colour: bool, width: int | None, explain: bool) -> str:
+def _answer(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
     question = wrapped([question_of(finding)], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour else question]
-    lines.append(wrapped([answer_of(finding)], width, "  "))
+    lines.append(wrapped([text(finding)], width, "  "))
     if explain:
         lines.append(_evidence(finding, width))
     return "\n".join(line for line in lines if line)
 
 
-def _finding(finding: Answer | Finding, width: int | None, explain: bool) -> str:
-    lines = [wrapped([answer_of(finding)], width)]
+def _finding(finding: Finding, width: int | None, explain: bool) -> str:
+    lines = [wrapped([text(finding)], width)]
     if explain and finding.evidence:
         lines.append(_evidence(finding, width))
     return "\n".join(lines)
 
 
-def _evidence(finding: Answer | Finding, width: int | None) -> str:
+def _evidence(finding: Finding, width: int | None) -> str:
     return wrapped([f"- {text(one)}" for one in finding.evidence], width, "    ")
 
 

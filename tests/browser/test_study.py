@@ -65,8 +65,8 @@ def test_headings_are_in_order(opened: Any) -> None:
 def test_it_says_the_same_without_scripts(opened: Any) -> None:
     page = opened(java_script_enabled=False).page
     text = page.locator("main").inner_text()
-    assert "Who wins at a high rate?" in text
-    assert "61 235" in text
+    assert "Which generator sends the most at a high rate?" in text
+    assert "61,235" in text
 
 
 # --- a ladder: bars, beside each other and stacked ----------------------------------------

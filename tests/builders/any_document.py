@@ -112,7 +112,6 @@ columns = st.lists(
     st.builds(
         Column,
         st.from_regex("[a-z][a-z_]{0,8}", fullmatch=True),
-        words,
         st.sampled_from(["text", "count", "number", "seconds", "bytes", "percent"]),
         st.integers(0, 3),
     ),
@@ -137,7 +136,7 @@ series = st.lists(st.builds(Series, words, points), max_size=4, unique_by=lambda
 charts = st.builds(
     Chart, words, words, words, series.map(tuple), st.tuples(st.booleans(), st.booleans()), words
 )
-plain = words.map(lambda word: Finding("slots.configured", {"slots": 3, "word": word}))
+plain = words.map(lambda word: Finding("class.slots.configured", {"slots": 3, "word": word}))
 findings = st.builds(
     Finding,
     st.sampled_from(["class.no_valid_cell"]),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from harness.model import Answer, Chart, Column, Document, Series, Table
+from harness.model import Chart, Column, Document, Finding, Series, Table
 
 COLUMNS = (
-    Column("tool", "generator", "text"),
-    Column("connections", "connections", "count"),
-    Column("throughput_rps", "requests/s"),
-    Column("response_p50_s", "p50 as it believes", "seconds"),
-    Column("memory_bytes", "memory", "bytes"),
-    Column("host_busy", "host busy", "percent"),
-    Column("whole", "whole", "text"),
-    Column("never_seen_s", "never seen", "seconds"),
+    Column("tool", form="text"),
+    Column("connections", form="count"),
+    Column("throughput_rps"),
+    Column("response_p50_s", form="seconds"),
+    Column("memory_bytes", form="bytes"),
+    Column("host_busy", form="percent"),
+    Column("whole", form="text"),
+    Column("never_seen_s", form="seconds"),
 )
 
 
@@ -29,17 +29,21 @@ def whole_study(**changes: object) -> Document:
         "title": "Load generators on the same server",
         "environment": {"cpu": "a CPU", "cores": 2, "load": float("nan")},
         "findings": (
-            Answer(
-                "Who wins at a high rate?",
-                "fast: 70 000 requests/s, 58 \N{MULTIPLICATION SIGN} threads | <b>",
-                ("fast at 100 connections: 14 µs of CPU per request", "threads [red]1.2[/red]"),
+            Finding(
+                "generators.low_rate.slow",
+                {"name": "threads | <b> \N{MULTIPLICATION SIGN}", "rps": 1203.4},
+                evidence=(
+                    Finding("generators.low_rate.slow", {"name": "fast µ", "rps": 70000.0}),
+                    Finding("generators.low_rate.slow", {"name": "[red]1[/red]", "rps": 1.0}),
+                ),
+                question="generators.question.high_rate",
             ),
-            Answer("Where does the GIL show?", "Cannot be said here: one core."),
+            Finding("generators.gil.no_cpu", question="generators.question.gil"),
         ),
         "tables": (
             Table("High rate", COLUMNS, rows, "p50: response time."),
             Table("Nothing", COLUMNS[:2], ()),
-            Table("Memory", (Column("step", "step", "text"), COLUMNS[4]), (("idle", 2048),)),
+            Table("Memory", (Column("step", form="text"), COLUMNS[4]), (("idle", 2048),)),
         ),
         "charts": (
             Chart(

@@ -36,7 +36,7 @@ from harness.report.html.open_and_closed import open_and_closed
 from harness.report.html.series import all_series
 from harness.report.html.tables import environment, tables
 from harness.report.html.throughput import throughput
-from harness.report.messages import answer_of, question_of, say, text
+from harness.report.messages import question_of, say, text
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
@@ -133,7 +133,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     script = (place / "page.js").read_text(encoding="utf-8")
-    environment.filters.update(text=text, compact=compact, question=question_of, answer=answer_of)
+    environment.filters.update(text=text, compact=compact, question=question_of)
     environment.globals.update(
         say=say,
         var=var,
