@@ -1,8 +1,28 @@
-"""`python -m harness …` is `workerlab …`."""
+"""`workerlab …`, which is `python -m harness …`.
+
+Signals come first: to import what a command needs takes a moment, in which a Ctrl-C must end as
+cleanly as later.
+"""
+
+from __future__ import annotations
 
 import sys
 
-from harness.cli import main
+from harness.terminal import interrupt
+
+
+def main() -> int:
+    """Returns the exit code."""
+    try:
+        interrupt.install()
+        from harness import cli
+
+        return cli.main()
+    except interrupt.Stopped as stopped:
+        return stopped.exit_code
+    finally:
+        interrupt.finish()
+
 
 if __name__ == "__main__":
     sys.exit(main())

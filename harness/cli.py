@@ -1,114 +1,110 @@
-"""The commands. Each reads like a table of contents."""
+"""The commands, and where each of them stands: a table of contents.
+
+What a command works with is imported when it is known which one is asked for, and its options when
+somebody asks for them: `--help` answers at once.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
 
-from harness.experiments import runner, sweep
-from harness.experiments.bottleneck import command as bottleneck
-from harness.experiments.demo import demo
-from harness.experiments.generators import command as generators
-from harness.experiments.ladder import command as ladder
-from harness.experiments.limits import command as limits
-from harness.experiments.options import add_experiments
-from harness.experiments.reading import find
-from harness.experiments.runner import tell
-from harness.experiments.studies import document_of
-from harness.model import Document, EnvironmentProblem, LabError
-from harness.options import parser, program
-from harness.report import FORMATS, publish, text
-from harness.terminal import interrupt
+from harness import __version__
+from harness.experiments import EXPERIMENTS
+from harness.model import LabError, UsageError
+from harness.terminal.console import tell
 
 
-def show(document: Document, options: argparse.Namespace) -> None:
-    """Print it on standard output: coloured and fitted only on a terminal."""
-    if (options.format or "table") != "table":
-        sys.stdout.write(FORMATS[options.format](document))
-    else:
-        on_terminal = sys.stdout.isatty()
-        colour = on_terminal and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size().columns if on_terminal else None
-        explain = bool(options.explain)
-        sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
-    sys.stdout.flush()
+class Command(NamedTuple):
+    """`options`: adds its options to a parser. `action`: does it; returns the exit code. Both as
+    "module:function"."""
+
+    summary: str
+    options: str
+    action: str
 
 
-def run(
-    experiment: Callable[[argparse.Namespace], tuple[Path, int | None]], options: argparse.Namespace
-) -> int:
-    """Make a run, and show what came out."""
-    directory, stopped = experiment(options)
-    document = document_of(directory)
-    show(document, options)
-    return _kept(directory, runner.exit_code(directory, document) if stopped is None else stopped)
-
-
-def _kept(directory: Path, code: int) -> int:
-    kept = _short(directory)
-    tell(f"kept in {kept}; print it again: {program()} report {kept}")
-    return code
-
-
-def run_report(options: argparse.Namespace) -> int:
-    """Files are told by their names; then the table is printed only where --format asks for it."""
-    document = document_of(find(options.run))
-    if options.html:
-        publish.page(document, Path(options.html).expanduser())
-        tell(f"wrote {options.html}")
-    if options.png:
-        written = publish.pictures(document, Path(options.png).expanduser())
-        tell(f"wrote {len(written)} pictures into {options.png}")
-    if options.format or not (options.html or options.png):
-        show(document, options)
-    return 0
-
-
-def run_demo(options: argparse.Namespace) -> int:
-    directory = demo(options)
-    path = directory / "report.html"
-    try:
-        publish.page(document_of(directory), path)
-        tell(f"the report page of this lesson: {_short(path)}")
-    except EnvironmentProblem as problem:
-        tell(f"no report page: {problem}")
-    return _kept(directory, 0)
-
-
-def _short(directory: Path) -> Path:
-    here = Path.cwd()
-    return directory.relative_to(here) if directory.is_relative_to(here) else directory
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "sweep": partial(run, partial(runner.run, sweep)),
-    "demo": run_demo,
-    "generators": partial(run, partial(runner.run, generators)),
-    "bottleneck": partial(run, partial(runner.run, bottleneck)),
-    "limits": partial(run, partial(runner.run, limits)),
-    "ladder": partial(run, partial(runner.run, ladder)),
-    "report": run_report,
+COMMANDS: Mapping[str, Command] = {
+    **{
+        name: Command(
+            summary,
+            f"harness.experiments.{name}.options:add_options",
+            "harness.experiments.runner:command",
+        )
+        for name, summary in EXPERIMENTS.items()
+    },
+    "demo": Command(
+        "a lesson in six steps: predict, guess, watch, explain",
+        "harness.options:add_demo",
+        "harness.experiments.demo:command",
+    ),
+    "report": Command(
+        "print a saved run again, from its files",
+        "harness.options:add_report",
+        "harness.experiments.results:report",
+    ),
 }
+
+EXAMPLES = """\
+examples:
+  workerlab sweep sync,eventlet 4,8,16
+      where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
+  workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop
+      your own app
+  workerlab demo
+      a lesson in the terminal
+  workerlab report results --html report.html
+      the newest run again, as a page
+
+workerlab COMMAND --help has the options and more examples of each.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One sentence instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help has examples)")
+
+
+def function(place: str) -> Any:
+    """What stands at "module:function"."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The words of the command line, understood. Raises UsageError; SystemExit after --help."""
+    layout: Any = argparse.RawDescriptionHelpFormatter
+    top = Parser(
+        prog="workerlab",
+        description="Which Gunicorn worker class, how many workers, and what happens when more "
+        "requests come in than they can serve?",
+        epilog=EXAMPLES,
+        formatter_class=layout,
+    )
+    top.add_argument("--version", action="version", version=f"workerlab {__version__}")
+    parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        parser = parsers.add_parser(name, help=command.summary, formatter_class=layout)
+        if name in argv:
+            function(command.options)(parser)
+    return top.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    interrupt.install()
     try:
-        options = parser(add_experiments).parse_args(argv)
-        return COMMANDS[options.command](options)
+        options = parse(sys.argv[1:] if argv is None else argv)
+        code: int = function(COMMANDS[options.command].action)(options)
+        return code
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code
-    except interrupt.Stopped as stopped:
-        return stopped.exit_code
     except BrokenPipeError:  # the reader of our output has gone: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    finally:
-        interrupt.finish()

@@ -37,6 +37,11 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     return msgspec.json.decode(data, type=kind)
 
 
+def plain(value: object) -> Any:
+    """As it would be after it was written and read again: `convert` is the inverse."""
+    return msgspec.to_builtins(value)
+
+
 def convert(value: object, kind: type[T]) -> T:
     """A `kind` from what is decoded already. Raises ValueError."""
     return msgspec.convert(value, kind)

@@ -270,6 +270,34 @@ class Trial:
         return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}-{self.number}"
 
 
+@dataclass(frozen=True)
+class Plan:
+    """All that a run is made of, and all that resuming it needs. `details`: what the experiment
+    alone understands, as JSON can say it."""
+
+    kind: str  # the command that made it, and that understands it
+    cells: tuple[Cell, ...]  # in the order that a reader expects, those at a rate last
+    trials: int
+    rounds: int
+    seed: int  # of the order of trials
+    python: str
+    config: str | None
+    unavailable: Mapping[str, str]  # class -> why
+    notes: tuple[Text, ...]
+    duration_s: float | None = None  # load for so long, instead of counting requests
+    ramp_s: float = 0.0
+    load_hosts: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        return tuple(dict.fromkeys(cell.server for cell in self.cells))
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.tool for cell in self.cells))
+
+
 # --- what was seen ------------------------------------------------------------------------
 
 FaultKind = Literal[

@@ -7,14 +7,12 @@ import difflib
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from harness import __version__
 from harness.load.registry import ALSO, TOOLS
-from harness.model import Rate, UsageError
+from harness.model import Rate
 from harness.report import FORMATS
 from harness.server.worker_classes import CLASSES
 
@@ -22,31 +20,10 @@ T = TypeVar("T")
 
 MOST_RPS = 1_000_000
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-
-EXAMPLES = """\
-examples:
-  workerlab sweep sync,eventlet 4,8,16
-      where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
-  workerlab sweep gthread 4,8,16,32 --threads 1,2,4
-      threads as an axis
-  workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
-      what does it cost that a kept connection stays with its worker?
-  workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
-      repeated on fresh servers in random order: capacity with a 95 % interval
-  workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
-      how long do requests take that arrive at a rate, whether answered or not?
-  workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
-      ramp-up, drain, steady and churn, as far as they show in response times and TCP states
-  workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
-      --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
-      your own app, in its own environment, with your own Gunicorn file
-  workerlab sweep --resume results/20261120-101500-sync
-      finish an interrupted run
-
+EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it;
 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
-
 
 REPORT_EXAMPLES = """\
 examples:
@@ -57,23 +34,50 @@ examples:
   workerlab report results --png pictures        (its charts, as PNG and SVG)
 """
 
-
-def program() -> str:
-    """How the user called this program, and can call it again."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return f"{Path(sys.executable).name} -m harness"
-    if shutil.which(called.name):
-        return called.name
-    here = Path.cwd()
-    return str(called.relative_to(here) if called.is_relative_to(here) else called)
+DEMO_EXAMPLES = """\
+examples:
+  workerlab demo            in front of a class: it asks before each step, a key goes on
+  workerlab demo --yes      runs through in about two minutes
+"""
 
 
-class Parser(argparse.ArgumentParser):
-    """One sentence instead of a page of usage."""
+def add_common(to: argparse.ArgumentParser) -> None:
+    """What every command has that makes runs."""
+    to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
+    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    _add_format(to)
 
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help has examples)")
+
+def _add_format(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--format", choices=sorted(FORMATS), help="table")
+    to.add_argument(
+        "--explain",
+        action="store_true",
+        help="print the evidence, the notes and what the columns mean as well",
+    )
+
+
+def add_demo(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "A lesson in the terminal: what happens when more requests come in than a server can"
+        " serve? Each step changes one thing, says what the law predicts, lets you guess, runs it"
+        " live, and says what came out and why."
+    )
+    to.epilog = DEMO_EXAMPLES
+    to.add_argument("--yes", action="store_true", help="ask nothing, run through")
+    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+
+
+def add_report(to: argparse.ArgumentParser) -> None:
+    to.description = "Read a run's files again and print what they show."
+    to.epilog = REPORT_EXAMPLES
+    to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
+    _add_format(to)
+    to.add_argument("--html", metavar="FILE", help="write it as one page")
+    to.add_argument("--png", metavar="DIR", help="write each of its charts, as PNG and as SVG")
+
+
+# --- types of arguments -------------------------------------------------------------------------
 
 
 def parsed(kind: Callable[[str], T]) -> Callable[[str], T]:
@@ -261,140 +265,3 @@ def target(text: str) -> str:
     if not module or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{text!r} is not module:callable")
     return text
-
-
-def explain(to: argparse._ActionsContainer) -> None:
-    to.add_argument(
-        "--explain",
-        action="store_true",
-        default=None,
-        help="print the evidence, the notes and what the columns mean as well",
-    )
-
-
-def _add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
-    sweep = commands.add_parser(
-        "sweep",
-        help="measure worker classes at rising concurrency",
-        description="Launch the app under each worker class, load it at each concurrency, and "
-        "show where each class stops serving more.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    known = f"all, or of {','.join(CLASSES)}, or dotted paths of others"
-    sweep.add_argument(
-        "classes",
-        metavar="CLASSES",
-        nargs="?",
-        type=parsed(classes),
-        help=known,
-    )
-    sweep.add_argument(
-        "levels", metavar="LEVELS", nargs="?", type=parsed(levels), help="concurrency: 4,8,16"
-    )
-    sweep.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
-    _add_axes(sweep.add_argument_group("axes and amounts (LIST: comma separated, becomes an axis)"))
-    _add_app(sweep.add_argument_group("any app"))
-    out = sweep.add_argument_group("output")
-    out.add_argument("--out", metavar="DIR", default=None, help="where runs are kept (results)")
-    out.add_argument("--format", choices=sorted(FORMATS), default=None, help="table")
-    explain(out)
-
-
-def _add_axes(axes: argparse._ArgumentGroup) -> None:
-    def add(name: str, kind: Callable[[str], object], text: str, metavar: str = "LIST") -> None:
-        axes.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
-
-    add("--workers", whole_numbers, "worker processes (4)")
-    add("--threads", whole_numbers, "threads per worker, gthread only (2)")
-    add("--backlog", whole_numbers, "length of the accept queue (2048)")
-    add(
-        "--worker-connections",
-        whole,
-        "per gevent, eventlet or gthread worker (1000)",
-        "N",
-    )
-    add("--tool", tools, f"of {','.join(TOOLS)} (ab)")
-    add("--tool-processes", whole_numbers, "processes of the load tool, which share the load (1)")
-    add("--keepalive", keepalive, "use connections again: off, on, or off,on (off)")
-    add("--rate", rates, "then arrivals at a rate: 200 a second, 50%%,80%% of the capacity")
-    add("--duration", duration, "load for so long instead of counting requests", "S")
-    add("--ramp", duration, "begin the connections one after the other over so long", "S")
-    add("--load-hosts", hosts, "machines that send the load, with a tool that can: a,b (this one)")
-    add("--sleep", seconds, "how long the lab's own app sleeps (1)", "S")
-    add("--rounds", rounds, "requests = 1 + rounds x concurrency (5)", "N")
-    add("--trials", whole, "repetitions, each on a fresh server, in random order (1)", "N")
-
-
-def _add_app(app: argparse._ArgumentGroup) -> None:
-    def add(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
-        app.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
-
-    def add_many(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
-        app.add_argument(
-            name, type=parsed(kind), metavar=metavar, action="append", default=None, help=text
-        )
-
-    add("--app", target, "MODULE:CALLABLE", "your application, in Gunicorn's spelling")
-    add("--chdir", existing_directory, "DIR", "where it is imported from (here)")
-    add("--python", interpreter, "PATH", "interpreter of its environment; the server runs there")
-    add("--config", existing_file, "FILE", "your own Gunicorn file: wins over the lab's defaults")
-    add_many("--env", setting, "K=V", "environment of the server (repeatable)")
-    add("--path", url_path, "PATH", "what is requested (/)")
-    add("--method", method, "NAME", "GET")
-    add_many("--header", header, "'K: V'", "request header (repeatable)")
-    add("--body-file", existing_file, "FILE", "request body")
-    add("--expect-status", status, "CODE", "the answer that counts as success (200)")
-
-
-DEMO_EXAMPLES = """\
-examples:
-  workerlab demo            in front of a class: it asks before each step, a key goes on
-  workerlab demo --yes      runs through in about two minutes
-"""
-
-
-def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
-    demo = commands.add_parser(
-        "demo",
-        help="a lesson in six steps: predict, guess, watch, explain",
-        description="A lesson in the terminal: what happens when more requests come in than a "
-        "server can serve? Each step changes one thing, says what the law predicts, lets you "
-        "guess, runs it live, and says what came out and why.",
-        epilog=DEMO_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    demo.add_argument("--yes", action="store_true", help="ask nothing, run through")
-    demo.add_argument("--out", metavar="DIR", default=None, help="where runs are kept (results)")
-
-
-def parser(*more: Callable[[argparse._SubParsersAction[Parser]], None]) -> Parser:
-    """`more`: adders of further commands, which have files of their own."""
-    top = Parser(
-        prog="workerlab",
-        description="Which Gunicorn worker class, how many workers, and what happens when more "
-        "requests come in than they can serve?",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action="version", version=f"workerlab {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_sweep(commands)
-    _add_demo(commands)
-    for add in more:
-        add(commands)
-    report = commands.add_parser(
-        "report",
-        help="print a saved run again, from its files",
-        description="Read a run's files again and print what they show.",
-        epilog=REPORT_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    report.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
-    report.add_argument("--format", choices=sorted(FORMATS), default=None, help="table")
-    explain(report)
-    report.add_argument("--html", metavar="FILE", default=None, help="write it as one page")
-    report.add_argument(
-        "--png", metavar="DIR", default=None, help="write each of its charts, as PNG and as SVG"
-    )
-    return top

@@ -9,20 +9,16 @@ The lone first request is ab's habit: it sends the others when the first one's h
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from harness.load.locust import JOIN_S
 from harness.load.registry import tool_named
-from harness.model import Cell, Load, NullServer, Rate, Server, Text, Trial, UsageError
+from harness.model import Cell, Load, NullServer, Plan, Rate, Server, Text, Trial
 from harness.server.worker_classes import configured_slots
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
@@ -44,47 +40,6 @@ NULL_BACKLOG = 4096
 # Of a load on a null server, only for the prediction: start and end of server and tool, a fork, and
 # how fast bodies are read
 NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that a run is made of, and all that resuming it needs. `details`: what the experiment
-    alone understands, as JSON can say it."""
-
-    kind: str  # the command that made it, and that understands it
-    cells: tuple[Cell, ...]  # in the order that a reader expects, those at a rate last
-    trials: int
-    rounds: int
-    seed: int  # of the order of trials
-    python: str
-    config: str | None
-    unavailable: Mapping[str, str]  # class -> why
-    notes: tuple[Text, ...]
-    duration_s: float | None = None  # load for so long, instead of counting requests
-    ramp_s: float = 0.0
-    load_hosts: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def servers(self) -> tuple[Server, ...]:
-        return tuple(dict.fromkeys(cell.server for cell in self.cells))
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(cell.tool for cell in self.cells))
-
-
-def to_json(plan: Plan) -> dict[str, Any]:
-    return dataclasses.asdict(plan)
-
-
-def from_json(values: Mapping[str, Any]) -> Plan:
-    """The inverse of `to_json`, after a trip through JSON made lists of tuples. Raises UsageError
-    where it is of another shape."""
-    try:
-        return msgspec.convert(values, Plan)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"its plan cannot be read: {error}") from error
 
 
 def product(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import codec
-from harness.model import SCHEMA, EnvironmentProblem, Fault, Output, Record, UsageError
+from harness.model import SCHEMA, EnvironmentProblem, Fault, Output, Plan, Record, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
@@ -65,7 +65,7 @@ def fresh(parent: str | None, label: str) -> Path:
     return directory
 
 
-def create(directory: Path, plan: object, environment: Mapping[str, Any]) -> None:
+def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
     """Make a new run directory. Raises UsageError when it exists, EnvironmentProblem on a full
     or read-only disk."""
     if directory.exists() and any(directory.iterdir()):
@@ -110,7 +110,7 @@ class Run:
     """A run as it is on file. `records` holds the newest Record of every trial that began."""
 
     directory: Path
-    plan: dict[str, Any]
+    plan: Plan
     environment: dict[str, Any]
     records: dict[str, Record]
 
@@ -136,7 +136,7 @@ class _Schema:
 class _Document:
     """run.json."""
 
-    plan: dict[str, Any]
+    plan: Plan
     environment: dict[str, Any]
 
 

@@ -1,0 +1,28 @@
+"""The experiments: a directory and a line here for each.
+
+    NAME/options.py     add_options(parser): its command line
+    NAME/command.py     setup(options, plan): what is to be run; `runner.Experiment` says more
+    NAME/document.py    document(run): what came of it
+
+A part is imported when it is needed, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+# In the order of `workerlab --help`, with what stands there
+EXPERIMENTS: Mapping[str, str] = {
+    "sweep": "measure worker classes at rising concurrency",
+    "generators": "compare the load generators themselves",
+    "bottleneck": "is it the server or the load generator?",
+    "limits": "how far one client goes, and what stops it",
+    "ladder": "what makes a real web app fast: take one cache after the other away",
+}
+
+
+def part(name: str, which: str) -> Any:
+    """A module of the experiment `name`: options, command or document."""
+    return import_module(f"{__name__}.{name}.{which}")

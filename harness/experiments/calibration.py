@@ -19,11 +19,11 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from harness import codec
 from harness import run_store as store
 from harness.analysis.evidence import TrialData
 from harness.analysis.facts import unusable
@@ -31,8 +31,8 @@ from harness.analysis.load_tool import SAFE, Ceiling
 from harness.experiments import trial
 from harness.experiments.reading import evidence
 from harness.load.registry import tool_named
-from harness.model import Cell, Load, Measurement, NullCounts, NullServer, Trial
-from harness.plan import Plan, null_cell, null_plan
+from harness.model import Cell, Load, Measurement, NullCounts, NullServer, Plan, Trial
+from harness.plan import null_cell, null_plan
 from harness.report.messages import text
 from harness.server import preflight
 from harness.server.worker_classes import configured_slots
@@ -127,39 +127,31 @@ def _key(one: Wanted | Ceiling, environment: Mapping[str, object]) -> str:
     return f"{fingerprint(one.tool, environment)} {json.dumps([one.tool, *asked])}"
 
 
-def read_cache(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Cache:
+    format: int
+    ceilings: dict[str, Ceiling]
+
+
+def read_cache(path: Path) -> dict[str, Ceiling]:
     """What is kept, by key; empty where it is missing, damaged or of another version."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        cached = codec.decode(path.read_bytes(), _Cache)
     except (OSError, ValueError):
         return {}
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return {}
-    kept = document.get("ceilings")
-    return kept if isinstance(kept, dict) else {}
+    return cached.ceilings if cached.format == FORMAT else {}
 
 
-def write_cache(path: Path, kept: Mapping[str, Any]) -> None:
+def write_cache(path: Path, kept: Mapping[str, Ceiling]) -> None:
     """Whole or not at all; not at all where the disk does not let us."""
-    text = json.dumps({"format": FORMAT, "ceilings": kept}, indent=1)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            part.write_text(text, encoding="utf-8")
+            part.write_bytes(codec.indented(_Cache(FORMAT, dict(kept))))
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
-
-
-def _kept(said: object) -> Ceiling | None:
-    """A cached ceiling; None where it is none."""
-    try:
-        found = Ceiling(**said)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    good = isinstance(found.rps, float) and math.isfinite(found.rps) and found.rps > 0
-    return found if good else None
 
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -175,7 +167,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
     found, missing = list[Ceiling](), dict[str, str]()
     for number, one in enumerate(wanted(plan), 1):
         key = _key(one, environment)
-        ceiling = _kept(read_cache(path).get(key))
+        ceiling = read_cache(path).get(key)
         if ceiling is None:
             tell(f"measuring what {one.name} can do here, once for this machine")
             measured = measure(one, directory / "calibration" / f"{number}-{one.tool}")
@@ -184,10 +176,9 @@ def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
                 tell(f"the ceiling of {one.name} is not known: {measured}")
                 continue
             ceiling = measured
-            write_cache(path, {**read_cache(path), key: asdict(ceiling)})
+            write_cache(path, {**read_cache(path), key: ceiling})
         found.append(ceiling)
-    ceilings = [asdict(one) for one in found]
-    store.learn(directory, {"ceilings": ceilings, "ceilings_missing": missing})
+    store.learn(directory, {"ceilings": found, "ceilings_missing": missing})
 
 
 def measure(one: Wanted, place: Path) -> Ceiling | str:

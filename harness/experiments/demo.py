@@ -15,19 +15,21 @@ from rich.text import Text
 
 from harness import run_store as store
 from harness.experiments import lesson, trial
+from harness.experiments.execution import task_for
 from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, Step
 from harness.experiments.planning import lacking, new_seed
 from harness.experiments.reading import report_of
-from harness.experiments.runner import task_for, tell
-from harness.model import CellResult, Fault, Record, Trial
+from harness.experiments.results import document_of, kept
+from harness.model import CellResult, EnvironmentProblem, Fault, Plan, Record, Trial
 from harness.observe.live import Live
 from harness.observe.observer import Observer
-from harness.options import program
-from harness.plan import Plan, grid, load_for, predicted_s, to_json
+from harness.plan import grid, load_for, predicted_s
+from harness.report import publish
 from harness.report.picture import WIDTH, Now, draw
 from harness.server import preflight
 from harness.server.running import Running
 from harness.server.worker_classes import class_named, configured_slots
+from harness.terminal.console import program, short, tell
 from harness.terminal.interrupt import Stopped
 from harness.terminal.keys import interactive, one_key
 from harness.terminal.progress import duration
@@ -166,13 +168,26 @@ def give(directory: Path, plan: Plan, ask: bool) -> None:
 
 
 def _result(directory: Path, one: Trial) -> CellResult:
-    (cell,) = (cell for cell in report_of(directory).cells if cell.trial == one)
+    (cell,) = (cell for cell in report_of(store.load(directory)).cells if cell.trial == one)
     return cell
 
 
 def predicted(plan: Plan) -> float:
     """Seconds the steps will take, guesses aside."""
     return sum(predicted_s(plan, one.cell, SLEEP_S, counted=True) for one in grid(plan))
+
+
+def command(options: argparse.Namespace) -> int:
+    """Give the lesson and make its page. Returns the exit code."""
+    directory = demo(options)
+    path = directory / "report.html"
+    try:
+        publish.page(document_of(directory), path)
+        tell(f"the report page of this lesson: {short(path)}")
+    except EnvironmentProblem as problem:
+        tell(f"no report page: {problem}")
+    kept(directory)
+    return 0
 
 
 def demo(options: argparse.Namespace) -> Path:
@@ -183,7 +198,7 @@ def demo(options: argparse.Namespace) -> Path:
         ask = False
     plan, found = lesson_plan()
     directory = store.fresh(options.out, "lesson")
-    store.create(directory, to_json(plan), preflight.fingerprint(found, {}))
+    store.create(directory, plan, preflight.fingerprint(found, {}))
     say(
         f"What happens when more requests come in than a server can serve? {len(STEPS)} steps,"
         f" each changes one thing; about {duration(predicted(plan))}."

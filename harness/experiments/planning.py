@@ -19,9 +19,9 @@ from urllib.parse import parse_qs, urlsplit
 from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
 from harness.load.registry import TOOLS, tool_named
-from harness.model import App, Cell, EnvironmentProblem, Server, UsageError, WorkerClass
+from harness.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from harness.options import seconds
-from harness.plan import SLEEP_ENV, Plan, load_for, product
+from harness.plan import SLEEP_ENV, load_for, product
 from harness.server import preflight
 from harness.server.gunicorn import FORCED
 from harness.server.worker_classes import class_named, configured_slots

@@ -13,19 +13,23 @@ from harness.analysis import TrialData, analyse
 from harness.load.programs import summary_of
 from harness.load.registry import tool_named
 from harness.model import (
+    Finding,
     Measurement,
     NullCounts,
     ParseError,
+    Plan,
     Record,
     Report,
     Spans,
+    Text,
     Trial,
     UsageError,
 )
 from harness.numbers.histogram import Histogram
 from harness.observe.observations import read_observations
 from harness.observe.spans import read_spans
-from harness.plan import Plan, counts, from_json, grid
+from harness.plan import counts, grid
+from harness.run_store import Run
 from harness.server.null_server import COUNTS
 from harness.server.worker_classes import class_named
 
@@ -62,7 +66,7 @@ def _spans(raw: Path) -> tuple[Spans, str | None]:
 
 
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
-    """All sources of one trial."""
+    """All sources of one trial; `run`: the directory of its run."""
     raw = run / "raw" / trial.key
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
@@ -107,15 +111,20 @@ def null_counts(raw: Path) -> NullCounts | None:
         return None
 
 
-def trial_data(directory: Path) -> tuple[TrialData, ...]:
-    """Every trial that was planned, in the order of the plan. Raises UsageError when `directory` is
-    not a run."""
-    run = store.load(directory)
-    plan = from_json(run.plan)
-    return tuple(evidence(one, run.records.get(one.key), plan, directory) for one in grid(plan))
+def trial_data(run: Run) -> tuple[TrialData, ...]:
+    """Every trial that was planned, in the order of the plan."""
+    return tuple(
+        evidence(one, run.records.get(one.key), run.plan, run.directory) for one in grid(run.plan)
+    )
 
 
-def report_of(directory: Path) -> Report:
-    """Raises UsageError when `directory` is not a run."""
-    run = store.load(directory)
-    return analyse(run.name, run.environment, trial_data(directory))
+def notes_of(run: Run, report: Report) -> tuple[Text, ...]:
+    """Of its plan, and whether that was carried out."""
+    missing = len(grid(run.plan)) - len(report.cells)
+    values = {"trials": missing, "command": run.plan.kind, "run": report.run}
+    return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
+
+
+def report_of(run: Run) -> Report:
+    """All that is found out about a run."""
+    return analyse(run.name, run.environment, trial_data(run))

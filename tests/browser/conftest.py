@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.studies import document_of
+from harness.experiments.results import document_of
 from harness.model import Document
 from harness.report.html import render
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.model import App, Cell, Rate, Server
-from harness.plan import Plan, product
+from harness.model import App, Cell, Plan, Rate, Server
+from harness.plan import product
 from harness.server.worker_classes import CLASSES
 
 APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)

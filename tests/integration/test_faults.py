@@ -167,15 +167,14 @@ def test_a_load_tool_that_hangs(
     from dataclasses import replace
 
     from harness.experiments import trial
-    from harness.experiments.runner import task_for
+    from harness.experiments.execution import task_for
     from harness.model import Command, Load
-    from harness.plan import from_json
     from harness.plan import trials as trials_of
     from harness.run_store import load as load_run
 
     done = lab("sweep", worker_class, "1", *SLOW[:4], "--rounds", "2", "--tool", "fast")
     assert done.code == 0, done.err
-    plan = from_json(load_run(lab.run).plan)
+    plan = load_run(lab.run).plan
     (one,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
     task = task_for(plan, one, lab.run)

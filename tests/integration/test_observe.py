@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.experiments import trial
-from harness.experiments.runner import task_for
+from harness.experiments.execution import task_for
 from harness.model import Observations, Record, Span
 from harness.observe.observations import FILE, read_observations
 from harness.observe.observer import Observer
 from harness.observe.spans import read_spans
-from harness.plan import from_json
 from harness.plan import trials as trials_of
 from harness.run_store import load as load_run
 from harness.server.running import Running
@@ -126,7 +125,7 @@ def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab, worker_class: s
 def repeated(lab: Lab, worker_class: str) -> trial.Task:
     """A trial that has run once, to be run again as the test likes it."""
     swept(lab, worker_class)
-    plan = from_json(load_run(lab.run).plan)
+    plan = load_run(lab.run).plan
     (one,) = trials_of(plan)
     task = task_for(plan, one, lab.run)
     trial.forget(task.directory)

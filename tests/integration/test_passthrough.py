@@ -446,7 +446,7 @@ class Outsider(Lab):
         del self.env["PYTHONPATH"]
         code = (
             f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-            "from harness.cli import main; sys.exit(main())"
+            "from harness.__main__ import main; sys.exit(main())"
         )
         self.program = [sys.executable, "-c", code]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
@@ -14,23 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import codec
+from harness.cli import parse
+from harness.experiments.execution import launch_for
 from harness.experiments.planning import plan_of
-from harness.experiments.runner import launch_for
 from harness.load import ab
 from harness.load.registry import TOOLS
-from harness.model import App, Cell, Server, UsageError
-from harness.options import parser
-from harness.plan import (
-    Plan,
-    from_json,
-    ideal_s,
-    load_for,
-    predicted_s,
-    product,
-    records_for,
-    to_json,
-    trials,
-)
+from harness.model import App, Cell, Plan, Server, UsageError
+from harness.plan import ideal_s, load_for, predicted_s, product, records_for, trials
 from harness.server import preflight
 from harness.server.preflight import Interpreter
 from harness.server.worker_classes import CLASSES, configured_slots
@@ -166,7 +156,7 @@ def test_repeated_trials_come_in_random_order() -> None:
 
 @given(plans())
 def test_a_plan_survives_the_file(of: Plan) -> None:
-    assert from_json(json.loads(json.dumps(to_json(of)))) == of
+    assert codec.decode(codec.encode(of), Plan) == of
 
 
 # --- from words to a plan -------------------------------------------------------------------
@@ -183,7 +173,7 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
         monkeypatch.setattr(preflight, "check_levels", lambda _: None)
         monkeypatch.setattr(preflight, "find_tool", lambda _: True)
-        options = parser().parse_args(["sweep", "--tool", "fast", *words])
+        options = parse(["sweep", "--tool", "fast", *words])
         return plan_of(options)[0]
 
     return make

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 
 from harness import run_store as store
 from harness.model import SCHEMA, EnvironmentProblem, Fault, Record, UsageError
+from tests.builders.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAN: dict[str, Any] = {"rounds": 5, "tools": ["ab"]}
+PLAN = plan()
 ENVIRONMENT: dict[str, Any] = {"cpu": None, "cores": 2}
 FULL = Record(
     key="sync-c4",
@@ -85,7 +87,7 @@ def test_any_record_survives_the_file(
 ) -> None:
     run = tmp_path_factory.mktemp("run")
     (run / "run.json").write_text(
-        json.dumps({"schema": SCHEMA, "plan": PLAN, "environment": ENVIRONMENT})
+        json.dumps({"schema": SCHEMA, "plan": asdict(PLAN), "environment": ENVIRONMENT})
     )
     (run / "trials.jsonl").touch()
     ended(run, *records)

@@ -19,8 +19,8 @@ from pathlib import Path
 from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, versions
 from harness.load.registry import tool_named
-from harness.model import App, Cell, Finding, Server
-from harness.plan import SLEEP_ENV, Plan
+from harness.model import App, Cell, Finding, Plan, Server
+from harness.plan import SLEEP_ENV
 from harness.server import preflight
 
 KIND = "bottleneck"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from harness.experiments.bottleneck.factors import FACTORS, comparisons, generator_of
 from harness.experiments.bottleneck.findings import findings
+from harness.experiments.reading import notes_of, report_of
 from harness.model import (
     Cell,
     CellResult,
@@ -20,6 +21,7 @@ from harness.model import (
     Text,
     Value,
 )
+from harness.run_store import Run
 
 Field = tuple[str, Form, Callable[[CellResult], Value]]
 
@@ -45,6 +47,11 @@ RESULTS: tuple[Field, ...] = (
     ("generator_bound", "text", lambda c: c.generator_bound),
     ("verdict", "text", lambda c: c.verdict),
 )
+
+
+def document(run: Run) -> Document:
+    report = report_of(run)
+    return study(report, notes_of(run, report))
 
 
 def study(report: Report, notes: Sequence[Text] = ()) -> Document:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from harness.experiments.planning import lacks
 from harness.experiments.runner import Setup, versions
 from harness.load.registry import TOOLS, tool_named
-from harness.model import Cell, EnvironmentProblem, Finding, Load, NullServer, UsageError
-from harness.plan import Plan, null_cell, null_plan
+from harness.model import Cell, EnvironmentProblem, Finding, Load, NullServer, Plan, UsageError
+from harness.plan import null_cell, null_plan
 from harness.server import preflight
 
 KIND = "generators"

@@ -10,8 +10,9 @@ from harness.analysis.evidence import TrialData
 from harness.analysis.facts import unusable
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import DISTURBED, Usage, others_most, usage_of
-from harness.model import Chart, Column, Document, Finding, Series, Table, Text, Value
-from harness.plan import Plan
+from harness.experiments.reading import trial_data
+from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Text, Value
+from harness.run_store import Run
 
 GAP_S = 0.5  # CPU and memory are to be seen at least that often
 
@@ -42,6 +43,10 @@ TIMES: tuple[Field, ...] = (
     (Column("own_p99_s", form="seconds"), lambda usage: usage.overhead_s("p99")),
     (Column("achieved_concurrency"), lambda usage: usage.in_flight),
 )
+
+
+def document(run: Run) -> Document:
+    return study(run.name, run.environment, run.plan, trial_data(run))
 
 
 def study(

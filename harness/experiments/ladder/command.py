@@ -18,18 +18,17 @@ from pathlib import Path
 
 from harness.experiments.ladder.configurations import (
     CACHE,
-    STORAGES,
     Configuration,
     configurations,
     from_details,
     to_details,
 )
+from harness.experiments.ladder.options import STORAGES
 from harness.experiments.ladder.services import Services, services
 from harness.experiments.ladder.steps import ONE_USER
 from harness.experiments.planning import check, lacking, lacks, new_seed
 from harness.experiments.runner import Setup, recheck, versions
-from harness.model import Cell, EnvironmentProblem, Finding, Text
-from harness.plan import Plan
+from harness.model import Cell, EnvironmentProblem, Finding, Plan, Text
 from harness.server import preflight
 from harness.server import services as server_services
 from harness.server.service_check import KINDS, check_url

@@ -13,13 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import msgspec
-
-from harness.model import App, Finding, Server, UsageError
-from harness.plan import Plan
+from harness import codec
+from harness.model import App, Finding, Plan, Server, UsageError
 from harness.server.service_check import name_of
 
-STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
 CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
@@ -156,12 +153,12 @@ def _steps(first: _Settings, storages: Sequence[str]) -> list[_Settings]:
 
 def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
     """What a plan keeps of them."""
-    return {"configurations": msgspec.to_builtins(configurations)}
+    return {"configurations": codec.plain(configurations)}
 
 
 def from_details(plan: Plan) -> tuple[Configuration, ...]:
     """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
     try:
-        return msgspec.convert(plan.details["configurations"], tuple[Configuration, ...])
-    except (KeyError, msgspec.ValidationError):
+        return codec.convert(plan.details["configurations"], tuple[Configuration, ...])
+    except (KeyError, ValueError):
         raise UsageError("the plan of this run has no configurations: begin a new one") from None

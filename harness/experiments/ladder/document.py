@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.experiments.ladder.charts import charts
-from harness.experiments.ladder.configurations import Configuration
+from harness.experiments.ladder.configurations import Configuration, from_details
 from harness.experiments.ladder.findings import findings
 from harness.experiments.ladder.limits import DISTURBED, others_cores
 from harness.experiments.ladder.steps import Ladder, Load, ladder
 from harness.experiments.ladder.tables import tables
+from harness.experiments.reading import notes_of, report_of
 from harness.model import CellResult, Document, Finding, Report, Text
 from harness.numbers.intervals import TRIALS
+from harness.run_store import Run
+
+
+def document(run: Run) -> Document:
+    report = report_of(run)
+    return study(report, from_details(run.plan), notes_of(run, report))
 
 
 def study(

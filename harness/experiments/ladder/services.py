@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import run_store
-from harness.experiments.ladder.configurations import STORAGES, Configuration
-from harness.experiments.runner import tell
+from harness.experiments.ladder.configurations import Configuration
+from harness.experiments.ladder.options import STORAGES
 from harness.model import EnvironmentProblem
 from harness.server.running import Launch
 from harness.server.service_check import name_of
 from harness.server.services import Service, folder, service
+from harness.terminal.console import tell
 
 POSTS = 1000
 POST = "1"  # whose page every user reads

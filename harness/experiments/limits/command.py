@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from harness.experiments.limits.steps import LEAST_FILES, Machine, left_out, steps
 from harness.experiments.planning import lacks
 from harness.experiments.runner import Setup, versions
-from harness.model import Finding, UsageError
-from harness.plan import Plan, null_plan
+from harness.model import Finding, Plan, UsageError
+from harness.plan import null_plan
 from harness.server import preflight
 
 KIND = "limits"

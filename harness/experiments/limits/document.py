@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from harness.analysis.evidence import TrialData
 from harness.experiments.limits.findings import findings, mistake_values
 from harness.experiments.limits.results import Result, results_of
-from harness.model import Chart, Column, Document, Finding, Series, Table, Value
-from harness.plan import Plan
+from harness.experiments.reading import trial_data
+from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Value
+from harness.run_store import Run
 
 CHAPTERS = ("clients", "unbounded", "far", "ports")
 COLUMNS = (
@@ -35,6 +36,10 @@ MISTAKE_COLUMNS = (
     Column("time_wait", form="count"),
     Column("said", form="text"),
 )
+
+
+def document(run: Run) -> Document:
+    return study(run.name, run.environment, run.plan, trial_data(run))
 
 
 def study(

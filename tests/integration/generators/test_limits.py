@@ -20,7 +20,7 @@ from harness.experiments.reading import evidence
 from harness.experiments.trial import null_task, run
 from harness.load.mistakes.tool import PROGRAMS
 from harness.model import Cell, Measurement, Trial
-from harness.plan import null_plan, to_json
+from harness.plan import null_plan
 from harness.server import preflight
 from tests.builders.null import serving
 from tests.integration.conftest import LONG_S, ROOT, Lab, until
@@ -86,7 +86,7 @@ def planned(place: Path, names: tuple[str, ...], mistakes: bool = True) -> Path:
             continue
         cells.append(replace(cell, load=load))
     directory = place / "results" / "some-limits"
-    store.create(directory, to_json(replace(plan, cells=tuple(cells))), preflight.machine({}))
+    store.create(directory, replace(plan, cells=tuple(cells)), preflight.machine({}))
     return directory
 
 

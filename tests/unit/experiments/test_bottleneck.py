@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness import codec
 from harness.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from harness.experiments.bottleneck.document import study
 from harness.model import (
@@ -14,13 +15,13 @@ from harness.model import (
     CellResult,
     Document,
     Finding,
+    Plan,
     Report,
     Summary,
     Table,
     Trial,
     Usage,
 )
-from harness.plan import Plan, from_json, to_json
 from harness.report import FORMATS
 
 
@@ -227,7 +228,7 @@ def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> N
 def test_a_plan_of_two_servers_survives_its_file() -> None:
     planned = cells("locust", ("wrk",), QUICK)
     plan = Plan("bottleneck", planned, 1, 5, 1, "python", None, {}, (), duration_s=3.0)
-    assert from_json(to_json(plan)).cells == planned
+    assert codec.decode(codec.encode(plan), Plan).cells == planned
 
 
 def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from harness import run_store as store
 from harness.analysis.load_tool import Ceiling, ceilings
 from harness.experiments import calibration
 from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
-from harness.model import App, Server
-from harness.plan import Plan, product, to_json
+from harness.model import App, Plan, Server
+from harness.plan import product
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 FAST = replace(SLEEPS, sleep_s=0.0)
@@ -80,10 +81,10 @@ def test_what_is_kept_is_not_measured_again(
 ) -> None:
     path = kept_in(tmp_path, monkeypatch)
     key = calibration._key(CEILING, MACHINE)
-    write_cache(path, {key: asdict(CEILING)})
+    write_cache(path, {key: CEILING})
     said: list[str] = []
     run = tmp_path / "run"
-    store.create(run, to_json(plan(FAST, 8)), MACHINE)
+    store.create(run, plan(FAST, 8), MACHINE)
     calibration.calibrate(run, plan(FAST, 8), said.append)
     found = store.load(run).environment
     assert ceilings(found) == (CEILING,)
@@ -95,8 +96,8 @@ def test_what_is_kept_is_not_measured_again(
 
 def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    store.create(run, to_json(plan(FAST, 8)), MACHINE)
-    store.learn(run, {"ceilings": [asdict(CEILING)], "ceilings_missing": {}})
+    store.create(run, plan(FAST, 8), MACHINE)
+    store.learn(run, {"ceilings": [CEILING], "ceilings_missing": {}})
     calibration.calibrate(run, plan(FAST, 8), pytest.fail)
     assert ceilings(store.load(run).environment) == (CEILING,)
 
@@ -110,9 +111,14 @@ def test_a_cache_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None
     assert read_cache(path) == {}
 
 
-@pytest.mark.parametrize("said", [None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"}])
-def test_an_entry_that_is_no_ceiling_is_not_believed(said: object) -> None:
-    assert calibration._kept(said) is None
+@pytest.mark.parametrize("entry", [None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"}])
+def test_a_cache_with_an_entry_that_is_no_ceiling_is_empty(tmp_path: Path, entry: object) -> None:
+    path = tmp_path / "ceilings.json"
+    write_cache(path, {"good": CEILING})
+    assert read_cache(path) == {"good": CEILING}
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "ceilings": {"a": entry}}))
+    assert read_cache(path) == {}
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:

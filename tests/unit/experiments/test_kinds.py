@@ -1,45 +1,52 @@
-"""Which run is a study, and of what."""
+"""Each run is read by the experiment that made it."""
 
 from __future__ import annotations
 
+import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from harness import run_store as store
-from harness.experiments.studies import KINDS, document_of, kind_of
-from harness.model import Load, NullServer, UsageError
-from harness.plan import null_cell, null_plan, to_json
+from harness.experiments import EXPERIMENTS, part
+from harness.experiments.results import document_of
+from harness.model import Load, NullServer, Plan, UsageError
+from harness.plan import null_cell, null_plan
+from tests.builders.plan import plan
 
 LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
 
 
-def run(place: Path, plan: dict[str, object]) -> Path:
+def run(place: Path, of: Plan) -> Path:
     directory = place / "a-run"
-    store.create(directory, plan, {"cores": 2})
+    store.create(directory, of, {"cores": 2})
     return directory
 
 
-def test_a_run_that_says_nothing_is_a_sweep(tmp_path: Path) -> None:
-    directory = run(tmp_path, {})
-    assert kind_of(directory) == "sweep"
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_has_all_that_the_runner_asks_for(name: str) -> None:
+    part(name, "options").add_options(argparse.ArgumentParser())
+    assert find_spec(f"harness.experiments.{name}.document") is not None
+    command = part(name, "command")
+    assert name == command.KIND
+    assert callable(command.setup)
+    assert "resume" not in command.RESUMES_WITH
 
 
 def test_a_kind_of_another_version_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a-run is a run of `future`; known are sweep, generators"):
-        document_of(run(tmp_path, {"kind": "future"}))
+        document_of(run(tmp_path, plan(kind="future")))
 
 
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run directory"):
-        kind_of(tmp_path)
+        document_of(tmp_path)
 
 
 def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     cells = [null_cell(tool, NullServer(), tool, LOAD) for tool in ("fast", "threads")]
     details = {"server_core": 1, "keepalive": True}
-    plan = to_json(null_plan("generators", cells, details=details))
-    found = document_of(run(tmp_path, plan))
+    found = document_of(run(tmp_path, null_plan("generators", cells, details=details)))
     assert (found.kind, found.run, found.valid) == ("generators", "a-run", False)
     assert len(found.notes) == 2
-    assert "generators" in KINDS

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 
+from harness import codec
 from harness.experiments.ladder.configurations import (
-    STORAGES,
     Configuration,
     configurations,
     differences,
@@ -16,8 +15,9 @@ from harness.experiments.ladder.configurations import (
     removals,
     to_details,
 )
-from harness.model import Cell, UsageError
-from harness.plan import Plan, from_json, grid, to_json
+from harness.experiments.ladder.options import STORAGES
+from harness.model import Cell, Plan, UsageError
+from harness.plan import grid
 from harness.report.messages import text
 from harness.server.service_check import KINDS
 
@@ -103,7 +103,7 @@ def test_a_plan_with_configurations_survives_json() -> None:
         notes=(),
         details=to_details(found),
     )
-    again = from_json(json.loads(json.dumps(to_json(plan))))
+    again = codec.decode(codec.encode(plan), Plan)
     assert from_details(again) == found
     assert again.cells == cells
     assert len({one.key for one in grid(again)}) == 3 * len(cells)

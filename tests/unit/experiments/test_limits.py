@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import codec
 from harness.analysis.evidence import TrialData
 from harness.experiments.limits.command import plan_of
 from harness.experiments.limits.document import study
@@ -25,12 +25,13 @@ from harness.model import (
     NullCounts,
     NullServer,
     Observations,
+    Plan,
     ProcessSample,
     Record,
     Summary,
     UsageError,
 )
-from harness.plan import from_json, null_cell, null_plan, predicted_s, to_json
+from harness.plan import null_cell, null_plan, predicted_s
 from harness.report import text
 from tests.builders.null import null_trial
 
@@ -315,7 +316,7 @@ def test_steps_keep_to_the_machine(
             assert load.deadline_s > 3 * predicted
         if load.ports is not None and ports is not None:
             assert ports[0] <= load.ports[0] <= load.ports[1] <= ports[1]
-    assert from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    assert codec.decode(codec.encode(plan), Plan) == plan
     millions = [cell for cell in plan.cells if cell.load and cell.load.requests == 1_000_000]
     assert quick is not bool(millions)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,20 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import codec
+from harness.cli import parse
+from harness.experiments.execution import Rates
 from harness.experiments.planning import plan_of
-from harness.experiments.runner import Rates
-from harness.model import Cell, Fault, Rate, Server, Trial, UsageError
-from harness.options import parser
+from harness.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
 from harness.plan import (
-    Plan,
     counts,
-    from_json,
     load_for,
     open_connections,
     predicted_s,
     product,
     records_for,
-    to_json,
     trials,
 )
 from harness.run_store import appending, create
@@ -56,7 +53,7 @@ def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything."""
     found = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
     monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
-    return lambda *words: plan_of(parser().parse_args(["sweep", *words]))[0]
+    return lambda *words: plan_of(parse(["sweep", *words]))[0]
 
 
 def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> None:
@@ -118,7 +115,7 @@ def test_open_cells_come_last_and_once(of: Plan) -> None:
     opened = [one for one in every if one.cell.rate is not None]
     assert opened == every[len(every) - len(opened) :]
     assert len({one.key for one in every}) == len(every)
-    assert from_json(json.loads(json.dumps(to_json(of)))) == of
+    assert codec.decode(codec.encode(of), Plan) == of
 
 
 # --- amounts --------------------------------------------------------------------------------
@@ -176,7 +173,7 @@ def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
 def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
     cells = product((SERVER,), ("fast",), (16,), rates=(Rate(share=0.5), Rate(rps=20)))
     run = tmp_path / "run"
-    create(run, to_json(plan(cells)), {})
+    create(run, plan(cells), {})
     closed, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
         rates = Rates(run)

@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness import codec
 from harness.load import hosts
 from harness.load.locust import JOIN_S, host_command
-from harness.model import Cell, UsageError
+from harness.model import Cell, Plan, UsageError
 from harness.options import hosts as read
-from harness.plan import from_json, load_for, to_json
+from harness.plan import load_for
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 
@@ -62,7 +63,7 @@ def test_the_deadline_allows_for_the_hosts_to_come() -> None:
 
 def test_a_resumed_run_still_knows_its_hosts() -> None:
     away = dataclasses.replace(PLAN, load_hosts=("a", "b"))
-    assert from_json(to_json(away)) == away
+    assert codec.decode(codec.encode(away), Plan) == away
 
 
 def dead(pid: int) -> bool:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import parse
 from harness.experiments.planning import plan_of
 from harness.load.programs import EVERY_CORE
 from harness.load.registry import tool_named
 from harness.model import UsageError
-from harness.options import parser
 from harness.plan import grid, load_for
 
 
 def planned(*words: str):  # type: ignore[no-untyped-def]
-    return plan_of(parser().parse_args(["sweep", "sync", "8", *words]))[0]
+    return plan_of(parse(["sweep", "sync", "8", *words]))[0]
 
 
 def test_each_number_of_processes_is_a_cell() -> None:

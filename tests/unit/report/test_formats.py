@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.experiments.studies import document_of
+from harness.experiments.results import document_of
 from harness.model import Document, Report
 from harness.report import FORMATS, text
 from harness.report.document import of_sweep

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
+from harness.experiments import results
 from harness.model import Document, EnvironmentProblem, UsageError
 from harness.report import publish
 from tests.builders.html import sweep
@@ -34,8 +35,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         assert directory == tmp_path
         return ONE
 
-    monkeypatch.setattr(cli, "find", Path)
-    monkeypatch.setattr(cli, "document_of", known)
+    monkeypatch.setattr(results, "find", Path)
+    monkeypatch.setattr(results, "document_of", known)
     return ["report", str(tmp_path)]
 
 

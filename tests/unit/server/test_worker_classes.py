@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import TrialData, analyse
+from harness.cli import parse
 from harness.experiments.planning import plan_of
-from harness.model import EnvironmentProblem, Server, UsageError, WorkerClass
-from harness.options import parser
-from harness.plan import Plan
+from harness.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from harness.report import FORMATS, html
 from harness.report.document import of_sweep
 from harness.report.messages import SENTENCES
@@ -113,7 +112,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
         classes = {OWN: {"asgi": asgi, "error": error}}
         found = Interpreter("python3", "25.3.0", CLASSES, ("tornado",), classes, settings)
         monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
-        options = parser().parse_args(["sweep", words[0], "4,8", "--tool", "fast", *words[1:]])
+        options = parse(["sweep", words[0], "4,8", "--tool", "fast", *words[1:]])
         return plan_of(options)[0]
 
     return make

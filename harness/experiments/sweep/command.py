@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from harness.experiments.planning import lacking, plan_of
 from harness.experiments.runner import Setup, recheck, versions
-from harness.plan import Plan
+from harness.model import Plan
 from harness.server import preflight
 
 KIND = "sweep"

@@ -6,30 +6,25 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness import __version__
-from harness.cli import main
+from harness.cli import COMMANDS, main, parse
 from harness.model import UsageError
-from harness.options import parser
 from harness.server import preflight
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty directory to stand in; what the command does to this process is undone."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    """An empty directory to stand in; limits that the command lifts are put back."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -233,14 +228,14 @@ def test_the_soft_limit_is_lifted_first() -> None:
 def test_paths_are_relative_to_the_caller(here: Path) -> None:
     (here / "own.py").touch()
     words = ["--config", "own.py", "--chdir", ".", "--body-file", "../" + here.name + "/own.py"]
-    options = parser().parse_args(["sweep", *GOOD, *words])
+    options = parse(["sweep", *GOOD, *words])
     assert (options.config, options.chdir) == (str(here / "own.py"), str(here))
     assert Path(options.body_file).samefile(here / "own.py")
 
 
 def test_keep_alive_is_an_axis() -> None:
     def axis(*words: str) -> object:
-        return parser().parse_args(["sweep", *GOOD, *words]).keepalive
+        return parse(["sweep", *GOOD, *words]).keepalive
 
     assert axis() is None
     assert axis("--keepalive", "on") == (True,)
@@ -249,7 +244,7 @@ def test_keep_alive_is_an_axis() -> None:
 
 
 def test_lists_are_sorted_and_said_once() -> None:
-    options = parser().parse_args(["sweep", "gevent,sync,gevent", "8, 4,8", "--workers", "2,1"])
+    options = parse(["sweep", "gevent,sync,gevent", "8, 4,8", "--workers", "2,1"])
     assert options.classes == ("gevent", "sync")
     assert options.levels == (4, 8)
     assert options.workers == (2, 1)
@@ -258,11 +253,7 @@ def test_lists_are_sorted_and_said_once() -> None:
 @pytest.mark.usefixtures("no_processes")
 @pytest.mark.parametrize(
     "words",
-    [
-        [],
-        ["sweep"],
-        ["report"],
-    ],
+    [[], *([name] for name in COMMANDS)],
 )
 def test_help_has_examples(
     words: list[str], capsys: pytest.CaptureFixture[str], here: Path
@@ -281,3 +272,60 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ending.value.code == 0
     assert capsys.readouterr().out == f"workerlab {__version__}\n"
+
+
+# --- a process of its own -------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+# What takes long to import, and nobody needs to say how a command is called
+HEAVY = {
+    *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "msgspec", "psutil"),
+    *("pyroute2", "rich", "socket", "statistics", "subprocess", "vl_convert"),
+    *("harness.analysis", "harness.experiments.runner", "harness.plan", "harness.run_store"),
+}
+IMPORTED = """
+import sys
+sys.argv[1:] = {words!r}
+from harness.__main__ import main
+try:
+    main()
+except SystemExit:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
+def python(*words: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As in a terminal; what runs these tests in the background may have them ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=str)
+def test_help_imports_nothing_that_takes_long(words: list[str]) -> None:
+    with python("-c", IMPORTED.format(words=[*words, "--help"])) as process:
+        out, err = process.communicate(timeout=60)
+    assert out.startswith("usage: workerlab")
+    assert "argparse" in err.split()
+    assert HEAVY & set(err.split()) == set()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_it_imports_ends_it_in_silence(
+    here: Path, number: signal.Signals, code: int
+) -> None:
+    (here / "argparse.py").write_text(
+        "import time\nprint('importing', flush=True)\ntime.sleep(600)\n"
+    )
+    path = f"{here}{os.pathsep}{ROOT}"
+    with python("-m", "harness", "sweep", "sync", "4", PYTHONPATH=path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (code, "", "")

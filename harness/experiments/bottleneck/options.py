@@ -1,0 +1,28 @@
+"""The command line of `workerlab bottleneck`."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.options import add_common
+
+EXAMPLES = """\
+examples:
+  workerlab bottleneck
+      200, 500 and 1000 users on a server that does next to nothing, in about three minutes
+  workerlab bottleneck --quick
+      50 and 200 users, in about one minute
+  workerlab report results --html bottleneck.html
+      the newest run again, as a page with its chart
+"""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Change one thing at a time (users, threads of the server, servers, processes of the"
+        " generator, the generator) and see which of them changes what comes out. Hunts Locust"
+        " where it is installed, else the lab's own generator."
+    )
+    to.epilog = EXAMPLES
+    add_common(to)
+    to.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

@@ -1,0 +1,185 @@
+"""Executes the trials of a plan, each kept before the next begins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from harness import run_store
+from harness.analysis.facts import unusable
+from harness.analysis.open_model import capacity_of
+from harness.experiments import trial
+from harness.experiments.calibration import calibrate
+from harness.experiments.planning import lacks
+from harness.experiments.reading import report_of, trial_data
+from harness.load import hosts
+from harness.load.locust import missing_hosts
+from harness.load.registry import tool_named
+from harness.model import EnvironmentProblem, Fault, Plan, Record, Report, Server, Trial
+from harness.plan import load_for, predicted_s, records_for, trials
+from harness.server.gunicorn import running
+from harness.server.running import Launch
+from harness.terminal.console import tell
+from harness.terminal.progress import Progress
+
+WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
+
+Beside = Callable[[Trial, Launch], Launch]
+
+
+def alone(_one: Trial, launch: Launch) -> Launch:
+    """A server that works with nothing beside it."""
+    return launch
+
+
+def unfinished(directory: Path, plan: Plan) -> list[Trial]:
+    """Trials with no record yet, and those whose cell is invalid."""
+    run = run_store.load(directory)
+    if not run.records:
+        return trials(plan)
+    if all(cell.server.null for cell in plan.cells):
+        done = {one.trial.key for one in trial_data(run) if unusable(one) is None}
+        return [one for one in trials(plan) if one.key not in done]
+    cells = report_of(run).cells
+    valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+    return [one for one in trials(plan) if one.key not in valid]
+
+
+class LoneResponse:
+    """What a lone request costs, by server: the nominal sleep until one was measured."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._measured: dict[tuple[str, str], float] = {}
+
+    @staticmethod
+    def _app(server: Server) -> tuple[str, str]:
+        return server.name, server.app.target
+
+    def learn(self, one: Trial, record: Record) -> None:
+        if record.lone_s:
+            self._measured[self._app(one.cell.server)] = median(record.lone_s)
+
+    def predict(self, one: Trial) -> float | None:
+        """Seconds the trial will take; None as long as nobody can know."""
+        server = one.cell.server
+        if server.worker_class in self._plan.unavailable:
+            return 0.0
+        lone_s = self._measured.get(self._app(server), server.app.sleep_s)
+        if one.cell.load is not None:
+            lone_s = 0.0  # nothing of it depends on that
+        if lone_s is None:
+            return None
+        counted = tool_named(one.cell.tool).COUNTED
+        return predicted_s(self._plan, one.cell, lone_s, counted=counted)
+
+
+def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside = alone) -> None:
+    """Run `todo`, each trial kept before the next begins.
+
+    Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
+    """
+    unavailable = dict(plan.unavailable)
+    lone, rates = LoneResponse(plan), Rates(directory)
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(run_store.appending(directory))
+        calibrate(directory, plan, tell)
+        progress = stack.enter_context(Progress(todo, lone.predict))
+        for one in todo:
+            name = one.cell.server.worker_class
+            progress.begin(one)
+            if why := unavailable.get(name) or lacks(one.cell.tool):
+                record = Record(one.key, Fault("unavailable", why))
+                writer.ended(record)
+            else:
+                record = _execute(directory, plan, one, writer, beside, rates)
+                lone.learn(one, record)
+                if record.fault and record.fault.kind == "unavailable":
+                    unavailable[name] = record.fault.reason
+            progress.end(one, record)
+            if record.fault and record.fault.kind == "storage":
+                raise EnvironmentProblem(record.fault.reason)
+
+
+def _execute(
+    directory: Path,
+    plan: Plan,
+    one: Trial,
+    writer: run_store.Writer,
+    beside: Beside,
+    rates: Rates,
+) -> Record:
+    rps = rates.of(one)
+    if isinstance(rps, Fault):
+        record = Record(one.key, rps)
+        writer.ended(record)
+        return record
+    task = task_for(plan, one, directory, rps, beside)
+    trial.forget(task.directory)
+    writer.began(one.key)
+    record = trial.run(task, writer.ended)
+    stderr = run_store.read_text(task.directory / "tool" / "stderr") if plan.load_hosts else ""
+    if missing := missing_hosts(stderr):
+        raise EnvironmentProblem(missing)  # the next trial would wait in vain as well
+    return record
+
+
+class Rates:
+    """The rates of open cells. A share is of what the closed cells found: they all come first, so
+    that the run is analysed once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._report: Report | None = None
+
+    def of(self, one: Trial) -> float | Fault | None:
+        """Requests/s; a Fault where no closed cell says what a share is of; None: closed loop."""
+        rate = one.cell.rate
+        if rate is None or rate.share is None:
+            return None if rate is None else rate.rps
+        if self._report is None:
+            self._report = report_of(run_store.load(self._directory))
+        capacity_rps = capacity_of(self._report, one.cell)
+        if capacity_rps is None:
+            why = "no valid closed cell of this server says what its capacity is"
+            return Fault("unmeasured", f"{rate.label} of what? {why}")
+        return capacity_rps * rate.share
+
+
+def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None) -> Launch:
+    """What the Gunicorn of a trial is started from."""
+    cell, app = one.cell, one.cell.server.app
+    tool = tool_named(cell.tool)
+    cheaper = app.sleep_s is not None and app.sleep_s > WARMUP_S
+    return Launch(
+        server=cell.server,
+        app=app,
+        python=plan.python,
+        code=directory / "code",
+        trial=directory / "raw" / one.key,
+        config=plan.config,
+        records=records_for(plan, cell, counted=tool.COUNTED, rps=rps),
+        warmup_path=f"/?sleep={WARMUP_S}" if cheaper else None,
+        named=tool.NAMES_REQUESTS,
+        kept=cell.keepalive,
+        host=hosts.reached_at(plan.load_hosts),
+    )
+
+
+def task_for(
+    plan: Plan, one: Trial, directory: Path, rps: float | None = None, beside: Beside = alone
+) -> trial.Task:
+    """A trial on the server that its cell asks for."""
+    if one.cell.server.null is not None:
+        return trial.null_task(one, directory)
+    launch = beside(one, launch_for(plan, one, directory, rps))
+    return trial.Task(
+        key=one.key,
+        directory=launch.trial,
+        up=lambda: running(launch),
+        load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
+        command=tool_named(one.cell.tool).command,
+        parts=launch.parts,
+    )

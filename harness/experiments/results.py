@@ -1,0 +1,59 @@
+"""What a saved run has to show, whichever command made it: `workerlab report`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from harness import run_store
+from harness.experiments import EXPERIMENTS, part
+from harness.experiments.reading import find
+from harness.model import Document, UsageError
+from harness.report import FORMATS, publish, text
+from harness.terminal.console import program, short, tell
+
+
+def document_of(directory: Path) -> Document:
+    """Raises UsageError when `directory` is not a run, or was made by a command that is not known
+    here."""
+    run = run_store.load(directory)
+    if run.plan.kind not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {known}")
+    document: Document = part(run.plan.kind, "document").document(run)
+    return document
+
+
+def show(document: Document, options: argparse.Namespace) -> None:
+    """Print it on standard output: coloured and fitted only on a terminal."""
+    if (options.format or "table") != "table":
+        sys.stdout.write(FORMATS[options.format](document))
+    else:
+        on_terminal = sys.stdout.isatty()
+        colour = on_terminal and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size().columns if on_terminal else None
+        explain = bool(options.explain)
+        sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
+    sys.stdout.flush()
+
+
+def kept(directory: Path) -> None:
+    """Say where a run is."""
+    tell(f"kept in {short(directory)}; print it again: {program()} report {short(directory)}")
+
+
+def report(options: argparse.Namespace) -> int:
+    """Files are told by their names; then the table is printed only where --format asks for it."""
+    document = document_of(find(options.run))
+    if options.html:
+        publish.page(document, Path(options.html).expanduser())
+        tell(f"wrote {options.html}")
+    if options.png:
+        written = publish.pictures(document, Path(options.png).expanduser())
+        tell(f"wrote {len(written)} pictures into {options.png}")
+    if options.format or not (options.html or options.png):
+        show(document, options)
+    return 0

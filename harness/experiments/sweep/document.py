@@ -1,0 +1,12 @@
+"""What a sweep has to show."""
+
+from __future__ import annotations
+
+from harness.experiments.reading import report_of
+from harness.model import Document
+from harness.report.document import of_sweep
+from harness.run_store import Run
+
+
+def document(run: Run) -> Document:
+    return of_sweep(report_of(run))

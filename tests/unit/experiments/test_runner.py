@@ -1,0 +1,64 @@
+"""New and resumed runs of every command: what is refused, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import run_store
+from harness.cli import main
+from harness.experiments import EXPERIMENTS
+from harness.experiments.runner import exit_code
+from harness.model import Document, Fault, Record
+from tests.builders.plan import plan
+
+
+def made_by(name: str, place: Path) -> Path:
+    directory = place / f"a-{name}"
+    run_store.create(directory, plan(kind=name), {})
+    return directory
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", EXPERIMENTS)
+@pytest.mark.parametrize("maker", EXPERIMENTS)
+def test_a_run_is_resumed_by_the_command_that_made_it(
+    command: str, maker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = made_by(maker, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    if command != maker:
+        line = refused([command, "--resume", str(directory)], capsys)
+        assert f"is a run of `{maker}`" in line
+        assert line.endswith(f"{maker} --resume {directory}")
+    line = refused([command, "--resume", str(directory), "--out", "x"], capsys)
+    assert "--resume takes a run and no other arguments" in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", EXPERIMENTS)
+def test_what_is_no_run_is_not_resumed(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is no run" in refused([command, "--resume", str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "valid", "code"),
+    [((), True, 0), ((), False, 1), (("tool",), False, 1), (("tool", "unavailable"), False, 3)],
+)
+def test_exit_codes(kinds: tuple[str, ...], valid: bool, code: int, tmp_path: Path) -> None:
+    directory = made_by("sweep", tmp_path)
+    with run_store.appending(directory) as writer:
+        for kind in kinds:
+            writer.ended(Record(kind, Fault(kind, "why")))  # type: ignore[arg-type]
+    document = Document("a", "sweep", "title", {}, (), (), (), (), valid=valid)
+    assert exit_code(directory, document) == code
