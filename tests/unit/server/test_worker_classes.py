@@ -199,7 +199,7 @@ def test_an_added_class_is_said_in_every_format(
     report = analyse("r", {}, saturated(gevent_pywsgi.name, 4))
     last = report.cells[-1]
     assert (last.verdict, last.slots_configured, last.slots_measured) == ("saturated", 4, 4)
-    assert gevent_pywsgi.name in FORMATS[format_name].render(report)
+    assert gevent_pywsgi.name in FORMATS[format_name](of_sweep(report))
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -209,7 +209,7 @@ def test_a_class_without_a_row_is_said_in_every_format(format_name: str) -> None
     assert (last.verdict, last.slots_configured, last.slots_measured) == ("saturated", None, 4)
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
     assert report.overhead is None  # which slots would be idle is not known
-    said = FORMATS[format_name].render(report)
+    said = FORMATS[format_name](of_sweep(report))
     assert OWN in said
     assert "unlimited" not in said
 
@@ -221,6 +221,6 @@ def test_a_class_without_a_row_is_on_the_page() -> None:
 
 
 def test_that_nothing_is_known_of_the_slots_is_in_the_json() -> None:
-    document = json.loads(FORMATS["json"].render(analyse("r", {}, saturated(OWN, 4))))
+    document = json.loads(FORMATS["json"](of_sweep(analyse("r", {}, saturated(OWN, 4)))))
     for one in (*document["cells"], *document["classes"]):
         assert (one["slots_configured"], one["slots_known"]) == (None, False)
