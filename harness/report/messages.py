@@ -382,6 +382,7 @@ SENTENCES |= {
     "page.heading.keepalive": "What kept-alive connections allow",
     "page.heading.loops": "Closed loop and open model",
     "page.heading.cells": "Request by request",
+    "page.heading.invalid": "Invalid cells: their numbers are withheld",
     "page.heading.notes": "Notes",
     "page.heading.environment": "Environment",
     "page.measured_on": "What it was measured on",

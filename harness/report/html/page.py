@@ -15,15 +15,16 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from harness.model import Document, Verdict
+from harness.model import Document, Finding, Text, Verdict
 from harness.report.document import SWEEP
 from harness.report.html.breakdown import breakdown, longest_s
 from harness.report.html.cells import CellOverTime, cells_over_time
@@ -42,6 +43,10 @@ SIZE = 1_950_000  # bytes of the whole page
 FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
 MANY = 6  # cells without room: more are counted, not named
 
+PLACES = {"sweep.overhead": "costs", "sweep.setup": "costs", "cells.invalid": "invalid"}
+SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
+MARK = "\0"
+
 Sections = dict[str, Sequence[Figure]]  # by their headings
 
 
@@ -53,8 +58,7 @@ def render(document: Document) -> str:
         "document": document,
         "headline": headline(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
-        "answers": [one for one in document.findings if question_of(one)],
-        "statements": [one for one in document.findings if not question_of(one)],
+        **_by_place(document),
         "sections": sections,
         "tables": tables(document),
         "facts": environment(document.environment),
@@ -90,6 +94,16 @@ def run_figures(document: Document) -> Sections:
 def size(page: str) -> int:
     """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
     return len(page.encode(errors="replace"))
+
+
+def _by_place(document: Document) -> dict[str, list[Finding]]:
+    """Where each finding stands on the page."""
+    places: dict[str, list[Finding]] = {
+        name: [] for name in ("answers", "statements", "costs", "invalid")
+    }
+    for one in document.findings:
+        places["answers" if question_of(one) else PLACES.get(one.code, "statements")].append(one)
+    return places
 
 
 # --- cells that fit -----------------------------------------------------------------------
@@ -133,7 +147,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     script = (place / "page.js").read_text(encoding="utf-8")
-    environment.filters.update(text=text, compact=compact, question=question_of)
+    environment.filters.update(
+        text=text, compact=compact, question=question_of, emphasised=emphasised
+    )
     environment.globals.update(
         say=say,
         var=var,
@@ -151,6 +167,18 @@ def _environment() -> jinja2.Environment:
         f" script-src 'unsafe-eval' {_hash(library())} {_hash(script)}",
     )
     return environment
+
+
+def emphasised(finding: Text) -> Markup:
+    """What it says, with what it is about in bold."""
+    if isinstance(finding, str):
+        return escape(finding)
+    subject = next((name for name in SUBJECTS if finding.values.get(name)), None)
+    if subject is None:
+        return escape(text(finding))
+    bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
+    marked = replace(finding, values={**finding.values, subject: MARK})
+    return escape(text(marked)).replace(MARK, bold)
 
 
 @cache

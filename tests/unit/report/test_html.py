@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import analyse
-from harness.model import Bar, Document, Finding, Report, Text, Timeline
+from harness.model import Bar, Column, Document, Finding, Report, Table, Text, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
 from harness.report.html.cells import cell_figures
 from harness.report.html.figures import Figure, spec
 from harness.report.html.headline import LONG, headline
 from harness.report.html.over_time import corners
-from harness.report.html.page import SIZE, figures, library
+from harness.report.html.page import SIZE, emphasised, figures, library
 from harness.report.html.pictures import picture
 from harness.report.html.series import all_series, most_telling
 from harness.report.html.series import over_time as observed
@@ -375,6 +375,30 @@ def test_corners_draw_the_same_line(found: list[tuple[float, int]]) -> None:
     kept_at = {at for at, _ in few}
     for (a, before), (b, here), (c, after) in zip(found, found[1:], found[2:], strict=False):
         assert b in kept_at or before == here == after, (a, c)
+
+
+# --- findings --------------------------------------------------------------------------------
+
+
+def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
+    bold = emphasised(Finding("class.no_valid_cell", {"name": "<i>"}))
+    assert bold.startswith("<strong>&lt;i&gt;</strong>")
+    places = Finding("cells.note", {"cells": "sync at 4", "text": EVIL})
+    assert "<strong>sync at 4</strong>" in emphasised(places)
+    assert "<script>" not in emphasised(places)
+    assert emphasised("a < b") == "a &lt; b"
+
+
+def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
+    findings = (
+        Finding("cells.invalid", {"cells": "sync at 8", "text": "it died"}),
+        Finding("sweep.setup", {"beside_s": 1.0}),
+        Finding("class.no_valid_cell", {"name": "sync"}),
+    )
+    table = Table("The table", (Column("class", form="text"),), (("sync",),))
+    words = rendered(replace(sweep(), findings=findings, tables=(table,))).text
+    order = ("no valid cell", "The table", text(findings[1]), say("page.heading.invalid"))
+    assert [words.index(one) for one in order] == sorted(words.index(one) for one in order)
 
 
 # --- words ------------------------------------------------------------------------------------

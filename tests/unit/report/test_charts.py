@@ -1,4 +1,4 @@
-"""A study as a page and as pictures: whole, alone, and nothing in it runs or calls out."""
+"""A document as a page and as pictures: whole, alone, and nothing in it runs or calls out."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Tags(HTMLParser):
         self.text += data
 
 
-def read(study: Document) -> _Tags:
+def read(document: Document) -> _Tags:
     tags = _Tags()
-    tags.feed(render(study))
+    tags.feed(render(document))
     return tags
 
 
@@ -76,15 +76,15 @@ def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
 @pytest.mark.parametrize("log", [(False, False), (True, False), (False, True), (True, True)])
 def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
     series = tuple(Series(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
-    study = whole_study(charts=(Chart("Many", "x", "y", series, log),))
-    (figure,) = chart_figures(study)
+    document = whole_study(charts=(Chart("Many", "x", "y", series, log),))
+    (figure,) = chart_figures(document)
     assert len({(key.colour, key.shape) for key in figure.legend}) == 12
-    written = dict(pictures(study))
+    written = dict(pictures(document))
     assert sorted(written) == ["chart-1-many.png", "chart-1-many.svg"]
     assert written["chart-1-many.png"].startswith(b"\x89PNG")
 
 
-def test_a_study_of_nothing_is_a_page() -> None:
+def test_a_document_of_nothing_is_a_page() -> None:
     nothing = replace(whole_study(), findings=(), tables=(), charts=(), notes=(), environment={})
     assert "Load generators on the same server" in read(nothing).text
 
@@ -104,14 +104,14 @@ def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
 
 @pytest.mark.parametrize("form", ["bars", "stacked"])
 def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> None:
-    study = bars(form)
-    (figure,) = chart_figures(study)
+    document = bars(form)
+    (figure,) = chart_figures(document)
     assert figure.rows[1] == ("no <b>", "2", "2")
     assert "connect: 1 at everything that there is, 2 at no <b>." in map(text, figure.alternative)
     assert [key.colour for key in figure.legend] == ["connect", "class-1"]
-    page = render(study)
+    page = render(document)
     assert page.count("</script>") == render(whole_study()).count("</script>")
-    written = dict(pictures(study))
+    written = dict(pictures(document))
     assert written["chart-1-how-long.png"].startswith(b"\x89PNG")
 
 

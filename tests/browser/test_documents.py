@@ -1,4 +1,4 @@
-"""A study's page as people meet it: drawn whole, asking nobody, readable on a phone and aloud."""
+"""The page of a document as people meet it: whole, asking nobody, readable on a phone and aloud."""
 
 from __future__ import annotations
 
