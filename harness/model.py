@@ -15,7 +15,7 @@ Who makes what:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 SCHEMA = 1
@@ -249,6 +249,11 @@ class Cell:
     rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
     load: Load | None = None
     name: str = ""
+
+    @property
+    def series(self) -> Cell:
+        """The key of its series: the cells that differ from it in the amount of load alone."""
+        return replace(self, concurrency=0, rate=None, load=None, name="")
 
 
 @dataclass(frozen=True)
@@ -587,7 +592,7 @@ class Breakdown:
     transfer_s: float | None = None
     unattributed_s: float | None = None
     exact: bool = False
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Finding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -629,7 +634,7 @@ class CellResult:
     app: str
     sleep_s: float | None
     verdict: Verdict
-    reason: Text
+    reason: Finding
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -637,6 +642,7 @@ class CellResult:
     slots_measured: int | None = None
     throughput_rps: float | None = None
     tool_rps: float | None = None
+    lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()
     connect: Summary = Summary()
@@ -653,15 +659,15 @@ class CellResult:
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
     generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
-    bound_reasons: tuple[Text, ...] = ()  # why it is called so, each with its numbers
+    bound_reasons: tuple[Finding, ...] = ()  # why it is called so, each with its numbers
     achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
     asked_rps: float | None = None  # open model
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
     app_metrics: AppMetrics | None = None  # of an app that publishes them
-    diagnosis: Text | None = None  # what a colleague would say, and what to change
-    notes: tuple[Text, ...] = ()
+    diagnosis: Finding | None = None  # what holds it up, and what to change
+    notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
 
 
@@ -698,14 +704,14 @@ class Phase:
     name: Literal["ramp-up", "drain", "steady", "churn"]
     start_s: float
     end_s: float
-    why: Text = ""
+    why: Finding
 
 
 @dataclass(frozen=True)
 class Timeline:
     """One trial over time, thinned to what a page can show; seconds since the load began.
 
-    `bars`: the requests of the stretch `shown`, of `spans` in all; `note` says what was left out
+    `bars`: the requests of the stretch `shown`, of `spans` in all; `notes` say what was left out
     and how. `queue`: (moment, accept queue's length); `states`: (moment, side and state, sockets);
     `steady`: the window the cell's means are taken from. `connects`: (from, until, connections
     that took this long to connect), those with any; `syn_steps_s`: as in Observations.
@@ -723,7 +729,7 @@ class Timeline:
     steady: tuple[float, float] | None = None
     connects: tuple[tuple[float, float, int], ...] = ()
     syn_steps_s: tuple[float, ...] = ()
-    note: tuple[Text, ...] = ()
+    notes: tuple[Finding, ...] = ()
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
@@ -740,12 +746,17 @@ class ClassResult:
     capacity_rps: float | None
     capacity_ci95: tuple[float, float] | None
     knee: float | None
-    knee_note: Text
+    knee_note: Finding
     keepalive: bool = False
-    diagnosis: Text | None = None
+    diagnosis: Finding | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
+
+    @property
+    def series(self) -> Cell:
+        """As `Cell.series` of its cells."""
+        return Cell(self.server, self.tool, 0, self.keepalive, self.processes)
 
 
 @dataclass(frozen=True)
@@ -758,7 +769,7 @@ class Report:
     cells: tuple[CellResult, ...]
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Finding, ...] = ()
     timelines: tuple[Timeline, ...] = ()  # for the page; other formats leave them out
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
-from harness.analysis.window import Window, window
+from harness.analysis.window import Window
 from harness.model import AppMetrics, Observations, ServiceSample
 
 REQUESTS = "requests"
@@ -20,9 +20,9 @@ REQUESTS = "requests"
 SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
 
 
-def parts(facts: Facts) -> AppMetrics | None:
+def app_metrics(facts: Facts) -> AppMetrics | None:
     """Over the steady window; None where neither app metrics nor components were seen in it."""
-    steady, seen = window(facts.steady), facts.evidence.observations
+    steady, seen = facts.window, facts.data.observations
     if steady is None:
         return None
     grown = _grown(seen, steady)
@@ -53,7 +53,7 @@ def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
     """By name, of all workers together; empty where it was not seen twice."""
     if "app_metrics" in seen.missing:
         return {}
-    inside = [one for one in seen.app_metrics if _within(one.at_ns, steady)]
+    inside = [one for one in seen.app_metrics if steady.contains(one.at_ns)]
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals
@@ -65,7 +65,7 @@ def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
     """CPU seconds per second of each component that was seen twice."""
     if "parts" in seen.missing:
         return {}
-    inside: Sequence[ServiceSample] = [one for one in seen.parts if _within(one.at_ns, steady)]
+    inside: Sequence[ServiceSample] = [one for one in seen.parts if steady.contains(one.at_ns)]
     found = {}
     for name in dict.fromkeys(name for one in inside for name in one.cpu_s):
         known = [(one.at_ns, one.cpu_s[name]) for one in inside if name in one.cpu_s]
@@ -74,7 +74,3 @@ def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
             # A process that ended takes its CPU time out of the sum of those that are left
             found[name] = max(0.0, (after - before) * NS / (ended_ns - began_ns))
     return found
-
-
-def _within(at_ns: int, steady: Window) -> bool:
-    return steady.opens_ns <= at_ns <= steady.closes_ns

@@ -1,4 +1,4 @@
-"""The split of requests that were followed from client to worker, by their ids.
+"""The breakdown of requests that were followed from client to worker, by their ids.
 
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
         ── app through ── transfer ── last byte
@@ -19,18 +19,16 @@ from dataclasses import dataclass
 
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
-from harness.analysis.throughput import share
-from harness.analysis.window import Window
-from harness.model import Breakdown, Span, Timing
-from harness.numbers.words import plural
+from harness.analysis.window import Window, share
+from harness.model import Breakdown, Finding, Span, Timing
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
-WITNESSES = {
-    "connect": "the client",
-    "accept_queue": "accept timed in the workers",
-    "in_worker": "accept and start timed in the workers",
-    "service": "the workers' spans",
-    "transfer": "spans and the client",
+SOURCES = {
+    "connect": Finding("source.client"),
+    "accept_queue": Finding("source.accept"),
+    "in_worker": Finding("source.accept_and_start"),
+    "service": Finding("source.spans"),
+    "transfer": Finding("source.spans_and_client"),
 }
 
 
@@ -42,14 +40,14 @@ class Walk:
     served_ns: tuple[int, int]  # start and end of its span
 
 
-def exact_split(facts: Facts, window: Window) -> tuple[Breakdown, tuple[str, ...]] | None:
-    """The split and what was left out; None where a success of the window was not followed."""
-    origin_ns = facts.said.origin_ns
+def exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
+    """With what was left out; None where a success of the window was not followed."""
+    origin_ns = facts.measurement.origin_ns
     if origin_ns is None:
         return None
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
     walks, left_out = list[Walk](), 0
-    for timing in facts.said.timings:
+    for timing in facts.measurement.timings:
         if not _touches(timing, origin_ns, window):
             continue
         walk = _walk(timing, by_id, origin_ns)
@@ -59,12 +57,10 @@ def exact_split(facts: Facts, window: Window) -> tuple[Breakdown, tuple[str, ...
             return None
         else:
             left_out += 1
-    split = _means(walks, window)
-    if split is None:
+    found = _means(walks, window)
+    if found is None:
         return None
-    reached = "that failed before the app was through"
-    note = f"the split leaves out {plural(left_out, 'request')} {reached}"
-    return split, (note,) if left_out else ()
+    return found, (Finding("breakdown.left_out", {"requests": left_out}),) if left_out else ()
 
 
 def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
@@ -120,5 +116,5 @@ def _means(walks: list[Walk], window: Window) -> Breakdown | None:
         transfer_s=transfer_s,
         unattributed_s=response_s - sum(parts),
         exact=True,
-        sources=WITNESSES,
+        sources=SOURCES,
     )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from harness.model import Finding
 from harness.numbers.intervals import TRIALS, half_width
 
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
@@ -34,7 +35,7 @@ class Capacity:
 
     rps: float | None
     ci95: tuple[float, float] | None
-    note: str = ""
+    note: Finding | None = None
 
 
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
@@ -45,37 +46,37 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
     """
     samples = [sample for sample in samples if sample.rps > 0]
     if not samples or not lone_s:
-        return Capacity(None, None, "no valid cell")
+        return Capacity(None, None, Finding("capacity.no_cell"))
     estimate = max(sample.rps for sample in samples) * lone_s
     above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR]
     below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR]
     missing = _missing(above, below, estimate)
-    if missing:
+    if missing is not None:
         return Capacity(None, None, missing)
     if not flat:
-        return Capacity(None, None, "throughput was not seen to stop growing")
+        return Capacity(None, None, Finding("capacity.still_growing"))
     tops = [math.log(sample.rps) for sample in above]
     slopes = [math.log(sample.rps / sample.concurrency) for sample in below]
     half = half_width(tops, slopes)
     centre = fmean(tops)
     if half is None:
-        return Capacity(None, None, "the trials differ too much for an interval")
+        return Capacity(None, None, Finding("capacity.trials_differ"))
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
-def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
-    """What to add to the sweep, or nothing."""
+def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> Finding | None:
+    """What to add to the sweep."""
     low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
     wants = []
     if _trials(above, below) < TRIALS:
-        wants.append(f"at least {TRIALS} trials")
+        wants.append(Finding("capacity.trials", {"trials": TRIALS}))
     if not below:
         if not low:
-            return "no number of connections is below the knee"
-        wants.append(f"a level of at most {low}")
+            return Finding("capacity.no_level_below")
+        wants.append(Finding("capacity.low_level", {"level": low}))
     if not above:
-        wants.append(f"a level of at least {high}")
-    return "an interval needs " + " and ".join(wants) if wants else ""
+        wants.append(Finding("capacity.high_level", {"level": high}))
+    return Finding("capacity.needs", {"wants": tuple(wants)}) if wants else None
 
 
 def _trials(above: Sequence[Sample], below: Sequence[Sample]) -> int:

@@ -1,149 +1,125 @@
-"""From facts to results: one trial at a time, once the group's R0 and knee are known."""
+"""From facts to the result of a trial, once R0 and knee of its series are known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.app_metrics import parts
-from harness.analysis.breakdown import split
-from harness.analysis.case import Case
-from harness.analysis.diagnosis import diagnose
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import Facts
-from harness.analysis.handshakes import (
-    NAMESPACE,
-    handshakes,
-    late_connects,
-    what_was_counted,
-)
-from harness.analysis.keepalive import kept_connections, split_prediction
-from harness.analysis.knee import Knee
-from harness.analysis.load_tool import BOUND, Judgement, in_flight, lower_bound
-from harness.analysis.loops import one_at_a_time
+from harness.analysis.app_metrics import app_metrics
+from harness.analysis.breakdown import breakdown
+from harness.analysis.diagnosis import diagnosis
+from harness.analysis.facts import Facts, TrialData
+from harness.analysis.handshakes import counters_of_others
+from harness.analysis.keepalive import kept_connections, predicted_rps
+from harness.analysis.load_tool import in_flight, lower_bound
 from harness.analysis.r0 import parallel
-from harness.analysis.samples import missing_notes
-from harness.analysis.shown import shown
-from harness.analysis.verdict import Seen, verdict
+from harness.analysis.samples import accept_queue, counters, missing_notes
+from harness.analysis.series import Series
+from harness.analysis.verdict import verdict, with_failures
 from harness.analysis.waiting import waiting
-from harness.model import CellResult
-from harness.numbers.words import seconds
+from harness.model import CellResult, Finding, Verdict
 
 SHORT_S = 0.1
 
 
-def invalid(evidence: TrialData, reason: str) -> CellResult:
-    """A cell that is not believed: its numbers are unknown, its reason is not."""
-    warnings = evidence.record.warnings if evidence.record else ()
+def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
+    """A cell whose numbers are unknown; its reasons are not."""
     return CellResult(
-        trial=evidence.trial,
-        app=evidence.app,
-        sleep_s=evidence.sleep_s,
+        trial=data.trial,
+        app=data.app,
+        sleep_s=data.sleep_s,
         verdict="invalid",
-        reason=reason,
-        worker_class=evidence.worker_class,
-        notes=warnings,
+        reason=Finding("verdict.invalid", {"reasons": tuple(reasons)}),
+        worker_class=data.worker_class,
+        notes=_recorded(data.record.warnings if data.record else ()),
     )
 
 
-def result(
-    facts: Facts, lone: float, knee: Knee, judged: Judgement, notes: Sequence[str] = ()
-) -> CellResult:
-    """A cell that is believed. lone: R0 in seconds; judged: of the load tool; notes: on the whole
-    group."""
-    evidence, said = facts.evidence, facts.said
+def _recorded(texts: Sequence[str]) -> tuple[Finding, ...]:
+    return tuple(Finding("note.recorded", {"text": text}) for text in texts)
+
+
+def result(facts: Facts, series: Series) -> CellResult:
+    """A valid cell of the closed loop."""
+    assert series.lone_s is not None  # without it, no trial of the series is valid
+    lone_s, bound = series.lone_s, series.bound.get(facts.key)
+    word, reason = verdict(facts, lone_s, series.knee)
+    if bound:
+        word, reason = "generator-bound", with_failures(facts, lower_bound(facts, bound))
+    bound_rps = parallel(facts.connections, facts.slots) / lone_s
     waits, missing = waiting(facts)
-    word, reason = verdict(_seen(facts, lone, knee))
-    if judged.bound:
-        word, reason = BOUND, lower_bound(facts.tool, facts.steady.rps or 0.0, judged.reasons)
-    simple = shown(facts, word, reason)
-    believed = replace(
-        simple,
-        bound_rps=parallel(facts.concurrency, evidence.slots_configured) / lone,
+    parts, left_out = breakdown(facts)
+    cell = measured(facts, word, reason)
+    cell = replace(
+        cell,
+        lone_s=lone_s,
+        bound_rps=bound_rps,
         waiting=waits,
-        ideal_s=_ideal_s(facts, lone),
-        generator_bound=judged.bound,
-        bound_reasons=judged.reasons,
-        achieved_concurrency=in_flight(said),
-        notes=(*simple.notes, *missing, *_short(facts), *notes),
+        ideal_s=_ideal_s(facts, lone_s),
+        breakdown=parts,
+        connections_per_worker=kept_connections(facts),
+        split_prediction_rps=predicted_rps(facts, lone_s, bound_rps),
+        generator_bound=None if bound is None else bool(bound),
+        bound_reasons=bound or (),
+        achieved_concurrency=in_flight(facts.measurement),
+        app_metrics=app_metrics(facts),
+        notes=(
+            *cell.notes,
+            *missing,
+            *_short(facts),
+            *series.notes,
+            *left_out,
+            *missing_notes(facts.data.observations),
+            *counters_of_others(facts),
+        ),
     )
-    whole = _observed(believed, facts, lone)
-    return replace(whole, diagnosis=diagnose(_case(facts, whole, lone)))
+    return replace(cell, diagnosis=diagnosis(facts, cell))
 
 
-def _observed(believed: CellResult, facts: Facts, lone: float) -> CellResult:
-    """With what was seen from outside while the load ran, and what follows from it."""
-    seen = facts.evidence.observations
-    spent, left_out = split(facts)
-    kept = kept_connections(facts)
-    return replace(
-        believed,
-        breakdown=spent,
-        app_metrics=parts(facts),
-        connections_per_worker=kept,
-        split_prediction_rps=split_prediction(facts, kept, lone, believed.bound_rps),
-        notes=(*believed.notes, *left_out, *missing_notes(seen), *_whose(facts)),
-    )
-
-
-def _whose(facts: Facts) -> Sequence[str]:
-    """Counters that grew although this server dropped nothing are others'."""
-    shook = handshakes(facts)
-    if shook.dropped or not (shook.counters.listen_overflows or shook.counters.syn_retransmits):
-        return ()
-    said = what_was_counted(shook)
-    return (f"{said}: {NAMESPACE}, and nothing shows that this server dropped anything",)
-
-
-def _case(facts: Facts, cell: CellResult, lone: float) -> Case:
-    return Case(
-        cell=cell,
-        rps=facts.steady.rps or 0.0,
-        lone_s=lone,
-        handshakes=handshakes(facts),
-        blocked=one_at_a_time(facts),
-        patched_late=_patched_late(facts.record.proof),
-        cores=facts.evidence.observations.cores,
-    )
-
-
-def _patched_late(proof: Mapping[str, object]) -> bool:
-    """gevent replaces the calls that block in each worker; eventlet does it before any fork."""
-    return proof.get("preload_app") is True and proof.get("patched") == "gevent"
-
-
-def _seen(facts: Facts, lone: float, knee: Knee) -> Seen:
-    shook, worker_class = handshakes(facts), facts.evidence.worker_class
-    return Seen(
-        connections=facts.concurrency,
-        rps=facts.steady.rps or 0.0,
-        lone_s=lone,
-        service_s=facts.service.mean or 0.0,
-        slots=facts.evidence.slots_configured,
-        open_at_once=facts.open_at_once,
-        per_worker=tuple(facts.per_worker.values()),
-        slots_known=worker_class.slots_known,
-        deals=worker_class.accepts_first,
-        knee=knee.connections,
-        above_rps=knee.above(facts.concurrency),
-        dropped=shook.dropped,
-        late=late_connects(shook),
+def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
+    """What was counted and seen of any valid cell, closed loop or at a rate."""
+    data, measurement, outcome = facts.data, facts.measurement, facts.outcome
+    longest, limit = accept_queue(data.observations)
+    return CellResult(
+        trial=data.trial,
+        app=data.app,
+        sleep_s=data.sleep_s,
+        verdict=word,
+        reason=reason,
+        worker_class=data.worker_class,
+        requests=outcome.answered,
+        failed=outcome.failed,
+        errors=outcome.errors,
+        slots_configured=facts.slots,
+        slots_measured=facts.open_at_once,
+        throughput_rps=facts.throughput_rps,
+        tool_rps=measurement.rps,
+        response=measurement.response,
+        connect=measurement.connect,
+        service=facts.service,
+        requests_per_worker=facts.per_worker,
+        load_s=facts.load_s,
+        counters=counters(data.observations),
+        accept_queue_max=longest,
+        accept_queue_limit=limit,
+        usage=facts.usage,
+        notes=_recorded((*facts.record.warnings, *measurement.notes)),
     )
 
 
-def _short(facts: Facts) -> Sequence[str]:
+def _short(facts: Facts) -> Sequence[Finding]:
     """Chance decides over what lasts a moment."""
-    window_s = facts.steady.window_s
-    if window_s is None or window_s >= SHORT_S:
+    length_s = facts.window.length_s if facts.window else None
+    if length_s is None or length_s >= SHORT_S:
         return ()
-    return (f"the steady part lasted only {seconds(window_s)}: raise --rounds",)
+    return (Finding("note.short_window", {"length_s": length_s}),)
 
 
-def _ideal_s(facts: Facts, lone: float) -> float | None:
+def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     """How long the load takes if no slot is ever idle; None for a tool that runs for a time, or
     where nobody knows how many slots there are."""
-    if not facts.evidence.counted or not facts.evidence.worker_class.slots_known:
+    if not facts.data.counted or not facts.data.worker_class.slots_known:
         return None
-    together = parallel(facts.concurrency, facts.evidence.slots_configured)
-    alone = 1 if facts.evidence.lone_first else 0
-    return lone * (alone + -(-(facts.outcome.answered - alone) // together))
+    together = parallel(facts.connections, facts.slots)
+    alone = 1 if facts.data.lone_first else 0
+    return lone_s * (alone + -(-(facts.outcome.answered - alone) // together))

@@ -1,6 +1,7 @@
-"""Where two sources speak of the same thing, they must agree, or the cell is not believed.
+"""Where two sources speak of the same thing, they must agree, or the cell is invalid.
 
-Each witness takes the facts of one trial and returns a sentence with both numbers, or None.
+Each check takes the facts of one trial and returns what contradicts them, with both numbers, or
+None. Another check: a function here, a line in CHECKS, its sentence in `report.messages`.
 
 Little's law (Little 1961) in the form of operational analysis (Denning & Buzen 1978): in a time T
 the response times add up to the integral of the requests in flight. No more than N are, so their
@@ -20,7 +21,8 @@ from collections.abc import Callable
 
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
-from harness.numbers.words import number, plural, seconds
+from harness.analysis.window import Window
+from harness.model import Finding
 
 RELATIVE = 0.05
 CLOCK_S = 0.05  # start and end of tool and worker are not the same instants
@@ -29,31 +31,25 @@ OVER = 1.02
 BUSY = 0.90
 
 
-def map_full(facts: Facts) -> str | None:
+def map_full(facts: Facts) -> Finding | None:
     """The probe had no room left, so requests are missing from the spans."""
-    full = facts.evidence.spans.full
-    if not full:
-        return None
-    pids = ", ".join(map(str, full))
-    return f"more requests than the span maps hold (worker {pids}): run fewer rounds, or shorter"
+    full = facts.data.spans.full
+    return Finding("check.map_full", {"pids": full}) if full else None
 
 
-def success(facts: Facts) -> str | None:
+def success(facts: Facts) -> Finding | None:
     """Nothing can be said of an app that never gave the expected answer."""
-    result = facts.outcome
-    if result.answered > result.wrong:
+    outcome = facts.outcome
+    if outcome.answered > outcome.wrong:
         return None
-    causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(result.errors.items()))
-    tail = f" ({causes})" if causes else ""
-    if result.answered == 0:
-        return f"no request was answered{tail}"
-    return (
-        f"none of the {plural(result.answered, 'answer')} was the expected"
-        f" {facts.evidence.expect_status}{tail}"
-    )
+    causes = {"causes": dict(sorted(outcome.errors.items()))}
+    if outcome.answered == 0:
+        return Finding("check.no_answer", causes)
+    expected = {"answered": outcome.answered, "expected": facts.data.expect_status}
+    return Finding("check.no_success", {**expected, **causes})
 
 
-def counts(facts: Facts) -> str | None:
+def counts(facts: Facts) -> Finding | None:
     """The workers must have seen every request the client got an answer to, and no other.
 
     A request without an answer may or may not have reached the app, unless it was never
@@ -62,31 +58,29 @@ def counts(facts: Facts) -> str | None:
     """
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
-    spare += 0 if facts.evidence.counted else facts.concurrency
+    spare += 0 if facts.data.counted else facts.connections
     if 0 <= seen - answered <= spare:
         return None
-    reached = "never reached the app" if seen < answered else "are unknown to the client"
-    return (
-        f"{facts.tool} counted {plural(answered, 'answer')}, the workers"
-        f" {plural(seen, 'request')}: {abs(seen - answered)} {reached}"
-    )
+    code = "check.never_reached_app" if seen < answered else "check.unknown_to_client"
+    numbers = {"answered": answered, "seen": seen, "differ": abs(seen - answered)}
+    return Finding(code, {"tool": facts.tool, **numbers})
 
 
-def rates(facts: Facts) -> str | None:
+def rates(facts: Facts) -> Finding | None:
     """The tool's own requests/s must follow from the spans.
 
     Some tools count answers (ab), others successes (python); either may be what it means.
     """
-    wrong, tool_rps = facts.outcome.wrong, facts.said.rps
+    tool_rps = facts.measurement.rps
     if tool_rps is None or not facts.finished:
         return None
-    check = _counted_rate if facts.evidence.counted else _timed_rate
-    answered = facts.said.requests  # by the tool: what was never accepted is in its rate
-    found = [check(facts, tool_rps, n) for n in (answered, answered - wrong)]
+    check = _counted_rate if facts.data.counted else _timed_rate
+    answered = facts.measurement.requests  # by the tool: what was never accepted is in its rate
+    found = [check(facts, tool_rps, n) for n in (answered, answered - facts.outcome.wrong)]
     return found[0] if all(found) else None
 
 
-def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> str | None:
+def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
     """From a tool's rate of `counted` requests follows how long it took them to be served."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
@@ -96,88 +90,72 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> str | None:
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
         return None
-    in_all = f" ({seconds(tool_s)} in all)" if tool_rps > 0 else ""
-    return (
-        f"{facts.tool} says {number(tool_rps)} requests/s{in_all},"
-        f" the workers needed {seconds(spans_s)} for the same requests"
-    )
+    times = {"tool_s": tool_s if tool_rps > 0 else None, "workers_s": spans_s}
+    return Finding("check.rate", {"tool": facts.tool, "rps": tool_rps, **times})
 
 
-def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> str | None:
+def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
     """What the workers completed in the tool's time, of which it counts the share `counted`.
 
     One batch of answers more or less at the edges (N) is no contradiction.
     """
-    until_ns = facts.spans[0].start_ns + facts.said.duration_s * NS
+    duration_s = facts.measurement.duration_s
+    until_ns = facts.spans[0].start_ns + duration_s * NS
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
     share = counted / facts.outcome.answered if facts.outcome.answered else 1.0
-    expected = tool_rps * facts.said.duration_s
-    if abs(completed * share - expected) <= max(RELATIVE * completed, facts.concurrency):
+    expected = tool_rps * duration_s
+    if abs(completed * share - expected) <= max(RELATIVE * completed, facts.connections):
         return None
-    return (
-        f"{facts.tool} says {number(tool_rps)} requests/s, the workers completed"
-        f" {completed} requests in its {seconds(facts.said.duration_s)}"
-    )
+    by_workers = {"completed": completed, "duration_s": duration_s}
+    return Finding("check.timed_rate", {"tool": facts.tool, "rps": tool_rps, **by_workers})
 
 
-def late(facts: Facts) -> str | None:
+def late(facts: Facts) -> Finding | None:
     """Where latencies are synthetic (wrk), responses after the tool's timeout are left out of
     them, although they are counted: what the distribution says is then too good."""
     count = facts.outcome.errors.get("timeout", 0)
-    if facts.said.exact_mean or not count:
+    if facts.measurement.exact_mean or not count:
         return None
-    left_out = f"{plural(count, 'response')} came after {facts.tool}'s timeout"
-    return f"{left_out}, and its response times leave them out: use fewer connections"
+    return Finding("check.late", {"responses": count, "tool": facts.tool})
 
 
-def little(facts: Facts) -> str | None:
+def little(facts: Facts) -> Finding | None:
     """Little's law, from both sides. At a rate there is none to ask: those that are due and find
     no free connection are timed as well, and those that are free may stay so."""
-    said, n = facts.said, facts.concurrency
-    if facts.evidence.trial.cell.rate is not None:
+    measured, n = facts.measurement, facts.connections
+    mean_s, total_s = measured.response.mean, measured.duration_s
+    if mean_s is None or not measured.exact_mean or total_s <= 0:
         return None
-    mean, total_s = said.response.mean, said.duration_s
-    if mean is None or not said.exact_mean or total_s <= 0 or facts.outcome.unanswered:
+    if facts.open_model or facts.outcome.unanswered:
         return None
     answers = facts.outcome.answered
-    least, most = (mean - ROUNDING_S) * answers, (mean + ROUNDING_S) * answers
-    if least > OVER * n * total_s:
-        return (
-            f"{facts.tool} says {seconds(mean)} per response, which would keep"
-            f" {number(mean * answers / total_s)} requests in flight on"
-            f" {plural(n, 'connection')}: impossible"
-        )
-    alone = (said.lone_s or 0.0) if facts.evidence.lone_first else 0.0
-    longest = said.response.max
-    if longest is None or not facts.evidence.counted:
+    numbers = {"tool": facts.tool, "connections": n, "in_flight": mean_s * answers / total_s}
+    if (mean_s - ROUNDING_S) * answers > OVER * n * total_s:
+        return Finding("check.too_many_in_flight", {**numbers, "mean_s": mean_s})
+    alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
+    longest_s = measured.response.max
+    if longest_s is None or not facts.data.counted:
         return None
-    floor = alone + n * (total_s - alone - longest - CLOCK_S)
-    if most >= BUSY * floor:
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S)
+    if (mean_s + ROUNDING_S) * answers >= BUSY * floor_s:
         return None
-    return (
-        f"{facts.tool} did not keep {plural(n, 'connection')} busy: its responses add up to"
-        f" {number(mean * answers / total_s)} requests in flight"
-    )
+    return Finding("check.idle_connections", numbers)
 
 
-def body(facts: Facts) -> str | None:
+def body(facts: Facts) -> Finding | None:
     """Where the only right answer is known, every answer must be that one. Not asked of tools that
     do not compare what they get."""
-    expected, found = facts.evidence.body_sha256, facts.said.body_sha256
+    expected, found = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
-    if others := facts.outcome.errors.get("body", 0):
-        answers = plural(facts.outcome.answered, "answer")
-        return f"the page was not always the one that is stored: {others} of {answers} differed"
+    if differ := facts.outcome.errors.get("body", 0):
+        return Finding("check.bodies", {"differ": differ, "answered": facts.outcome.answered})
     if found in (None, expected):
         return None
-    return (
-        f"the page was not the one that is stored: its SHA-256 begins with {found[:8]},"
-        f" not with {expected[:8]}"
-    )
+    return Finding("check.body", {"sha256": found[:8], "expected": expected[:8]})
 
 
-WITNESSES: tuple[Callable[[Facts], str | None], ...] = (
+CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     map_full,
     success,
     counts,
@@ -188,9 +166,9 @@ WITNESSES: tuple[Callable[[Facts], str | None], ...] = (
 )
 
 
-def contradictions(facts: Facts) -> list[str]:
-    """Every sentence that speaks against the trial; empty for one that can be believed."""
-    found = [why for witness in WITNESSES if (why := witness(facts)) is not None]
-    if facts.steady.rps is None and not found:
-        found.append(facts.steady.reason)
+def contradictions(facts: Facts) -> list[Finding]:
+    """All that speaks against the trial; empty for a valid one, which has a steady part."""
+    found = [why for check in CHECKS if (why := check(facts)) is not None]
+    if not found and not isinstance(facts.steady, Window):
+        found.append(facts.steady)
     return found

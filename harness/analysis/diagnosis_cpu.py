@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from harness.analysis.case import Case, cores_used
+from collections import defaultdict
+
+from harness.analysis.diagnosis_slots import possible_rps, service_s, waits
+from harness.analysis.facts import Facts
 from harness.analysis.knee import BUSY
-from harness.numbers.words import number, plural, seconds
+from harness.analysis.spans import most_open
+from harness.model import CellResult, Finding, Span
 
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
 LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
@@ -13,103 +17,127 @@ FULL = 0.9  # of all cores
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 
-def blocked_loop(case: Case) -> str | None:
+def blocked_loop(facts: Facts, cell: CellResult) -> Finding | None:
     """One request at a time in workers that could serve many."""
-    if not case.waits or case.blocked is None:
+    busy = one_at_a_time(facts) if waits(facts, cell) else None
+    if busy is None:
         return None
-    queued_s = case.cell.breakdown.in_worker_s or 0.0
-    behind = case.service_s >= LONG_S and queued_s >= QUEUED * case.service_s
-    if case.blocked < BLOCKED and not behind:
+    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
+    behind = served_s >= LONG_S and queued_s >= QUEUED * served_s
+    if busy < BLOCKED and not behind:
         return None
-    workers = plural(case.server.workers, "worker")
-    what = (
-        "your workers serve one request at a time: something blocks the event loop"
-        f" ({plural(case.connections, 'connection')} on {workers}, and no worker ever had two"
-        f" requests in the app)"
+    found = {"connections": facts.connections, "workers": facts.cell.server.workers}
+    return Finding("diagnosis.blocked_loop", {**found, "advice": (_what_blocks(facts),)})
+
+
+def one_at_a_time(facts: Facts) -> float | None:
+    """Where no worker ever had two requests in the app although its loop could: the part of the
+    steady window that the busiest one spent in the app, 0 to 1. None where some worker had two.
+
+    The busiest, because chance may deal the connections to a part of the workers. An app that
+    answers at once is one at a time as well; it leaves the loop free for the rest of the time.
+    """
+    server, steady, row = facts.cell.server, facts.window, facts.data.worker_class
+    # More open at once than there are workers: two in one of them, without looking.
+    if steady is None or facts.open_at_once > server.workers:
+        return None
+    if not row.loop or row.slots_per_worker(server) == 1:
+        return None
+    by_worker: dict[int, list[Span]] = defaultdict(list)
+    for span in facts.spans:
+        by_worker[span.pid].append(span)
+    if any(most_open(spans) > 1 for spans in by_worker.values()):
+        return None
+    closes = steady.closes_ns
+    busy_s = (
+        sum(steady.inside_s(span.start_ns, span.end_ns or closes) for span in spans)
+        for spans in by_worker.values()
     )
-    return f"{what}. {_what_blocks(case)}"
+    return max(busy_s, default=0.0) / steady.length_s
 
 
-def _what_blocks(case: Case) -> str:
-    used, cores = case.cell.usage.server_cores, case.cores
-    could = min(case.server.workers, cores or case.server.workers)
+def _what_blocks(facts: Facts) -> Finding:
+    workers, cores = facts.cell.server.workers, facts.data.observations.cores
+    used, could = facts.usage.server_cores, min(workers, cores or workers)
     if used is not None and used >= COMPUTING * could:
-        return (
-            f"It computes ({cores_used(used)} for {plural(case.server.workers, 'worker')}): move"
-            " the work to other processes, or run as many workers as there are cores."
-        )
-    if case.patched_late:
-        return (
-            "preload_app loads the app before gevent replaces the calls that block: turn it off,"
-            " or begin the app with gevent.monkey.patch_all()."
-        )
-    idle = "" if used is None else f" and uses {cores_used(used)} meanwhile"
-    loop = "asynchronous calls" if case.worker_class.asgi else "calls its loop can patch"
-    return (
-        f"It sleeps or waits in a call that blocks{idle} (a sleep, a database driver, an HTTP"
-        f" client): use {loop}, or a class with threads."
-    )
+        return Finding("advice.move_computing", {"cores": used, "workers": workers})
+    proof = facts.record.proof
+    # gevent replaces the calls that block in each worker; eventlet does it before any fork
+    if proof.get("preload_app") is True and proof.get("patched") == "gevent":
+        return Finding("advice.patch_before_preload")
+    asynchronous = facts.data.worker_class.asgi
+    code = "advice.asynchronous_calls" if asynchronous else "advice.patched_calls"
+    return Finding(code, {"cores": used})
 
 
-def busy_machine(case: Case) -> str | None:
+def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     """No core is left: by the server itself, or while its slots are not what holds it up."""
-    used, cores = case.cell.usage, case.cores
-    if not case.waits or not cores:
+    cores, used = facts.data.observations.cores, facts.usage
+    if not cores or not waits(facts, cell):
         return None
-    server, host = used.server_cores, used.host_busy
+    server, tool, host = used.server_cores, used.generator_cores, used.host_busy
     by_server = server is not None and server >= FULL * cores
-    ours = (server or 0.0) + (used.generator_cores or 0.0)
+    ours = (server or 0.0) + (tool or 0.0)
     beside = host is not None and host > FULL and ours > COUNTS * cores
-    beside = beside and case.rps < BUSY * case.possible_rps
+    beside = beside and facts.rps < BUSY * possible_rps(facts, cell)
     if not by_server and not beside:
         return None
-    busy = " are busy" if host is None else f" are {100 * host:.0f} % busy"
-    others = _others(case)
-    shares = [("the server", server), ("the load tool", used.generator_cores)]
-    shares += [("other programs", others)] if others > (1 - FULL) * cores else []
-    told = [f"{name} {cores_used(share)}" for name, share in shares if share is not None]
-    advice = "Faster code, more cores or a load tool on another machine bring more."
-    if others > (server or 0.0):
-        advice = "Close the other programs and measure again."
-    got = f"{plural(case.connections, 'connection')} get {number(case.rps)} requests/s"
-    return (
-        f"the machine is the limit: {got} while its {plural(cores, 'core')}{busy}"
-        f" ({', '.join(told) or 'nobody knows by whom'}). {advice}"
+    others = 0.0
+    if host is not None and server is not None and tool is not None:
+        others = host * cores - server - tool
+    known = (("server", server), ("load_tool", tool), ("others", others))
+    used_by = tuple(
+        Finding(f"cores.{name}", {"cores": share})
+        for name, share in known
+        if share is not None and (name != "others" or share > (1 - FULL) * cores)
+    )
+    advice = "close_other_programs" if others > (server or 0.0) else "faster_code_or_more_cores"
+    return Finding(
+        "diagnosis.busy_machine",
+        {
+            "connections": facts.connections,
+            "rps": facts.rps,
+            "cores": cores,
+            "host": host,
+            "used_by": used_by or (Finding("cores.unknown"),),
+            "advice": (Finding(f"advice.{advice}"),),
+        },
     )
 
 
-def _others(case: Case) -> float:
-    """Cores that neither server nor load tool used; 0 where that is not known."""
-    used = case.cell.usage
-    if used.host_busy is None or used.server_cores is None or used.generator_cores is None:
-        return 0.0
-    return used.host_busy * (case.cores or 0) - used.server_cores - used.generator_cores
-
-
-def busy_workers(case: Case) -> str | None:
+def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     """Every worker computes all the time: a Python process does on one core at a time."""
-    server, workers = case.cell.usage.server_cores, case.server.workers
-    if not case.waits or server is None or server < FULL * workers:
+    used, workers = facts.usage.server_cores, facts.cell.server.workers
+    if not waits(facts, cell) or used is None or used < FULL * workers:
         return None
-    if case.rps >= BUSY * case.possible_rps:
+    if facts.rps >= BUSY * possible_rps(facts, cell):
         return None  # the slots say it as well
-    use = cores_used(server) + (f" (of {plural(case.cores, 'core')})" if case.cores else "")
-    return (
-        f"{plural(workers, 'worker')} compute{'s' * (workers == 1)} all the time, {use},"
-        f" so that {plural(case.connections, 'connection')} get {number(case.rps)}"
-        " requests/s. Faster code or more workers, up to one a core, bring more."
+    return Finding(
+        "diagnosis.busy_workers",
+        {
+            "workers": workers,
+            "used": used,
+            "cores": facts.data.observations.cores,
+            "connections": facts.connections,
+            "rps": facts.rps,
+            "advice": (Finding("advice.faster_code_or_more_workers"),),
+        },
     )
 
 
-def slow_together(case: Case) -> str | None:
+def slow_together(facts: Facts, cell: CellResult) -> Finding | None:
     """Nobody waits for a slot, and yet requests take longer than a lone one."""
-    if not case.waits:
+    if not waits(facts, cell):
         return None
-    used, cores = case.cell.usage.server_cores, case.cores
-    cpu = "" if used is None or not cores else f" The server uses {cores_used(used)} of {cores}:"
-    look = "look for what" if cpu else "Look for what"
-    return (
-        f"with {plural(case.connections, 'connection')} a request spends {seconds(case.service_s)}"
-        f" inside the app, a lone one {seconds(case.lone_s)}: they slow each other down.{cpu}"
-        f" {look} they share (a lock, a pool of connections, a service behind the app)."
+    cores, used = facts.data.observations.cores, facts.usage.server_cores
+    return Finding(
+        "diagnosis.slow_together",
+        {
+            "connections": facts.connections,
+            "service_s": service_s(cell),
+            "lone_s": cell.lone_s,
+            "used": used if cores else None,
+            "cores": cores or None,
+            "advice": (Finding("advice.look_for_what_is_shared"),),
+        },
     )

@@ -2,131 +2,179 @@
 
 from __future__ import annotations
 
-from harness.analysis.case import Case, sharing
-from harness.analysis.handshakes import NAMESPACE, at_which_steps, what_was_counted
+from harness.analysis.facts import Facts
+from harness.analysis.handshakes import drops, growth, handshakes, steps
 from harness.analysis.knee import BUSY
-from harness.numbers.words import number, plural, seconds
+from harness.analysis.r0 import parallel
+from harness.analysis.verdict import no_limit
+from harness.model import CellResult, Finding
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
 STAYS_S = 0.005  # below, connecting is as fast as ever
 
 
-def full_queue(case: Case) -> str | None:
+def waits(facts: Facts, cell: CellResult) -> bool:
+    """Requests take longer than a lone one does, and there is someone to wait for."""
+    n = facts.connections
+    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < BUSY
+
+
+def slots(facts: Facts) -> int:
+    """Those worth naming: of the settings, or what was used where these tell no limit."""
+    return facts.open_at_once if facts.slots is None else facts.slots
+
+
+def possible_rps(facts: Facts, cell: CellResult) -> float:
+    return parallel(facts.connections, slots(facts)) / (cell.lone_s or 1.0)
+
+
+def service_s(cell: CellResult) -> float:
+    return cell.breakdown.service_s or cell.service.mean or 0.0
+
+
+def _response_s(facts: Facts) -> float:
+    return facts.connections / facts.rps
+
+
+def _waited_s(facts: Facts, cell: CellResult) -> float:
+    return max(0.0, _response_s(facts) - service_s(cell))
+
+
+def _more_slots(facts: Facts) -> Finding:
+    return Finding(facts.data.worker_class.advice)
+
+
+def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
     """Handshakes dropped: measured, or likely where the kernel was not asked."""
-    shook, cell = case.handshakes, case.cell
-    if not shook.dropped and not (shook.suspected and case.waits):
+    found = handshakes(facts)
+    if not found.dropped and not (found.suspected and waits(facts, cell)):
         return None
-    shares = f"{sharing(case)}; {_others(case)} {_where(case)}"
-    if not shook.dropped:
-        late = seconds(shook.longest_s or 0.0)
-        cause = "likely because the accept queue was full and the kernel dropped handshakes"
-        return f"{shares}; connecting took up to {late}, {cause}. {_hides(case)}"
-    seen = f" (up to {cell.accept_queue_max}, its limit is {cell.accept_queue_limit})"
-    queue = f"the accept queue was full{seen if shook.full else ''} and the kernel dropped"
-    parts = [f"{shares}; {queue} handshakes: {what_was_counted(shook)} ({NAMESPACE})"]
-    if shook.half_open:
-        parts.append(
-            f"up to {plural(shook.half_open, 'connection')} existed for the client alone, as the"
-            " last packet of the handshake was dropped"
-        )
-    if steps := at_which_steps(shook):
-        parts.append(steps)
-    if shook.never_accepted:
-        parts.append(f"{plural(shook.never_accepted, 'request')} never reached a worker")
-    return f"{'; '.join(parts)}. {_hides(case)}"
-
-
-def _hides(case: Case) -> str:
-    return f"A longer --backlog only hides it, in a longer queue. {case.more_slots}"
-
-
-def uneven(case: Case) -> str | None:
-    """Slots idle while requests wait in other workers: what the kernel's dealing costs."""
-    cell = case.cell
-    dealt = cell.connections_per_worker or cell.requests_per_worker
-    if not case.waits or not case.worker_class.accepts_first or len(set(dealt.values())) < 2:
-        return None
-    if cell.slots_configured is None or not _split_costs(case):
-        return None
-    kept = cell.connections_per_worker is not None
-    what = "connections" if kept else "requests"
-    counts = ", ".join(str(count) for count in sorted(dealt.values(), reverse=True))
-    predicted = cell.split_prediction_rps
-    proof = f"; that split allows {number(predicted)}" if predicted is not None else ""
-    return (
-        f"{plural(case.connections, 'connection')} got {number(case.rps)} of"
-        f" {number(case.possible_rps)} requests/s: they are dealt unevenly, and slots idle in one"
-        f" worker while requests wait {seconds(case.waited_s)} in another ({what} per worker:"
-        f" {counts}{proof}). {_deal_evenly(case)}"
+    advice = (Finding("advice.backlog_hides"), _more_slots(facts))
+    known = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "advice": advice}
+    if not found.dropped:
+        return Finding("diagnosis.full_queue_likely", {**known, "drops": drops(found)})
+    return Finding(
+        "diagnosis.full_queue",
+        {
+            **known,
+            "longest": cell.accept_queue_max if found.full else None,
+            "limit": cell.accept_queue_limit if found.full else None,
+            "counters": growth(found.counters),
+            "half_open": found.half_open or None,
+            "steps": steps(found),
+            "never_accepted": found.never_accepted or None,
+        },
     )
 
 
-def _split_costs(case: Case) -> bool:
+def uneven(facts: Facts, cell: CellResult) -> Finding | None:
+    """Slots idle while requests wait in other workers: what the kernel's dealing costs."""
+    kept = cell.connections_per_worker
+    dealt = sorted((kept or cell.requests_per_worker).values(), reverse=True)
+    if not waits(facts, cell) or not facts.data.worker_class.accepts_first or len(set(dealt)) < 2:
+        return None
+    if facts.slots is None or not _dealing_costs(facts, cell):
+        return None
+    return Finding(
+        "diagnosis.uneven",
+        {
+            "connections": facts.connections,
+            "rps": facts.rps,
+            "possible_rps": possible_rps(facts, cell),
+            "wait_s": _waited_s(facts, cell),
+            "connections_per_worker": tuple(dealt) if kept is not None else None,
+            "requests_per_worker": tuple(dealt) if kept is None else None,
+            "predicted_rps": cell.split_prediction_rps,
+            "advice": _deal_evenly(facts),
+        },
+    )
+
+
+def _dealing_costs(facts: Facts, cell: CellResult) -> bool:
     """More than 5 %, by the measurement or by what the connections per worker allow."""
-    predicted, bound = case.cell.split_prediction_rps, case.cell.bound_rps
+    predicted, bound = cell.split_prediction_rps, cell.bound_rps
     if predicted is not None and bound is not None and predicted < BUSY * bound:
         return True
-    return case.rps < BUSY * case.possible_rps
+    return facts.rps < BUSY * possible_rps(facts, cell)
 
 
-def _deal_evenly(case: Case) -> str:
-    server = case.server
-    if case.worker_class.slots != "threads":
-        return "A class that accepts only what it can serve (sync, gevent) shares them evenly."
+def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
+    server = facts.cell.server
+    if facts.data.worker_class.slots != "threads":
+        return (Finding("advice.class_that_deals_evenly"),)
     if server.worker_connections <= server.threads:
-        return case.more_slots
-    closes = (
-        " It also ends keep-alive: no connection stays." if case.cell.trial.cell.keepalive else ""
-    )
-    return (
-        f"--worker-connections {server.threads}, as many as threads, leaves what a worker cannot"
-        f" serve in the accept queue for the next that can.{closes}"
-    )
+        return (_more_slots(facts),)
+    as_threads = Finding("advice.worker_connections_as_threads", {"threads": server.threads})
+    return (as_threads, Finding("advice.ends_keepalive")) if facts.cell.keepalive else (as_threads,)
 
 
-def waiting(case: Case) -> str | None:
+def waiting(facts: Facts, cell: CellResult) -> Finding | None:
     """More requests than slots, by the place where the rest waits."""
-    if not case.waits or case.waited_s < (1 - BUSY) * case.response_s:
+    if not waits(facts, cell) or _waited_s(facts, cell) < (1 - BUSY) * _response_s(facts):
         return None
-    return f"{sharing(case)}; {_others(case)} {_where(case)}{_connects(case)}. {case.more_slots}"
+    return Finding(
+        "diagnosis.waiting",
+        {
+            "sharing": _sharing(facts),
+            "waiting": _waiting(facts, cell),
+            "connect_s": _connect_s(cell),
+            "advice": (_more_slots(facts),),
+        },
+    )
 
 
-def _others(case: Case) -> str:
-    others = case.connections - case.slots
-    return f"the other {others} wait" if others > 0 else "requests wait"
+def _sharing(facts: Facts) -> Finding:
+    """Who shares how many slots, and how few of them were used, where that is fewer."""
+    n, used = facts.connections, facts.open_at_once
+    if facts.slots is None:
+        limit = {"used": used, "limit": no_limit(facts)}
+        return Finding("diagnosis.sharing_no_limit", {"connections": n, **limit})
+    few = used < BUSY * parallel(n, facts.slots)
+    shared = {"slots": facts.slots, "used": used if few else None}
+    return Finding("diagnosis.sharing", {"connections": n, **shared})
 
 
-def _where(case: Case) -> str:
-    """'1.0 s in the accept queue', the longest wait first, none that hardly counts."""
-    parts = case.cell.breakdown
-    alone = " or as connections of the client alone" if case.handshakes.half_open else ""
-    queued = f"in the accept queue{alone}"
+def _waiting(facts: Facts, cell: CellResult) -> Finding:
+    """How many wait and in which places, the longest wait first, none that hardly counts."""
+    parts, waited_s = cell.breakdown, _waited_s(facts, cell)
+    half_open = handshakes(facts).half_open
     places = {
-        "to connect": parts.connect_s,
-        queued: parts.accept_queue_s,
-        "inside the workers, accepted and not begun": parts.in_worker_s,
-        "after the app, until the answer is through": parts.transfer_s,
-        "where no witness saw": parts.unattributed_s,
+        "connect": parts.connect_s,
+        "accept_queue_or_client" if half_open else "accept_queue": parts.accept_queue_s,
+        "in_worker": parts.in_worker_s,
+        "transfer": parts.transfer_s,
+        "unattributed": parts.unattributed_s,
     }
     known = sorted(((time_s or 0.0, place) for place, time_s in places.items()), reverse=True)
-    said = [f"{seconds(s)} {place}" for s, place in known if s >= PLACE * case.waited_s]
-    return " and ".join(said) or f"{seconds(case.waited_s)}, nobody knows where"
+    named = tuple(
+        Finding(f"waits.{place}", {"wait_s": time_s})
+        for time_s, place in known
+        if time_s >= PLACE * waited_s
+    )
+    others = facts.connections - slots(facts)
+    return Finding(
+        "diagnosis.others_wait" if others > 0 else "diagnosis.requests_wait",
+        {"others": others, "places": named or (Finding("waits.unknown", {"wait_s": waited_s}),)},
+    )
 
 
-def _connects(case: Case) -> str:
-    """That the client does not see the accept queue as a slow connect."""
-    connect_s = case.cell.breakdown.connect_s
-    if connect_s is None or connect_s >= STAYS_S or not case.cell.breakdown.accept_queue_s:
-        return ""
-    return f", connect stays {1e3 * connect_s:.0f} ms"
+def _connect_s(cell: CellResult) -> float | None:
+    """Where the client does not see the accept queue as a slow connect."""
+    connect_s = cell.breakdown.connect_s
+    if connect_s is None or connect_s >= STAYS_S or not cell.breakdown.accept_queue_s:
+        return None
+    return connect_s
 
 
-def nothing_waits(case: Case) -> str | None:
-    n, slots = case.connections, case.cell.slots_configured
-    use = f"{plural(n, 'connection')} use{'s' * (n == 1)}"
-    if case.cell.verdict == "at capacity":
-        return f"{use} {case.cell.slots_measured} slots and nothing waits; more connections will."
-    if slots is None and not case.worker_class.slots_known:
-        return f"{use} {plural(case.cell.slots_measured or 0, 'slot')} and nothing waits."
-    of = "an unlimited number of" if slots is None else str(slots)
-    return f"{use} {case.cell.slots_measured} of {of} slots and nothing waits."
+def nothing_waits(facts: Facts, cell: CellResult) -> Finding:
+    full = cell.verdict == "at capacity"
+    return Finding(
+        "diagnosis.all_slots_busy" if full else "diagnosis.nothing_waits",
+        {
+            "connections": facts.connections,
+            "used": facts.open_at_once,
+            "slots": facts.slots,
+            "limit": no_limit(facts),
+            "advice": (),
+        },
+    )

@@ -15,14 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.analysis.facts import Facts
+from harness.analysis.facts import Facts, once
 from harness.analysis.samples import accept_queue, counters
-from harness.model import ConnectionSample, Counters
-from harness.numbers.words import plural, seconds
+from harness.model import ConnectionSample, Counters, Finding
 
 EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
 DONE = "ESTABLISHED"  # a handshake that is
-NAMESPACE = "counted in the whole network namespace"
 
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
@@ -73,12 +71,13 @@ def half_open(sample: ConnectionSample) -> int:
     return max(0, sample.client.get(DONE, 0) - sample.server.get(DONE, 0))
 
 
+@once
 def handshakes(facts: Facts) -> Handshakes:
-    seen, said = facts.evidence.observations, facts.said
+    seen = facts.data.observations
     length, limit = accept_queue(seen)
     return Handshakes(
-        steps=at_steps(said.connects_s, seen.syn_steps_s),
-        longest_s=said.connect.max,
+        steps=at_steps(facts.measurement.connects_s, seen.syn_steps_s),
+        longest_s=facts.measurement.connect.max,
         counters=counters(seen),
         never_accepted=facts.outcome.never_accepted,
         full=length is not None and limit is not None and length > limit,
@@ -86,36 +85,36 @@ def handshakes(facts: Facts) -> Handshakes:
     )
 
 
-def at_which_steps(found: Handshakes) -> str:
-    """'12 connections connected after 1 s, 3 after 2 s: the steps at which ...', or nothing."""
-    if not found.steps:
-        return ""
-    (first, count), *rest = found.steps.items()
-    said = [f"{plural(count, 'connection')} connected after {first:g} s"]
-    said += [f"{count} after {step:g} s" for step, count in rest]
-    what = "the step" if len(said) == 1 else "the steps"
-    return f"{', '.join(said)}: {what} at which this kernel repeats a dropped SYN"
-
-
-def what_was_counted(found: Handshakes) -> str:
-    """'ListenOverflows 40, ListenDrops 40, TCPSynRetrans 12, counted in the whole ...'."""
-    names = {
-        "ListenOverflows": found.counters.listen_overflows,
-        "ListenDrops": found.counters.listen_drops,
-        "TCPSynRetrans": found.counters.syn_retransmits,
+def growth(counters: Counters) -> Mapping[str, int]:
+    """The counters that this kernel has, by the kernel's own names."""
+    known = {
+        "ListenOverflows": counters.listen_overflows,
+        "ListenDrops": counters.listen_drops,
+        "TCPSynRetrans": counters.syn_retransmits,
     }
-    return ", ".join(f"{name} {count}" for name, count in names.items() if count is not None)
+    return {name: count for name, count in known.items() if count is not None}
 
 
-def late_connects(found: Handshakes) -> str:
-    """What to add to a verdict's reason where connections came up late; begins with '; '."""
+def steps(found: Handshakes) -> Finding | None:
+    """How many connections came up at which steps."""
+    pairs = tuple(found.steps.items())
+    return Finding("handshakes.steps", {"steps": pairs}) if pairs else None
+
+
+def drops(found: Handshakes) -> Finding | None:
+    """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
     if found.dropped:
-        steps = at_which_steps(found)
-        said = f"; the accept queue was full: {what_was_counted(found)} ({NAMESPACE})"
-        return said + (f"; {steps}" if steps else "")
-    if found.suspected and found.longest_s is not None:
-        return (
-            f"; connecting took up to {seconds(found.longest_s)}, likely because the accept queue"
-            " was full and the kernel dropped handshakes"
-        )
-    return ""
+        shown = {"counters": growth(found.counters), "steps": steps(found)}
+        return Finding("handshakes.dropped", shown)
+    if found.suspected:
+        return Finding("handshakes.suspected", {"longest_s": found.longest_s})
+    return None
+
+
+def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
+    """Counters that grew although this server dropped nothing."""
+    found = handshakes(facts)
+    grew = found.counters.listen_overflows or found.counters.syn_retransmits
+    if found.dropped or not grew:
+        return ()
+    return (Finding("note.counters_of_others", {"counters": growth(found.counters)}),)

@@ -1,25 +1,25 @@
-"""Kept-alive connections stay with the worker that accepted them, so the split between the workers
-bounds the throughput: worker i serves at most min(connections, slots of one worker) at once."""
+"""Kept-alive connections stay with the worker that accepted them, so how they are dealt bounds the
+throughput: worker i serves at most min(connections, slots of one worker) at once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-from harness.analysis.facts import Facts
+from harness.analysis.facts import Facts, once
 from harness.analysis.samples import connections_per_worker
-from harness.analysis.window import Window, window
+from harness.analysis.window import Window
 
 
+@once
 def kept_connections(facts: Facts) -> Mapping[int, int] | None:
     """Connections by worker pid, from the kernel's table, else from the accepts of the requests
     served meanwhile; None where none are kept, or nobody looked."""
-    steady = window(facts.steady)
-    if not facts.evidence.trial.cell.keepalive or steady is None:
+    if not facts.cell.keepalive or facts.window is None:
         return None
     pids = facts.record.worker_pids
-    held = connections_per_worker(facts.evidence.observations, pids, steady)
-    return _accepted(facts, steady) if held is None else held
+    held = connections_per_worker(facts.data.observations, pids, facts.window)
+    return _accepted(facts, facts.window) if held is None else held
 
 
 def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
@@ -32,15 +32,12 @@ def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
     return {pid: counts[pid] for pid in sorted({*facts.record.worker_pids, *counts})}
 
 
-def split_prediction(
-    facts: Facts, kept: Mapping[int, int] | None, lone_s: float, bound_rps: float | None
-) -> float | None:
-    """Requests/s: the slots that the split lets work, over R0. Each worker's count is a median of
+def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None:
+    """Requests/s: the slots that the dealing lets work, over R0. Each worker's count is a median of
     its own, so their sum may be more than there are connections: never above the bound."""
+    kept = kept_connections(facts)
     if kept is None or not sum(kept.values()):
         return None
-    evidence = facts.evidence
-    each = evidence.worker_class.slots_per_worker(evidence.trial.cell.server)
+    each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     working = sum(held if each is None else min(held, each) for held in kept.values())
-    predicted = working / lone_s
-    return predicted if bound_rps is None else min(predicted, bound_rps)
+    return min(working / lone_s, bound_rps)

@@ -26,34 +26,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis.breakdown import split
+from harness.analysis.breakdown import breakdown
+from harness.analysis.cells import measured
 from harness.analysis.facts import Facts
-from harness.analysis.samples import missing_notes, usage
-from harness.analysis.shown import shown
-from harness.model import Breakdown, Cell, CellResult, Report, Summary, Verdict
-from harness.numbers.words import number, plural, seconds
+from harness.analysis.samples import missing_notes
+from harness.analysis.verdict import with_failures
+from harness.model import Breakdown, Cell, CellResult, Finding, Report, Summary, Verdict
 
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
 ALL_SENT = 0.99
 BUSY = 0.45
 NEAR = 0.95  # of the capacity
 LATE = 0.25  # of the mean response
-TOLD = 0.05  # of the same, from which on lag is a part that a split would need
-
-
-def same_server(one: Cell, other: Cell) -> bool:
-    """Whether what one shows of the server holds for the other: all but the load's amount."""
-    return replace(one, concurrency=1, rate=None) == replace(other, concurrency=1, rate=None)
+TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
 
 
 def capacity_of(report: Report, cell: Cell) -> float | None:
-    """Requests/s that the closed cells of the same server found: its capacity, where levels and
-    trials allow one, else the best of a believed cell whose load tool was not the limit."""
+    """Requests/s that the closed cells of the same series found: its capacity, where levels and
+    trials allow one, else the best of a valid cell whose load tool was not the limit."""
     for group in report.classes:
-        alike = Cell(group.server, group.tool, 1, group.keepalive, group.processes)
-        if same_server(alike, cell) and group.capacity_rps:
+        if group.series == cell.series and group.capacity_rps:
             return group.capacity_rps
-    return best_rps(one for one in report.cells if same_server(one.trial.cell, cell))
+    return best_rps(one for one in report.cells if one.trial.cell.series == cell.series)
 
 
 def best_rps(cells: Iterable[CellResult]) -> float | None:
@@ -105,143 +99,119 @@ class Offered:
         return self.all_sent and self.done_rps >= KEEPS_UP * self.asked_rps
 
 
-def verdict(seen: Offered) -> tuple[Verdict, str]:
+def verdict(offered: Offered) -> tuple[Verdict, Finding]:
     """The verdict and why, with numbers."""
-    asked = f"{number(seen.asked_rps)} requests/s"
-    if seen.keeps_up:
-        full = seen.capacity_rps is not None and seen.asked_rps >= NEAR * seen.capacity_rps
+    asked = {"asked_rps": offered.asked_rps}
+    if offered.keeps_up:
+        capacity_rps, times = offered.capacity_rps, offered.response
+        full = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+        known = times.p50 is not None and times.p95 is not None
+        typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {}
         word: Verdict = "at capacity" if full else "below capacity"
-        return word, f"all {asked} that arrived came out{_typical(seen)}"
-    if seen.idle and (seen.late or not seen.all_sent):
-        return "generator-bound", _too_slow(seen, asked)
-    out = f"{asked} arrived and {number(seen.done_rps)} came out"
-    if seen.all_sent:
-        grows = number(max(0.0, seen.asked_rps - seen.done_rps))
-        return "saturated", f"{out}: the backlog grew by {grows} a second{_longest(seen)}"
-    return "saturated", (
-        f"{out}: the backlog filled all {seen.connections} connections, and {_unsent(seen)} never"
-        f" sent{_longest(seen)}"
-    )
+        return word, Finding("open.keeps_up", {**asked, "p50_s": None, "p95_s": None, **typical})
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
+    backlog = {**asked, "done_rps": offered.done_rps, "longest_s": offered.response.max}
+    if offered.all_sent:
+        grows_rps = max(0.0, offered.asked_rps - offered.done_rps)
+        return "saturated", Finding("open.backlog_grows", {**backlog, "grows_rps": grows_rps})
+    full_up = {"connections": offered.connections, "unsent": offered.unsent}
+    return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
 
 
-def _unsent(seen: Offered) -> str:
-    were = "was" if seen.unsent == 1 else "were"
-    return f"{plural(seen.unsent, 'request')} that {were} due {were}"
-
-
-def _too_slow(seen: Offered, asked: str) -> str:
+def _too_slow(offered: Offered) -> Finding:
     """What the load tool did not do, and what shows that nobody kept it from that."""
-    how = f"sent its requests {seconds(seen.lag.mean or 0.0)} late on average"
-    if not seen.all_sent:
-        how = f"sent {number(seen.sent_rps or 0.0)} of the {asked} it was asked for"
-        how += f" ({_unsent(seen)} never sent)"
-    cores = seen.generator_cores
-    cpu = "" if cores is None else f"; it used {cores:.2f} cores"
-    return (
-        f"{seen.tool} {how}, while {number(seen.busy or 0.0)} of {seen.connections} connections"
-        f" were busy on average{cpu}: the load tool was the limit, not the server; ask for less"
-    )
-
-
-def _typical(seen: Offered) -> str:
-    p50, p95 = seen.response.p50, seen.response.p95
-    if p50 is None or p95 is None:
-        return ""
-    return f"; half within {seconds(p50)}, 95 % within {seconds(p95)} of the moment they were due"
-
-
-def _longest(seen: Offered) -> str:
-    longest = seen.response.max
-    return "" if longest is None else f", and requests waited up to {seconds(longest)}"
+    shows = {
+        "tool": offered.tool,
+        "busy": offered.busy or 0.0,
+        "connections": offered.connections,
+        "cores": offered.generator_cores,
+    }
+    if offered.all_sent:
+        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.lag.mean or 0.0})
+    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
+    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.unsent})
 
 
 def offered(facts: Facts, capacity_rps: float | None) -> Offered:
-    """From a believed trial of the open model. capacity_rps: of the closed cells, None unknown."""
-    said, asked = facts.said, facts.asked_rps
+    """From a valid trial of the open model. capacity_rps: of the closed cells, None unknown."""
     return Offered(
         tool=facts.tool,
-        connections=facts.concurrency,
-        asked_rps=asked,
+        connections=facts.connections,
+        asked_rps=facts.asked_rps,
         sent_rps=sent_rps(facts),
-        unsent=said.unsent or 0,
-        done_rps=facts.steady.rps or 0.0,
+        unsent=facts.measurement.unsent or 0,
+        done_rps=facts.rps,
         busy=_busy(facts),
-        response=said.response,
-        lag=said.lag,
+        response=facts.measurement.response,
+        lag=facts.measurement.lag,
         capacity_rps=capacity_rps,
-        generator_cores=usage(facts.evidence.observations, facts.record, facts.load_s)
-        .generator_cores,
-    )  # fmt: skip
+        generator_cores=facts.usage.generator_cores,
+    )
 
 
 def sent_rps(facts: Facts) -> float | None:
     """Of what was due; None where the load tool does not tell."""
-    sent, unsent = facts.said.sent, facts.said.unsent
+    sent, unsent = facts.measurement.sent, facts.measurement.unsent
     if sent is None or unsent is None or sent + unsent <= 0:
         return None
     return facts.asked_rps * sent / (sent + unsent)
 
 
 def _busy(facts: Facts) -> float | None:
-    said = facts.said
-    if said.response.mean is None or said.duration_s <= 0:
+    measured = facts.measurement
+    if measured.response.mean is None or measured.duration_s <= 0:
         return None
-    under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
-    return under_way_s * said.requests / said.duration_s
+    under_way_s = max(0.0, measured.response.mean - (measured.lag.mean or 0.0))
+    return under_way_s * measured.requests / measured.duration_s
 
 
-def open_result(
-    facts: Facts, capacity_rps: float | None, *, reached: bool, notes: Sequence[str] = ()
-) -> CellResult:
-    """A cell of the open model that is believed. `reached`: the closed cells found where throughput
-    stops growing, so that `capacity_rps` is a capacity."""
-    said, seen = facts.said, facts.evidence.observations
+def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
+    """A valid cell of the open model. `reached`: the closed cells found where throughput stops
+    growing, so that `capacity_rps` is a capacity."""
     about = offered(facts, capacity_rps if reached else None)
     word, reason = verdict(about)
-    parts, left_out = _split(facts)
-    simple = shown(facts, word, reason)
+    reason = with_failures(facts, reason)
+    parts, left_out = _breakdown(facts)
+    cell = measured(facts, word, reason)
     return replace(
-        simple,
+        cell,
         breakdown=parts,
         generator_bound=word == "generator-bound",
         bound_reasons=(reason,) if word == "generator-bound" else (),
         achieved_concurrency=about.busy,
         asked_rps=facts.asked_rps,
         sent_rps=about.sent_rps,
-        unsent=said.unsent,
-        lag=said.lag,
+        unsent=facts.measurement.unsent,
+        lag=facts.measurement.lag,
         notes=(
-            *simple.notes,
+            *cell.notes,
             *_of_what(facts, capacity_rps, reached),
             *_lateness(about),
             *left_out,
-            *missing_notes(seen),
-            *notes,
+            *missing_notes(facts.data.observations),
         ),
     )
 
 
-def _split(facts: Facts) -> tuple[Breakdown, tuple[str, ...]]:
+def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Only where each request was followed: the estimates rest on the closed loop's N = X * R."""
-    lag, mean = facts.said.lag.mean or 0.0, facts.said.response.mean or 0.0
-    if lag > TOLD * mean:
-        note = f"no split: requests were sent {seconds(lag)} late on average, as they found no"
-        return Breakdown(), (f"{note} free connection or the load tool was busy",)
-    parts, left_out = split(facts)
+    lag_s = facts.measurement.lag.mean or 0.0
+    if lag_s > TOLD * (facts.measurement.response.mean or 0.0):
+        return Breakdown(), (Finding("breakdown.sent_late", {"lag_s": lag_s}),)
+    parts, left_out = breakdown(facts)
     return (parts, left_out) if parts.exact else (Breakdown(), ())
 
 
-def _lateness(seen: Offered) -> Sequence[str]:
-    if not (seen.keeps_up and seen.late and seen.idle):
+def _lateness(offered: Offered) -> Sequence[Finding]:
+    if not (offered.keeps_up and offered.late and offered.idle):
         return ()
-    lag, mean = seen.lag.mean or 0.0, seen.response.mean or 0.0
-    late = f"{seconds(lag)} of the mean response of {seconds(mean)} is lag: {seen.tool} sent late"
-    return (f"{late} while connections were free, so these times say little of the server",)
+    times = {"lag_s": offered.lag.mean, "response_s": offered.response.mean}
+    return (Finding("note.sent_late", {"tool": offered.tool, **times}),)
 
 
-def _of_what(facts: Facts, capacity_rps: float | None, reached: bool) -> Sequence[str]:
-    rate = facts.evidence.trial.cell.rate
+def _of_what(facts: Facts, capacity_rps: float | None, reached: bool) -> Sequence[Finding]:
+    rate = facts.cell.rate
     if rate is None or rate.share is None or reached or capacity_rps is None:
         return ()
-    most = f"the highest throughput that the closed loop was seen to reach ({number(capacity_rps)}"
-    return (f"shares are of {most} requests/s): its capacity may be more, add higher levels",)
+    return (Finding("note.share_of_highest", {"rps": capacity_rps}),)

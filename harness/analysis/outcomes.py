@@ -42,30 +42,32 @@ class Outcome:
         return (self.answered - self.wrong) / self.answered if self.answered else 0.0
 
 
-def outcome(said: Measurement, expect_status: int) -> Outcome:
+def outcome(measurement: Measurement, expect_status: int) -> Outcome:
     """Read a tool's counts in the light of the status the app is expected to answer.
 
     A tool that only tells 2xx from the rest (ab) calls an expected 302 a failure and does not
     complain of an unexpected 200: where the expected status is outside 200-299 and the tool did
     not judge each request by itself, its non-2xx answers are the good ones.
     """
-    errors = {cause: count for cause, count in said.errors.items() if count}
-    failed = said.failed
-    if not said.timings and not 200 <= expect_status < 300:
-        good = min(errors.pop("non_2xx", 0), said.requests)
-        failed = max(0, failed - good) + said.requests - good
-        if said.requests > good:
-            errors[UNEXPECTED] = said.requests - good
+    errors = {cause: count for cause, count in measurement.errors.items() if count}
+    failed = measurement.failed
+    if not measurement.timings and not 200 <= expect_status < 300:
+        good = min(errors.pop("non_2xx", 0), measurement.requests)
+        failed = max(0, failed - good) + measurement.requests - good
+        if measurement.requests > good:
+            errors[UNEXPECTED] = measurement.requests - good
     wrong = sum(count for cause, count in errors.items() if cause in ANSWERED | {UNEXPECTED})
     unanswered = sum(errors.values()) - wrong
-    return Outcome(said.requests, min(wrong, said.requests), unanswered, failed, errors)
+    return Outcome(
+        measurement.requests, min(wrong, measurement.requests), unanswered, failed, errors
+    )
 
 
-def excused(found: Outcome, said: Measurement, spans: Collection[Span]) -> Outcome:
+def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
     """The same outcome where the kernel is known to have dropped handshakes: what no worker saw
     is neither an answer nor a contradiction, and is counted once."""
-    if said.timings:
-        return _by_name(found, said, {span.request_id for span in spans})
+    if measurement.timings:
+        return _by_name(found, measurement, {span.request_id for span in spans})
     unseen = max(0, found.answered - len(spans))
     if not unseen:
         return found
@@ -89,23 +91,17 @@ def excused(found: Outcome, said: Measurement, spans: Collection[Span]) -> Outco
     )
 
 
-def _by_name(found: Outcome, said: Measurement, seen: Collection[str | None]) -> Outcome:
-    """Failed requests whose name no worker has heard; they are counted as failed already."""
+def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | None]) -> Outcome:
+    """Failed requests whose name no worker has seen; they are counted as failed already."""
     unseen = Counter(
         timing.cause
-        for timing in said.timings
+        for timing in measurement.timings
         if timing.cause is not None and timing.end_s is None
         if timing.request_id is not None and timing.request_id not in seen
     )
     if not unseen:
         return found
     return replace(found, errors=_less(found.errors, unseen) | {NEVER_ACCEPTED: unseen.total()})
-
-
-def listed_causes(errors: Mapping[str, int]) -> str:
-    """' (refused: 3, reset: 1)', or nothing."""
-    causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(errors.items()))
-    return f" ({causes})" if causes else ""
 
 
 def _less(errors: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:

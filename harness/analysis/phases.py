@@ -28,11 +28,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.analysis.facts import Facts
+from harness.analysis.facts import Facts, once
 from harness.analysis.spans import NS
-from harness.model import ConnectionSample, Phase
+from harness.model import ConnectionSample, Finding, Phase
 from harness.numbers.quantiles import quantile
-from harness.numbers.words import seconds
 
 DONE = "ESTABLISHED"
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
@@ -86,8 +85,7 @@ def phases(
         begin_s = risen_s
     if end_s > begin_s:
         still = [one for one in sockets if begin_s <= one.at_s <= end_s]
-        takes = "requests spend" if in_app else "responses take"
-        found.append(_steady(still, inside, begin_s, end_s, takes))
+        found.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
     if closes is not None:
         found.append(_churn(sockets[closes:], most))
     return tuple(found)
@@ -160,57 +158,52 @@ def _risen_s(responses: Sequence[Response], begin_s: float, end_s: float) -> flo
     return up_s if up_s > parts[0][0] else begin_s
 
 
-# --- in words -----------------------------------------------------------------------------
+# --- what marks them ----------------------------------------------------------------------
 
 
 def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
     """`end_s`: of the load, where the response times never stopped rising (`risen_s` None)."""
     first, last = until[0], until[-1]
-    why = f"ESTABLISHED only rises, from {first.client} to {last.client} of the load's connections"
+    rise = {"first": first.client, "last": last.client}
     if risen_s is None:
-        why += "; response times rose until the load ended, so no part of it is steady: raise"
-        return Phase("ramp-up", first.at_s, end_s, f"{why} --duration")
-    if risen_s > last.at_s:
-        why += f" until {seconds(last.at_s)}; then response times rise to their level"
+        return Phase("ramp-up", first.at_s, end_s, Finding("phase.never_steady", rise))
+    until_s = last.at_s if risen_s > last.at_s else None
+    why = Finding("phase.ramp_up", {**rise, "until_s": until_s})
     return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)
 
 
 def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase:
-    before = [took_s for at_s, took_s in responses if at_s <= end_s]
-    after = [took_s for at_s, took_s in responses if at_s > end_s]
-    why = (
-        f"no new connections, and response times fall from {seconds(median(before))} to"
-        f" {seconds(median(after))}"
-    )
+    before_s = median(took_s for at_s, took_s in responses if at_s <= end_s)
+    after_s = median(took_s for at_s, took_s in responses if at_s > end_s)
+    why = Finding("phase.drain", {"before_s": before_s, "after_s": after_s})
     return Phase("drain", begin_s, end_s, why)
 
 
 def _steady(
     still: Sequence[Sockets],
     responses: Sequence[Response],
-    begin_s: float,
-    end_s: float,
-    takes: str,
+    stretch_s: tuple[float, float],
+    *,
+    in_app: bool,
 ) -> Phase:
     both = round(median(one.client + one.server for one in still)) if still else 0
     users = round(median(one.client for one in still)) if still else 0
-    why = f"1 LISTEN and {both} ESTABLISHED, both ends of {users} connections"
-    inside = sorted(took_s for at_s, took_s in responses if at_s > begin_s)
+    inside = sorted(took_s for at_s, took_s in responses if at_s > stretch_s[0])
+    times = {}
     if inside:
-        low, high = quantile(inside, 0.05), quantile(inside, 0.95)
-        why += f"; {takes} {seconds(median(inside))}, 90 % of them {seconds(low)} to"
-        why += f" {seconds(high)}" + (" inside the app" if takes.startswith("requests") else "")
-    return Phase("steady", begin_s, end_s, why)
+        shares = {"p5_s": 0.05, "p95_s": 0.95}
+        times = {name: quantile(inside, share) for name, share in shares.items()}
+        times["p50_s"] = median(inside)
+    code = "phase.steady_in_app" if in_app and inside else "phase.steady"
+    why = Finding(code, {"established": both, "connections": users, **times})
+    return Phase("steady", *stretch_s, why)
 
 
 def _churn(after: Sequence[Sockets], most: int) -> Phase:
     before, closing = after[0], max(one.closing for one in after)
     left = min(one.client for one in after)
-    why = (
-        f"connections close: {closing - before.closing} more sockets in TIME_WAIT, FIN_WAIT or"
-        f" CLOSE_WAIT, {left} of {most} still ESTABLISHED"
-    )
-    return Phase("churn", before.at_s, after[-1].at_s, why)
+    closed = {"closing": closing - before.closing, "left": left, "most": most}
+    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed))
 
 
 # --- of a trial ---------------------------------------------------------------------------
@@ -218,11 +211,10 @@ def _churn(after: Sequence[Sockets], most: int) -> Phase:
 
 def phases_of(facts: Facts) -> tuple[Phase, ...]:
     """Of a closed loop on kept connections; elsewhere they come and go all the time."""
-    seen, start_ns = facts.evidence.observations, facts.record.load_start_ns
-    cell = facts.evidence.trial.cell
-    if not cell.keepalive or cell.rate is not None or start_ns is None:
+    if not facts.cell.keepalive or facts.open_model:
         return ()
-    sockets = [_sockets(one, start_ns) for one in seen.connections]
+    samples = facts.data.observations.connections
+    sockets = [_sockets(one, facts.started_ns) for one in samples]
     return phases(sockets, responses_of(facts), in_app=not timed(facts))
 
 
@@ -238,21 +230,22 @@ def _sockets(one: ConnectionSample, start_ns: int) -> Sockets:
 
 def timed(facts: Facts) -> bool:
     """Whether the client timed each request."""
-    return bool(facts.said.timings) and facts.said.origin_ns is not None
+    return bool(facts.measurement.timings) and facts.measurement.origin_ns is not None
 
 
+@once
 def responses_of(facts: Facts) -> list[Response]:
     """Each as the client timed it; where it did not, as long as the app held it."""
-    start_ns, said = facts.record.load_start_ns or 0, facts.said
-    if said.origin_ns is not None and timed(facts):
-        origin_s = (said.origin_ns - start_ns) / NS
+    measurement = facts.measurement
+    if measurement.origin_ns is not None and timed(facts):
+        origin_s = (measurement.origin_ns - facts.started_ns) / NS
         return [
             (origin_s + one.start_s + one.end_s, one.end_s)
-            for one in said.timings
+            for one in measurement.timings
             if one.end_s is not None
         ]
     return [
-        ((span.end_ns - start_ns) / NS, (span.end_ns - span.start_ns) / NS)
+        ((span.end_ns - facts.started_ns) / NS, (span.end_ns - span.start_ns) / NS)
         for span in facts.finished
         if span.end_ns is not None
     ]

@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import Facts
-from harness.numbers.words import seconds
+from harness.analysis.facts import Facts, TrialData
+from harness.model import Finding, Server
+
+CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
 
 
-def lone_s(trials: Iterable[TrialData]) -> float | None:
-    """R0: the median response of lone requests over all trials of one server, in seconds.
+def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, float | None]:
+    """R0 of each server: the median response of lone requests over all its trials, in seconds.
 
     The readiness requests and, where the tool tells it, its own lone first one. A lone request
     holds a slot for as long as the server really does, longer than the app runs.
     """
-    values: list[float] = []
+    values: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
+        found = values[trial.cell.server]
         if trial.record is None or trial.record.fault is not None:
             continue
-        values.extend(trial.record.lone_s)
+        found.extend(trial.record.lone_s)
         if trial.measurement is not None and trial.measurement.lone_s is not None:
-            values.append(trial.measurement.lone_s)
-    values = [value for value in values if value > 0]
+            found.append(trial.measurement.lone_s)
+    return {server: _median([one for one in found if one > 0]) for server, found in values.items()}
+
+
+def _median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def at_most(valid: Iterable[Facts]) -> float | None:
-    """The longest R0 that the load allows, in seconds: X <= min(N, C)/R0, so R0 <= min(N, C)/X."""
-    limits = [
-        parallel(facts.concurrency, facts.evidence.slots_configured) / facts.steady.rps
-        for facts in valid
-        if facts.steady.rps
-    ]
-    return min(limits, default=None)
+def under_load(
+    lone_s: float | None, closed: Iterable[Facts]
+) -> tuple[float | None, tuple[Finding, ...]]:
+    """R0 in the light of the valid trials of a closed loop, and what there is to note of it.
 
-
-def slower_alone(lone: float, proven: float) -> str:
-    return (
-        f"lone requests took {seconds(lone)}, slower than under load, where no request holds a slot"
-        f" for more than {seconds(proven)} on average: bound and knee are reckoned from the latter"
-    )
+    X <= min(N, C)/R0, so R0 <= min(N, C)/X: lone requests that took longer were slow for a reason
+    of their own.
+    """
+    limits_s = [parallel(facts.connections, facts.slots) / facts.rps for facts in closed]
+    most_s = min(limits_s, default=None)
+    if lone_s is None or most_s is None or lone_s <= CONTRADICTED * most_s:
+        return lone_s, ()
+    return most_s, (Finding("note.slower_alone", {"lone_s": lone_s, "most_s": most_s}),)
 
 
 def parallel(concurrency: int, slots: int | None) -> int:

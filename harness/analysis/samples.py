@@ -1,4 +1,4 @@
-"""What the observations of one trial say by themselves. What a sampler missed is None, never 0."""
+"""What the samples of one trial say by themselves. What a sampler missed is None, never 0."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from statistics import median
 
 from harness.analysis.spans import NS
 from harness.analysis.window import Window
-from harness.model import Counters, Observations, ProcessSample, Record, Usage
+from harness.model import Counters, Finding, Observations, ProcessSample, Record, Usage
 
 WORKER_SAMPLES = 3  # of fewer, one at the window's edge (connections are closing) would be half
-NAMES = {
-    "queue": "accept queue",
-    "processes": "CPU and memory",
-    "connections": "TCP connections",
-    "counters": "kernel counters",
-    "parts": "CPU of storage and cache",
-    "app_metrics": "app metrics",
-}
 
 
 def counters(seen: Observations) -> Counters:
@@ -77,9 +69,7 @@ def connections_per_worker(
     often enough."""
     if "connections" in seen.missing:
         return None
-    inside = [
-        sample for sample in seen.connections if window.opens_ns <= sample.at_ns <= window.closes_ns
-    ]
+    inside = [sample for sample in seen.connections if window.contains(sample.at_ns)]
     if len(inside) < WORKER_SAMPLES:
         return None
     return {
@@ -88,9 +78,12 @@ def connections_per_worker(
     }
 
 
-def missing_notes(seen: Observations) -> tuple[str, ...]:
-    """One note per reason: 'accept queue missing: ...'."""
-    about: dict[str, list[str]] = {}
+def missing_notes(seen: Observations) -> tuple[Finding, ...]:
+    """One per reason, with the samplers that are missing for it."""
+    about: dict[str, list[Finding]] = {}
     for sampler, why in seen.missing.items():
-        about.setdefault(why, []).append(NAMES.get(sampler, sampler))
-    return tuple(f"{', '.join(names)} missing: {why}" for why, names in about.items())
+        about.setdefault(why, []).append(Finding(f"sampler.{sampler}"))
+    return tuple(
+        Finding("note.missing", {"samplers": tuple(samplers), "why": why})
+        for why, samplers in about.items()
+    )

@@ -1,113 +1,122 @@
-"""One line for all trials of a group: where its server stops serving more."""
+"""A series: the cells that differ in load alone. Where does its server stop serving more?"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import median
 
 from harness.analysis.capacity import Capacity, Sample, capacity
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import Facts
+from harness.analysis.facts import Facts, TrialData
 from harness.analysis.knee import BUSY, Knee, knee
-from harness.model import CellResult, ClassResult, Server
-from harness.numbers.words import number, plural
+from harness.model import Cell, CellResult, ClassResult, Finding
+
+Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
 
 
-@dataclass(frozen=True)
-class Group:
-    """All trials of one server, tool, its processes and keep-alive, and what could be
-    believed of them. Knee and capacity are the server's, so trials that the load tool held up
-    (`bound`) say nothing of them but that there is more."""
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The trials of a series, and which of them are valid.
 
-    server: Server
-    tool: str
-    keepalive: bool
+    Knee and capacity are the server's, so trials that the load tool held up (`bound`, by key) say
+    nothing of them but that there is more.
+    """
+
+    key: Cell
     trials: Sequence[TrialData]
-    valid: Sequence[Facts]
-    lone_s: float | None
-    processes: int = 1
-    bound: frozenset[str] = frozenset()  # keys of the trials that the load tool held up
-    opened: Sequence[Facts] = ()  # believed trials of the open model: they tell no knee
+    lone_s: float | None  # R0
+    closed: Sequence[Facts]  # valid trials of the closed loop
+    at_rate: Sequence[Facts]  # and of the open model: they tell no knee
+    invalid: Sequence[CellResult]
+    notes: tuple[Finding, ...] = ()  # on all of its cells
+    bound: Mapping[str, Reasons] = field(default_factory=dict)
+
+    @property
+    def valid(self) -> Sequence[Facts]:
+        return (*self.closed, *self.at_rate)
 
     @property
     def slots(self) -> int | None:
         return self.trials[0].slots_configured
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """Of the trials that are believed."""
-        return frozenset(facts.evidence.trial.key for facts in self.valid)
+    @cached_property
+    def levels(self) -> Mapping[int, float]:
+        """The median completions per second of each number of connections."""
+        return _levels(self.closed)
 
-    @property
+    @cached_property
     def free(self) -> Sequence[Facts]:
-        """Those in which the load tool was not the limit."""
-        return [facts for facts in self.valid if facts.evidence.trial.key not in self.bound]
+        """The trials in which the load tool was not the limit."""
+        return [facts for facts in self.closed if not self.bound.get(facts.key)]
 
-    def levels(self, trials: Iterable[Facts]) -> dict[int, float]:
-        """The median throughput of each level, requests/s."""
-        rates: dict[int, list[float]] = defaultdict(list)
-        for facts in trials:
-            if facts.steady.rps is not None:
-                rates[facts.concurrency].append(facts.steady.rps)
-        return {level: median(found) for level, found in rates.items()}
-
+    @cached_property
     def knee(self) -> Knee:
-        """From the median throughput of each level, over its valid trials.
-
-        Completions count whatever their status: a wrong answer holds a slot as a good one does.
-        """
-        found = knee(self.levels(self.free), self.lone_s, self.slots)
-        if not self.bound:
+        """Completions count whatever their status: a wrong answer holds a slot as well."""
+        found = knee(_levels(self.free), self.lone_s, self.slots)
+        if len(self.free) == len(self.closed):
             return found
-        return replace(found, note=self._at_least(found), levels=self.levels(self.valid))
+        return replace(found, note=self._up_to_the_tool(found), levels=self.levels)
 
-    def _at_least(self, found: Knee) -> str:
-        first = min(f.concurrency for f in self.valid if f.evidence.trial.key in self.bound)
-        limit = f"from {plural(first, 'connection')} on {self.tool} is the limit"
+    def _up_to_the_tool(self, found: Knee) -> Finding:
+        first = min(facts.connections for facts in self.closed if self.bound.get(facts.key))
+        tool = {"connections": first, "tool": self.key.tool}
         if self.free:
-            return f"{found.note}; {limit}"
-        most = max(self.levels(self.valid).values(), default=0.0) * (self.lone_s or 0.0)
-        return f"at least {number(most)}: {limit}, not the server"
+            return Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
+        least = max(self.levels.values(), default=0.0) * (self.lone_s or 0.0)
+        return Finding("knee.tool_is_limit", {"least": least, **tool})
 
+    @cached_property
     def capacity(self) -> Capacity:
         samples = [
-            Sample(facts.concurrency, facts.evidence.trial.number, facts.throughput_rps)
+            Sample(facts.connections, facts.data.trial.number, facts.throughput_rps)
             for facts in self.free
             if facts.throughput_rps
         ]
-        if self.bound and not samples:
-            return Capacity(None, None, f"{self.tool} is the limit in every cell")
-        return capacity(samples, self.lone_s, flat=self.knee().connections is not None)
+        if not samples and len(self.free) < len(self.closed):
+            return Capacity(None, None, Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
+        return capacity(samples, self.lone_s, flat=self.knee.connections is not None)
 
     def result(self, cells: Iterable[CellResult]) -> ClassResult:
-        """`cells`: those of this group."""
-        found, limit = self.knee(), self.capacity()
-        open_at_once = (facts.open_at_once for facts in self.valid)
+        """`cells`: those of this series."""
         most = _most_telling(cell for cell in cells if cell.trial.cell.rate is None)
         return ClassResult(
-            server=self.server,
-            tool=self.tool,
+            server=self.key.server,
+            tool=self.key.tool,
             slots_configured=self.slots,
-            slots_measured=max(open_at_once, default=None),
-            capacity_rps=limit.rps,
-            capacity_ci95=limit.ci95,
-            knee=found.connections,
-            knee_note=found.note,
-            keepalive=self.keepalive,
-            processes=self.processes,
+            slots_measured=max((facts.open_at_once for facts in self.closed), default=None),
+            capacity_rps=self.capacity.rps,
+            capacity_ci95=self.capacity.ci95,
+            knee=self.knee.connections,
+            knee_note=self.knee.note,
+            keepalive=self.key.keepalive,
+            processes=self.key.processes,
             diagnosis=most.diagnosis if most else None,
             telling=most.trial.key if most else None,
             worker_class=self.trials[0].worker_class,
         )
 
 
+def by_series(trials: Iterable[TrialData]) -> Mapping[Cell, list[TrialData]]:
+    """The trials of each series, by its key, in the order in which these first appear."""
+    found: dict[Cell, list[TrialData]] = {}
+    for trial in trials:
+        found.setdefault(trial.cell.series, []).append(trial)
+    return found
+
+
+def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
+    rates: dict[int, list[float]] = defaultdict(list)
+    for facts in trials:
+        rates[facts.connections].append(facts.rps)
+    return {level: median(found) for level, found in rates.items()}
+
+
 def _most_telling(cells: Iterable[CellResult]) -> CellResult | None:
-    """The believed cell that lost most of what its slots or connections allow, since that is what
+    """The valid cell that lost most of what its slots or connections allow, since that is what
     settings can win back; where none lost any, the most loaded. Of several trials the first."""
-    believed = [cell for cell in cells if cell.verdict != "invalid"]
-    return max(believed, key=_tells, default=None)
+    return max((cell for cell in cells if cell.verdict != "invalid"), key=_tells, default=None)
 
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:

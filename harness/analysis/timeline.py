@@ -20,12 +20,12 @@ from typing import TypeVar
 
 from harness.analysis.facts import Facts
 from harness.analysis.phases import over_time, phases_of, responses_of, timed
-from harness.analysis.samples import NAMES
 from harness.analysis.spans import NS
 from harness.model import (
     Bar,
     Cell,
     ConnectionSample,
+    Finding,
     Moment,
     ProcessSample,
     QueueSample,
@@ -33,10 +33,9 @@ from harness.model import (
     Timeline,
 )
 from harness.numbers.rows import row_numbers
-from harness.numbers.words import plural, seconds
 
-BARS = 14_000  # on one page, shared by its views
-MOST, LEAST = 800, 150  # in one view
+BARS = 14_000  # on one page, shared by its timelines
+MOST, LEAST = 800, 150  # in one timeline
 POINTS = 300  # of a series of one number
 WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of times to connect
 CONNECTS = 100  # of these bars, where the widest is not too narrow
@@ -44,32 +43,28 @@ CONNECTS = 100  # of these bars, where the widest is not too narrow
 T = TypeVar("T")
 
 
-def views(believed: Iterable[Facts]) -> tuple[Timeline, ...]:
-    """One view of each cell, of its first trial that is believed."""
+def timelines(valid: Iterable[Facts]) -> tuple[Timeline, ...]:
+    """One of each cell, of its first valid trial."""
     first: dict[Cell, Facts] = {}
-    for facts in believed:
-        cell = facts.evidence.trial.cell
-        before = first.get(cell)
-        if before is None or facts.evidence.trial.number < before.evidence.trial.number:
-            first[cell] = facts
+    for facts in valid:
+        before = first.get(facts.cell)
+        if before is None or facts.data.trial.number < before.data.trial.number:
+            first[facts.cell] = facts
     budget = max(LEAST, min(MOST, BARS // max(1, len(first))))
-    return tuple(view(facts, budget) for facts in first.values())
+    return tuple(timeline(facts, budget) for facts in first.values())
 
 
-def view(facts: Facts, budget: int = MOST) -> Timeline:
-    """A believed trial over time, with at most `budget` of its requests."""
-    begun, ended = facts.record.load_start_ns, facts.record.load_end_ns
-    assert begun is not None
-    assert ended is not None  # a load that never began gives no facts
-    spans = facts.spans[:budget]
+def timeline(facts: Facts, budget: int = MOST) -> Timeline:
+    """A valid trial over time, with at most `budget` of its requests."""
+    spans, ended = facts.spans[:budget], facts.ended_ns
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
-    clock = _Clock(begun, ended)
-    seen = facts.evidence.observations
+    clock = _Clock(facts.started_ns, ended)
+    seen = facts.data.observations
     processes = clock.buckets(seen.processes, lambda one: one.at_ns)
     limits = [sample.limit for sample in seen.queue]
-    steady = facts.steady
+    steady = facts.window
     return Timeline(
-        key=facts.evidence.trial.key,
+        key=facts.key,
         bars=_bars(spans, _arrivals(facts, spans), clock, cut),
         shown=(0.0, clock.at_s(cut)),
         spans=len(facts.spans),
@@ -79,11 +74,11 @@ def view(facts: Facts, budget: int = MOST) -> Timeline:
         states=_states(seen.connections, clock),
         usage=_usage([bucket[-1] for bucket in processes], seen.cores, clock),
         steady=None
-        if steady.opens_ns is None or steady.closes_ns is None
+        if steady is None
         else (clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)),
-        connects=_connects(facts.said.connects_s),
+        connects=_connects(facts.measurement.connects_s),
         syn_steps_s=seen.syn_steps_s,
-        note=tuple(_notes(spans, facts, clock, cut)),
+        notes=tuple(_notes(spans, facts, clock, cut)),
         phases=(found := phases_of(facts)),
         responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
         in_app=not timed(facts),
@@ -113,13 +108,13 @@ class _Clock:
 
 def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
-    origin = facts.said.origin_ns
+    origin = facts.measurement.origin_ns
     wanted = {span.request_id for span in spans if span.request_id is not None}
     if origin is None or not wanted:
         return {}
     return {
         one.request_id: origin + round(one.start_s * NS)
-        for one in facts.said.timings
+        for one in facts.measurement.timings
         if one.request_id is not None and one.request_id in wanted
     }
 
@@ -213,27 +208,20 @@ def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ..
     return tuple((wide * i, wide * (i + 1), count) for i, count in sorted(found.items()))
 
 
-def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> list[str]:
-    """What was left out and how, in sentences; none where all is there."""
-    said = []
+def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterable[Finding]:
+    """What was left out and how; nothing where all is there."""
     if len(spans) < len(facts.spans):
-        said.append(
-            f"Drawn are the first {seconds(clock.at_s(cut))} of {seconds(facts.load_s)},"
-            f" {len(spans):,} of {len(facts.spans):,} requests."
+        drawn = {"drawn_s": clock.at_s(cut), "drawn": len(spans)}
+        yield Finding(
+            "timeline.cut", {**drawn, "load_s": facts.load_s, "requests": len(facts.spans)}
         )
-    never = sum(span.end_ns is None for span in spans)
-    if never:
-        are = "is" if never == 1 else "are"
-        said.append(f"{plural(never, 'request')} never ended and {are} drawn to the end.")
-    seen = facts.evidence.observations
+    if never := sum(span.end_ns is None for span in spans):
+        yield Finding("timeline.never_ended", {"requests": never})
+    seen = facts.data.observations
     if len(seen.queue) > POINTS:
-        said.append(
-            f"The accept queue is drawn at its longest of every {seconds(clock.bucket_ns / NS)}."
-        )
+        yield Finding("timeline.queue_peaks", {"every_s": clock.bucket_ns / NS})
     series = {"queue": seen.queue, "processes": seen.processes, "connections": seen.connections}
-    said += [
-        f"Shown only in part: {NAMES[name]} ({seen.missing[name]})."
-        for name, samples in series.items()
-        if samples and name in seen.missing
-    ]
-    return said
+    for name, samples in series.items():
+        if samples and name in seen.missing:
+            sampler = Finding(f"sampler.{name}")
+            yield Finding("timeline.partial", {"sampler": sampler, "why": seen.missing[name]})

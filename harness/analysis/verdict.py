@@ -1,4 +1,4 @@
-"""The verdict of a cell that is believed, and the sentence a colleague would say.
+"""The verdict of a valid cell of the closed loop, and its reason.
 
 u = X*R0/N is the part of their time that N connections spend being served rather than waiting
 (1 where nothing waits). Below 0.95 the cell is saturated, unless more connections were seen to
@@ -10,79 +10,66 @@ reach the knee or the slots, else below it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from harness.analysis.knee import BUSY, FLAT
-from harness.model import Verdict
-from harness.numbers.words import number, plural, seconds
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What the verdict looks at. Rates in requests/s whatever the status, times in seconds."""
-
-    connections: int
-    rps: float
-    lone_s: float
-    service_s: float
-    slots: int | None
-    slots_known: bool
-    open_at_once: int
-    per_worker: tuple[int, ...]  # requests
-    deals: bool  # the workers accept more than they serve: the kernel's dealing decides
-    knee: float | None
-    above_rps: float  # the most that more connections were seen to bring
-    dropped: bool = False  # handshakes, by a full accept queue
-    late: str = ""  # what to add where connections came up late
+from harness.analysis.facts import Facts
+from harness.analysis.handshakes import drops, handshakes
+from harness.analysis.knee import BUSY, FLAT, Knee
+from harness.analysis.r0 import parallel
+from harness.model import Finding, Verdict
 
 
-def verdict(seen: Seen) -> tuple[Verdict, str]:
+def verdict(facts: Facts, lone_s: float, knee: Knee) -> tuple[Verdict, Finding]:
     """One of below capacity, at capacity, saturated; and why, with numbers."""
-    n = seen.connections
-    if seen.rps * seen.lone_s / n < BUSY:
-        gains = not seen.dropped and (n == 1 or seen.above_rps > FLAT * seen.rps)
-        return "below capacity" if gains else "saturated", _waits(seen) + seen.late
-    full = seen.slots is not None and n >= BUSY * seen.slots
-    if full:
-        who = f"{plural(n, 'connection')} keep{'s' * (n == 1)} all {seen.slots} slots busy"
-        return "at capacity", f"{who}, and no request waits"
-    if seen.knee is not None and n >= BUSY * seen.knee:
-        stop = f"more than {number(seen.rps)} requests/s will hardly come out"
-        return "at capacity", f"{plural(n, 'connection')} reach{'es' * (n == 1)} the knee: {stop}"
-    use = f"{plural(n, 'connection')} use{'s' * (n == 1)} {seen.open_at_once} of"
-    if not seen.slots_known:
-        return "below capacity", f"{use.removesuffix(' of')} slots, and no request waits"
-    slots = "an unlimited number of slots" if seen.slots is None else f"{seen.slots} slots"
-    return "below capacity", f"{use} {slots}, and no request waits"
+    n, slots = facts.connections, facts.slots
+    if facts.rps * lone_s / n < BUSY:
+        gains = n == 1 or knee.above(n) > FLAT * facts.rps
+        below = gains and not handshakes(facts).dropped
+        return "below capacity" if below else "saturated", _waits(facts, lone_s)
+    if slots is not None and n >= BUSY * slots:
+        return "at capacity", _finding(facts, "all_slots_busy", connections=n, slots=slots)
+    if knee.connections is not None and n >= BUSY * knee.connections:
+        return "at capacity", _finding(facts, "at_knee", connections=n, rps=facts.rps)
+    used = {"used": facts.open_at_once, "slots": slots, "limit": no_limit(facts)}
+    return "below capacity", _finding(facts, "slots_free", connections=n, **used)
 
 
-def _waits(seen: Seen) -> str:
+def no_limit(facts: Facts) -> Finding | None:
+    """Why there is no number of slots to tell; None where there is one."""
+    if facts.slots is not None:
+        return None
+    known = facts.data.worker_class.slots_known
+    return Finding("slots.unlimited" if known else "slots.unknown")
+
+
+def _finding(facts: Facts, code: str, **values: object) -> Finding:
+    return with_failures(facts, Finding(f"verdict.{code}", values))
+
+
+def with_failures(facts: Facts, reason: Finding) -> Finding:
+    """A reason, and what failed meanwhile."""
+    failures = None
+    if facts.outcome.failed:
+        causes = dict(sorted(facts.outcome.errors.items()))
+        failures = Finding("verdict.failures", {"requests": facts.outcome.failed, "causes": causes})
+    return Finding(reason.code, {**reason.values, "failures": failures})
+
+
+def _waits(facts: Facts, lone_s: float) -> Finding:
     """Who shares what, and how long it takes once the load is steady: R = N/X (Little 1961)."""
-    n = seen.connections
-    response_s = n / seen.rps
-    wait_s = max(0.0, response_s - seen.service_s)
-    each = f"once steady, each request waits {seconds(wait_s)} of {seconds(response_s)}"
-    sharing = plural(n, "connection")
-    limit = seen.open_at_once if seen.slots is None else seen.slots
-    possible = min(n, limit) / seen.lone_s
+    n, rps, slots = facts.connections, facts.rps, facts.slots
+    response_s, service_s = n / rps, facts.service.mean or 0.0
+    wait_s = max(0.0, response_s - service_s)
+    limit = facts.open_at_once if slots is None else slots
+    possible_rps = parallel(n, limit) / lone_s
+    common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
     if wait_s < (1 - BUSY) * response_s:
-        slower = f"{seconds(seen.service_s)} inside the app, a lone one {seconds(seen.lone_s)}"
-        return f"with {sharing} a request spends {slower}: they slow each other down"
-    if seen.rps < BUSY * possible:
-        return f"{_idle(seen, possible)}: {each}"
-    if seen.slots is None:
-        settings = "unlimited by the settings" if seen.slots_known else "how many is not known"
-        return f"{sharing} share {plural(limit, 'slot')} ({settings}): {each}"
-    return f"{sharing} share {plural(limit, 'slot')}: {each}"
-
-
-def _idle(seen: Seen, possible: float) -> str:
-    """Slots stood idle while requests waited: by the dealing, or because few were ever used."""
-    got = f"{plural(seen.connections, 'connection')} got {number(seen.rps)}"
-    got = f"{got} of {number(possible)} requests/s"
-    if seen.deals and len(set(seen.per_worker)) > 1:
-        dealt = ", ".join(map(str, sorted(seen.per_worker, reverse=True)))
-        return f"{got}, as they are dealt unevenly to the workers (requests per worker: {dealt})"
-    if seen.slots is not None and seen.open_at_once < BUSY * min(seen.connections, seen.slots):
-        return f"{got}: at most {seen.open_at_once} of {seen.slots} slots were in use at once"
-    return f"{got}, although {seen.open_at_once} slots were in use"
+        return _finding(facts, "slowed", **common, service_s=service_s, lone_s=lone_s)
+    common |= {"wait_s": wait_s, "response_s": response_s}
+    if rps >= BUSY * possible_rps:
+        return _finding(facts, "slots_shared", **common, slots=limit, limit=no_limit(facts))
+    common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
+    dealt = sorted(facts.per_worker.values(), reverse=True)
+    if facts.data.worker_class.accepts_first and len(set(dealt)) > 1:
+        return _finding(facts, "uneven", **common, per_worker=tuple(dealt))
+    if slots is not None and facts.open_at_once < BUSY * parallel(n, slots):
+        return _finding(facts, "slots_unused", **common, slots=slots)
+    return _finding(facts, "slots_idle", **common)

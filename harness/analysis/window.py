@@ -1,9 +1,20 @@
-"""The steady window, and means over it.
+"""The steady window of a load: when it was, its throughput, and means over it.
+
+Of a closed loop the window opens at the first completion and closes at the first moment at which
+fewer than N requests remain in flight, so that neither a lone first request, nor the filling, nor
+the draining is in it. With a fixed number of requests m (the lone one set apart) that moment is
+completion number m - N + 1: until then each answer is followed by a new request. A tool that runs
+for a time keeps N in flight until it stops; there it is the last completion before the load's end.
+
+Throughput comes from the spans alone, alike for every tool: every span counts by the fraction of
+its duration that lies inside. Counting whole completions was rejected: a server that answers in
+batches (3 workers, 4 connections) then yields 3.2 requests/s of at most 3.0, because the edges cut
+a batch. The tools cannot give this figure: ab's start times are whole seconds, wrk's own rate
+misses what it left unfinished.
 
 A mean is an integral over the window divided by what was completed in it: Little's law (Little
 1961) per part, mean time = mean number in it / throughput. The time a request spent outside the
-window is cut off, and a request counts by the fraction of its service inside, as it does in the
-throughput. The mean over the requests that end in the window was rejected: in a load of five
+window is cut off. The mean over the requests that end in the window was rejected: in a load of five
 rounds it still contains the first batch, which found all slots free, so that 8 connections on 4
 slots seemed to wait 0.91 instead of 1.0 service times.
 """
@@ -13,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
-from harness.analysis.spans import NS
-from harness.analysis.throughput import Rate
+from harness.analysis.spans import NS, durations_s, ended
+from harness.model import Finding, Span
 
 
 @dataclass(frozen=True)
@@ -27,29 +39,79 @@ class Window:
     rps: float
 
     @property
+    def length_s(self) -> float:
+        return (self.closes_ns - self.opens_ns) / NS
+
+    @property
     def completed(self) -> float:
-        return self.rps * (self.closes_ns - self.opens_ns) / NS
+        return self.rps * self.length_s
 
     def inside_s(self, start_ns: int, end_ns: int) -> float:
         """The part of start..end that lies inside, in seconds."""
         return max(0, min(end_ns, self.closes_ns) - max(start_ns, self.opens_ns)) / NS
 
-    def samples(self, samples: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-        """Those that were taken inside."""
-        return [one for one in samples if self.opens_ns <= one[0] <= self.closes_ns]
+    def contains(self, at_ns: int) -> bool:
+        return self.opens_ns <= at_ns <= self.closes_ns
 
-    def level(self, samples: Sequence[tuple[int, float]], least: int) -> float | None:
+    def level(self, samples: Iterable[tuple[int, float]], least: int) -> float | None:
         """The mean of a sampled length, each sample weighted by the time until the next one. None
         where fewer than `least` samples (at least 2) were taken inside, in order of time."""
-        inside = self.samples(samples)
+        inside = [one for one in samples if self.contains(one[0])]
         if len(inside) < least or inside[-1][0] <= inside[0][0]:
             return None
         area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))
         return area / (inside[-1][0] - inside[0][0])
 
 
-def window(steady: Rate) -> Window | None:
-    """The window of a steady rate, if there is one in which anything was completed."""
-    if not steady.rps or steady.opens_ns is None or steady.closes_ns is None:
-        return None
-    return Window(steady.opens_ns, steady.closes_ns, steady.rps)
+def steady_window(
+    spans: Sequence[Span],
+    concurrency: int,
+    *,
+    lone_first: bool,
+    stopped_ns: int | None = None,
+    begun_ns: int = 0,
+) -> Window | Finding:
+    """The window of `spans`, which are ordered by start, or why there is none. Completions count
+    whatever their status.
+
+    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts. `begun_ns`:
+    when all connections had begun: what was completed before is not steady.
+    """
+    rest = spans[1:] if lone_first else spans
+    ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
+    if stopped_ns is None:
+        last = len(rest) - concurrency
+    else:
+        ends = [end for end in ends if begun_ns <= end <= stopped_ns]
+        last = len(ends) - 1
+    if last < 1 or last >= len(ends):
+        return Finding("check.too_few_requests", {"completed": len(ends), "in_flight": concurrency})
+    opens, closes = ends[0], ends[last]
+    times = durations_s(ended(rest))
+    if closes <= opens or closes - opens < min(times) * NS / 2:
+        length_s = (closes - opens) / NS
+        return Finding("check.too_short", {"in_flight": concurrency, "length_s": length_s})
+    typical_ns = median(times) * NS
+    count = sum(_share(span, opens, closes, typical_ns) for span in rest)
+    return Window(opens, closes, count * NS / (closes - opens))
+
+
+def _share(span: Span, opens: int, closes: int, typical_ns: float) -> float:
+    """The fraction of a request served inside the window.
+
+    A span without duration is one request at its instant; the completion that opens the window
+    is outside, the one that closes it inside. A span that never ended held its slot to the
+    window's end at least; how long it would have taken is taken to be the typical time, or as
+    long as it was seen.
+    """
+    if span.end_ns is None:
+        duration = max(typical_ns, closes - span.start_ns, 1.0)
+        return max(0, closes - max(span.start_ns, opens)) / duration
+    return share(span.start_ns, span.end_ns, opens, closes)
+
+
+def share(start: int, end: int, opens: int, closes: int) -> float:
+    """The fraction of start..end inside opens..closes; an instant is inside or not."""
+    if end == start:
+        return 1.0 if opens < end <= closes else 0.0
+    return max(0, min(end, closes) - max(start, opens)) / (end - start)

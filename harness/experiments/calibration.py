@@ -25,8 +25,7 @@ from statistics import median
 
 from harness import codec
 from harness import run_store as store
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import unusable
+from harness.analysis.facts import TrialData, unusable
 from harness.analysis.load_tool import SAFE, Ceiling
 from harness.experiments import trial
 from harness.experiments.reading import evidence

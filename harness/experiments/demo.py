@@ -25,6 +25,7 @@ from harness.observe.live import Live
 from harness.observe.observer import Observer
 from harness.plan import grid, load_for, predicted_s
 from harness.report import publish
+from harness.report.messages import text
 from harness.report.picture import WIDTH, Now, draw
 from harness.server import preflight
 from harness.server.running import Running
@@ -136,7 +137,7 @@ def explain(step: Step, cell: CellResult) -> None:
     print()
     say(f"Answer: {step.choices[step.right]}. {step.why}")
     if cell.diagnosis:
-        say(f"The report says: {cell.diagnosis}")
+        say(f"The report says: {text(cell.diagnosis)}")
     print()
 
 

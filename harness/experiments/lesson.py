@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from harness.model import App, Cell, CellResult, Server
 from harness.numbers.units import format_duration
 from harness.plan import SLEEP_ENV
-from harness.report.messages import amount
+from harness.report.messages import amount, text
 from harness.server.worker_classes import ASGI_CLASSES
 
 SLEEP_S = 1.0
@@ -156,7 +156,7 @@ def law(step: Step) -> str:
 def outcome(step: Step, cell: CellResult) -> list[str]:
     """What came out, beside what was predicted; and where the time went."""
     if cell.throughput_rps is None:
-        return [f"Nothing can be said: {cell.reason}."]
+        return [f"Nothing can be said: {text(cell.reason)}."]
     split = cell.breakdown
     lines = [
         f"Came out: {amount(cell.throughput_rps)} requests/s"

@@ -77,4 +77,5 @@ def _sentence(spoken: Any) -> str:
 
 
 _ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-HEADER = tuple(_flat(cell(CellResult(_ANY, "", None, "invalid", ""))))
+_EMPTY = CellResult(_ANY, "", None, "invalid", Finding("verdict.invalid", {"reasons": ()}))
+HEADER = tuple(_flat(cell(_EMPTY)))

@@ -11,10 +11,8 @@ from harness.model import (
     Finding,
     Phase,
     Report,
-    Text,
-    Timeline,
 )
-from harness.report.naming import SETTINGS, Names, level, setting
+from harness.report.naming import SETTINGS, Names, by_series, level, setting
 from harness.report.open_closed import comparisons
 from harness.report.sweep_tables import sweep_tables
 from harness.report.values import finite
@@ -24,14 +22,18 @@ SWEEP = "sweep"
 
 def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
-    names = Names(report.cells)
+    names, cells_of = Names(report.cells), by_series(report.cells)
+    phases = {one.key: one.phases for one in report.timelines}
     return Document(
         run=report.run,
         kind=SWEEP,
         title=title(report.cells, names),
         environment=report.environment,
         findings=(
-            *(class_finding(report, group, names) for group in report.classes),
+            *(
+                class_finding(group, cells_of.get(group.series, []), phases, names)
+                for group in report.classes
+            ),
             *_costs(report),
             *_by_places("cells.invalid", _reasons(report.cells), names),
         ),
@@ -94,12 +96,16 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
 # --- each class ---------------------------------------------------------------------------
 
 
-def class_finding(report: Report, group: ClassResult, names: Names) -> Finding:
+def class_finding(
+    group: ClassResult,
+    mine: Sequence[CellResult],
+    phases: Mapping[str, tuple[Phase, ...]],
+    names: Names,
+) -> Finding:
     """Where a class stops serving more and why; how its cells at a rate compare with the others,
     and the phases of its loads, as evidence."""
-    mine = [cell for cell in report.cells if _series(cell) == _series(group)]
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    evidence = (*comparisons(mine), *_phases(mine, report.timelines))
+    evidence = (*comparisons(mine), *_phases(mine, phases))
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in closed):
@@ -107,11 +113,6 @@ def class_finding(report: Report, group: ClassResult, names: Names) -> Finding:
         values |= _limits(group, closed) | _why(group, closed)
     trials = tuple(cell.trial.key for cell in mine)
     return Finding(code, values, trials, evidence)
-
-
-def _series(one: CellResult | ClassResult) -> object:
-    asked = one if isinstance(one, ClassResult) else one.trial.cell
-    return asked.server, asked.tool, asked.processes, asked.keepalive
 
 
 def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
@@ -126,7 +127,7 @@ def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object
         "high_rps": interval and interval[1],
     }
     if knee is None:
-        return values | {"knee_note": group.knee_note or Finding("knee.unknown")}
+        return values | {"knee_note": group.knee_note}
     slots = group.slots_measured
     return values | {
         "knee": round(knee, 1),  # nobody trusts its second decimal
@@ -158,7 +159,7 @@ def _why(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
     most = next((cell for cell in cells if cell.trial.key == group.telling), None)
     if most is None or not _loses(most):
         return {}
-    why: Text = most.reason if most.diagnosis is None else most.diagnosis
+    why = most.reason if most.diagnosis is None else most.diagnosis
     return {"connections": most.trial.cell.concurrency, "why": why}
 
 
@@ -168,15 +169,16 @@ def _loses(cell: CellResult) -> bool:
     return cell.verdict in ("saturated", "generator-bound") or below
 
 
-def _phases(cells: Sequence[CellResult], timelines: Iterable[Timeline]) -> Iterable[Finding]:
-    """Of loads on kept connections."""
-    by_key = {one.key: one.phases for one in timelines}
+def _phases(
+    cells: Sequence[CellResult], phases: Mapping[str, tuple[Phase, ...]]
+) -> Iterable[Finding]:
+    """Of loads on kept connections. `phases`: by trial."""
     for cell in cells:
-        phases = by_key.get(cell.trial.key, ())
-        if changing(phases):
+        found = phases.get(cell.trial.key, ())
+        if changing(found):
             values = {
                 "load": level(cell.trial.cell, "load"),
-                "phases": tuple(map(phase_finding, phases)),
+                "phases": tuple(map(phase_finding, found)),
             }
             yield Finding("phases.cell", values, (cell.trial.key,))
 
@@ -227,11 +229,11 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
     )
 
 
-Told = Mapping[Text, Sequence[CellResult]]
+Told = Mapping[Finding, Sequence[CellResult]]
 
 
 def _reasons(cells: Iterable[CellResult]) -> Told:
-    about: dict[Text, list[CellResult]] = {}
+    about: dict[Finding, list[CellResult]] = {}
     for cell in cells:
         if cell.verdict == "invalid":
             about.setdefault(cell.reason, []).append(cell)
@@ -239,7 +241,7 @@ def _reasons(cells: Iterable[CellResult]) -> Told:
 
 
 def _notes(cells: Iterable[CellResult]) -> Told:
-    about: dict[Text, list[CellResult]] = {}
+    about: dict[Finding, list[CellResult]] = {}
     for cell in cells:
         for note in dict.fromkeys(cell.notes):
             about.setdefault(note, []).append(cell)

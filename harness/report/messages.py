@@ -4,15 +4,20 @@ A sentence is a template. `{name}` is one of the finding's values; after a colon
 said:
 
     {wait:duration}        0.25 -> "250 ms"
+    {wait:milliseconds}    0 -> "0 ms"
     {rps:number}           3.984 -> "3.98"
     {n:# connection}       8 -> "8 connections", 1 -> "1 connection"
     {n:is/are}             8 -> "are", 1 -> "is"
     {share:percent}        0.25 -> "25 %"
     {size:bytes}           1536 -> "1.50 KB"
     {size:missing}         None -> "missing", anything else -> ""
+    {causes:counts}        {"reset": 3} -> "reset: 3"
     {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
-    {reasons:; }           joined by what stands after the colon, any of ", " "; " " "
+    {gain:change}          0.05 -> "+5 %"
+    {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
     {errors:counts}        {"reset": 2} -> "2 x reset"
+    {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
+    {reasons:; }           joined by what stands after the colon, any of JOINS
     {inner}                a finding is said by its own template
 
 What stands in [[double brackets]] is left out where one of its values is missing or empty. A
@@ -61,12 +66,16 @@ def by_cause(counts: Mapping[str, int]) -> str:
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "duration": format_duration,
+    "milliseconds": lambda seconds: f"{1e3 * seconds:.0f} ms",
     "number": amount,
     "percent": lambda share: f"{100 * share:.0f} %",
+    "change": lambda share: f"{100 * share:+.0f} %",
     "bytes": format_bytes,
+    "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
     "missing": lambda value: "missing" if value is None else "",
-    "list": lambda values: listed([text(one) for one in values]),
+    "list": lambda items: listed([_item(one) for one in items]),
     "counts": by_cause,
+    "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
 }
 
 
@@ -83,11 +92,16 @@ class _Formatter(string.Formatter):
         if "/" in spec:
             return str(spec.split("/")[value != 1])
         if spec in JOINS:
-            return spec.join(text(one) for one in value)
+            return spec.join(_item(one) for one in value)
         return str(super().format_field(value, spec))
 
 
+def _item(value: Any) -> str:
+    return text(value) if isinstance(value, Finding) else str(value)
+
+
 _FORMATTER = _Formatter()
+EMPTY: tuple[Any, ...] = (None, "", (), [], {})
 
 
 def _names(template: str) -> list[str]:
@@ -97,8 +111,7 @@ def _names(template: str) -> list[str]:
 def _filled(template: str, values: Mapping[str, Any]) -> str:
     def kept(match: re.Match[str]) -> str:
         known = (values.get(name) for name in _names(match[1]))
-        missing = any(one is None or one in ("", (), [], {}) for one in known)
-        return "" if missing else match[1]
+        return "" if any(one in EMPTY for one in known) else match[1]
 
     return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
 
@@ -203,7 +216,6 @@ SENTENCES |= {
         "[[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]."
         "[[ At {connections:# connection}: {why}]]"
     ),
-    "knee.unknown": "unknown",
     "class.slots.configured": "{slots:# slot}[[, at most {used} used]]",
     "class.slots.unlimited": "unlimited slots[[, at most {used} used]]",
     "class.slots.unknown": "slots not known[[, at most {used} used]]",
@@ -1330,4 +1342,479 @@ HEADINGS |= {
     "service_p99_s": "p99 server-side",
     "own_p50_s": "p50 client overhead",
     "own_p99_s": "p99 client overhead",
+}
+
+# --- the analysis ------------------------------------------------------------------------------
+
+# faults of a trial, found while it ran
+SENTENCES |= {
+    "fault.interrupted": "{reason}",
+    "fault.unavailable": "unavailable: {reason}",
+    "fault.server": "{reason}",
+    "fault.tool": "{reason}",
+    "fault.answer": "{reason}",
+    "fault.storage": "{reason}",
+    "fault.unmeasured": "{reason}",
+}
+
+# checks: why a trial is invalid
+SENTENCES |= {
+    "verdict.invalid": "{reasons:; }",
+    "check.not_finished": "the trial did not run to its end",
+    "check.not_started": "the load was never started",
+    "check.unreadable": "the load tool's output cannot be read: {why}",
+    "check.no_output": "{tool} left no output",
+    "check.no_lone_request": "no lone request was timed, so there is nothing to compare with",
+    "check.map_full": (
+        "more requests than the span maps hold (worker {pids:, }): use fewer rounds or a shorter"
+        " load"
+    ),
+    "check.no_answer": "no request was answered[[ ({causes:counts})]]",
+    "check.no_success": (
+        "none of the {answered:# answer} had the expected status {expected}[[ ({causes:counts})]]"
+    ),
+    "check.never_reached_app": (
+        "{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} never reached"
+        " the app"
+    ),
+    "check.unknown_to_client": (
+        "{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} unknown to the"
+        " client"
+    ),
+    "check.rate": (
+        "{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took"
+        " {workers_s:duration} for the same requests"
+    ),
+    "check.timed_rate": (
+        "{tool} reports {rps:number} requests/s, the workers completed {completed} requests in its"
+        " {duration_s:duration}"
+    ),
+    "check.late": (
+        "{responses:# response} came after {tool}'s timeout, and its response times leave them out:"
+        " use fewer connections"
+    ),
+    "check.too_many_in_flight": (
+        "{tool} reports {mean_s:duration} per response, which would keep {in_flight:number}"
+        " requests in flight on {connections:# connection}: impossible"
+    ),
+    "check.idle_connections": (
+        "{tool} did not keep {connections:# connection} busy: its responses add up to"
+        " {in_flight:number} requests in flight"
+    ),
+    "check.bodies": (
+        "response body mismatch: {differ} of {answered:# answer} differed from the stored page"
+    ),
+    "check.body": (
+        "response body mismatch: its SHA-256 begins with {sha256}, that of the stored page with"
+        " {expected}"
+    ),
+    "check.too_few_requests": (
+        "{completed:# request} completed: too few to see a steady part with {in_flight} in flight;"
+        " give it more rounds or more time"
+    ),
+    "check.too_short": (
+        "the part of the load with {in_flight} requests in flight is too short"
+        " ({length_s:duration}): give it more rounds or more time"
+    ),
+}
+
+# verdicts: the reason of each; it ends with what failed
+FAILED = "[[; {failures}]]"
+EACH_WAITS = "once steady, each request waits {wait_s:duration} of {response_s:duration}"
+SENTENCES |= {
+    code: sentence + FAILED
+    for code, sentence in {
+        "verdict.all_slots_busy": (
+            "{connections:# connection} kept all {slots} slots busy, and no request waited"
+        ),
+        "verdict.at_knee": (
+            "{connections:# connection} reached the knee: throughput levels off at {rps:number}"
+            " requests/s"
+        ),
+        "verdict.slots_free": (
+            "{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and no"
+            " request waited"
+        ),
+        "verdict.slowed": (
+            "with {connections:# connection} a request spends {service_s:duration} inside the app,"
+            " a lone one {lone_s:duration}: they slow each other down[[; {drops}]]"
+        ),
+        "verdict.slots_shared": (
+            "{connections:# connection} share {slots:# slot}[[ ({limit})]]: "
+            + EACH_WAITS
+            + "[[; {drops}]]"
+        ),
+        "verdict.uneven": (
+            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s, as"
+            " they are dealt unevenly to the workers (requests per worker: {per_worker:, }): "
+            + EACH_WAITS
+            + "[[; {drops}]]"
+        ),
+        "verdict.slots_unused": (
+            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s: at"
+            " most {used} of {slots} slots were in use at once: " + EACH_WAITS + "[[; {drops}]]"
+        ),
+        "verdict.slots_idle": (
+            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s,"
+            " although {used} slots were in use: " + EACH_WAITS + "[[; {drops}]]"
+        ),
+        "verdict.generator_bound": (
+            "{tool} is the limit, not the server: {reasons:; }; the server can do at least"
+            " {rps:number} requests/s"
+        ),
+        "verdict.perhaps_generator_bound": (
+            "{tool} may be the limit, and not the server: {reasons:; }; the server can do at least"
+            " {rps:number} requests/s"
+        ),
+        "open.keeps_up": (
+            "all {asked_rps:number} requests/s that arrived were answered[[; half within"
+            " {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]]"
+        ),
+        "open.backlog_grows": (
+            "{asked_rps:number} requests/s arrived and {done_rps:number} were answered: the"
+            " backlog grew by {grows_rps:number} a second[[, and requests waited up to"
+            " {longest_s:duration}]]"
+        ),
+        "open.backlog_fills_connections": (
+            "{asked_rps:number} requests/s arrived and {done_rps:number} were answered: the"
+            " backlog filled all {connections} connections, and {unsent:# request} never left"
+            " the load tool[[; requests waited up to {longest_s:duration}]]"
+        ),
+        "open.tool_sends_less": (
+            "{tool} sent {sent_rps:number} of the {asked_rps:number} requests/s it was asked for"
+            " ({unsent:# request} not sent), while {busy:number} of {connections} connections were"
+            " busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the"
+            " server; ask for less"
+        ),
+        "open.tool_sends_late": (
+            "{tool} sent its requests {lag_s:duration} late on average, while {busy:number} of"
+            " {connections} connections were busy on average[[; it used {cores:.2f} cores]]: the"
+            " load tool was the limit, not the server; ask for less"
+        ),
+    }.items()
+}
+SENTENCES |= {
+    "verdict.failures": "{requests} failed[[ ({causes:counts})]]",
+    "slots.unlimited": "no limit configured",
+    "slots.unknown": "limit not known",
+}
+
+# load tool: why it was the limit
+SENTENCES |= {
+    "load_tool.cpu": (
+        "it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use"
+    ),
+    "load_tool.plateau": (
+        "from {below} to {connections} connections requests/s changed by {gain:change}, although"
+        " nothing of the server is busy ([[slots {slots:percent}, ]]workers' CPU"
+        " {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections}"
+        " requests were inside it at once"
+    ),
+    "load_tool.ceiling": (
+        "against a server that does nothing it reaches {ceiling_rps:number} requests/s"
+        " ({connections:# connection}), less than {times:g} times the {rps:number} measured here"
+    ),
+    "load_tool.second_tool": (
+        "{tool}[[ with {processes} processes]] got {rps:number} requests/s from the same server"
+        " with as many connections, {more:percent} more"
+    ),
+    "load_tool.connections": ("only {established} of {connections:# connection} were established"),
+    "load_tool.no_address": (
+        "{requests:# request} found no free local port (errno 99): keep connections, or widen"
+        " ip_local_port_range"
+    ),
+    "load_tool.no_files": ("{requests:# request} could open no file (errno 24): raise ulimit -n"),
+}
+
+# handshakes that a full accept queue dropped
+NAMESPACE = "counted in the whole network namespace"
+
+
+def _steps(values: Mapping[str, Any]) -> str:
+    (first_s, count), *rest = values["steps"]
+    each = [f"{counted(count, 'connection')} connected after {first_s:g} s"]
+    each += [f"{count} after {step_s:g} s" for step_s, count in rest]
+    when = "step" if len(each) == 1 else "steps"
+    return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
+
+
+SENTENCES |= {
+    "handshakes.steps": _steps,
+    "handshakes.dropped": (
+        f"the accept queue was full: {{counters:values}} ({NAMESPACE})[[; {{steps}}]]"
+    ),
+    "handshakes.suspected": (
+        "connecting took up to {longest_s:duration}, likely because the accept queue was full and"
+        " the kernel dropped handshakes"
+    ),
+}
+
+# diagnosis: what holds a cell up; it ends with the advice that follows and with what failed
+SENTENCES |= {
+    code: sentence + "[[ {advice: }]][[ {failures}]]"
+    for code, sentence in {
+        "diagnosis.load_tool": "{limit}.",
+        "diagnosis.full_queue": (
+            "{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is"
+            f" {{limit}})]] and the kernel dropped handshakes: {{counters:values}} ({NAMESPACE})"
+            "[[; up to {half_open:# connection} existed for the client alone, as the last packet of"
+            " the handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached"
+            " a worker]]."
+        ),
+        "diagnosis.full_queue_likely": "{sharing}; {waiting}; {drops}.",
+        "diagnosis.blocked_loop": (
+            "Workers serve one request at a time: something blocks the event loop"
+            " ({connections:# connection} on {workers:# worker}, and no worker ever had two"
+            " requests in the app)."
+        ),
+        "diagnosis.busy_machine": (
+            "The machine is the limit: {connections:# connection} got {rps:number} requests/s while"
+            " its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })."
+        ),
+        "diagnosis.busy_workers": (
+            "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so that"
+            " {connections:# connection} got {rps:number} requests/s."
+        ),
+        "diagnosis.uneven": (
+            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s: they"
+            " are dealt unevenly, and slots idle in one worker while requests wait"
+            " {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]]"
+            "[[requests per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number}"
+            " requests/s when dealt like this]])."
+        ),
+        "diagnosis.waiting": (
+            "{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]."
+        ),
+        "diagnosis.slow_together": (
+            "With {connections:# connection} a request spends {service_s:duration} inside the app,"
+            " a lone one {lone_s:duration}: they slow each other down.[[ The server uses"
+            " {used:cores} of {cores}.]]"
+        ),
+        "diagnosis.nothing_waits": (
+            "{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]] and nothing"
+            " waited."
+        ),
+        "diagnosis.all_slots_busy": (
+            "{connections:# connection} used {used} slots and nothing waited; more connections"
+            " will."
+        ),
+    }.items()
+}
+SENTENCES |= {
+    "diagnosis.failures": "{requests:# request} failed ({causes:counts}).",
+    "diagnosis.sharing": (
+        "{connections:# connection} share {slots:# slot}[[, of which at most {used} were used]]"
+    ),
+    "diagnosis.sharing_no_limit": (
+        "{connections:# connection} had at most {used:# request} in the app at once ({limit})"
+    ),
+    "diagnosis.others_wait": "the other {others} wait {places: and }",
+    "diagnosis.requests_wait": "requests wait {places: and }",
+    "waits.connect": "{wait_s:duration} to connect",
+    "waits.accept_queue": "{wait_s:duration} in the accept queue",
+    "waits.accept_queue_or_client": (
+        "{wait_s:duration} in the accept queue or as connections of the client alone"
+    ),
+    "waits.in_worker": "{wait_s:duration} inside the workers, accepted and not begun",
+    "waits.transfer": "{wait_s:duration} after the app, until the answer has arrived",
+    "waits.unattributed": "{wait_s:duration} unattributed",
+    "waits.unknown": "{wait_s:duration}, in no place that is known",
+    "cores.server": "the server {cores:cores}",
+    "cores.load_tool": "the load tool {cores:cores}",
+    "cores.others": "other programs {cores:cores}",
+    "cores.unknown": "per-process CPU unavailable",
+}
+
+# advice that follows from a diagnosis, beside a class's own way to more slots
+BLOCKS = (
+    "It sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a sleep, a"
+    " database driver, an HTTP client): use "
+)
+SENTENCES |= {
+    "advice.faster_load_tool": (
+        "A faster load tool (fast, wrk), more processes of it (--tool-processes) or a second"
+        " machine for it shows what it can do."
+    ),
+    "advice.load_from_elsewhere": (
+        "A faster load tool (fast, wrk) or a second machine for it shows what it can do: the cores"
+        " of this one are {host:percent} busy."
+    ),
+    "advice.backlog_hides": "A longer --backlog only hides it, in a longer queue.",
+    "advice.move_computing": (
+        "It computes ({cores:cores} for {workers:# worker}): move the work to other processes, or"
+        " run as many workers as there are cores."
+    ),
+    "advice.patch_before_preload": (
+        "preload_app loads the app before gevent replaces the calls that block: turn it off, or"
+        " begin the app with gevent.monkey.patch_all()."
+    ),
+    "advice.asynchronous_calls": BLOCKS + "asynchronous calls, or a class with threads.",
+    "advice.patched_calls": BLOCKS + "calls its loop can patch, or a class with threads.",
+    "advice.faster_code_or_more_cores": (
+        "Faster code, more cores or a load tool on another machine bring more."
+    ),
+    "advice.close_other_programs": "Close the other programs and measure again.",
+    "advice.faster_code_or_more_workers": (
+        "Faster code or more workers, up to one a core, bring more."
+    ),
+    "advice.look_for_what_is_shared": (
+        "Look for what they share (a lock, a pool of connections, a service behind the app)."
+    ),
+    "advice.class_that_deals_evenly": (
+        "A class that accepts only what it can serve (sync, gevent) shares them evenly."
+    ),
+    "advice.worker_connections_as_threads": (
+        "--worker-connections {threads}, as many as threads, leaves what a worker cannot serve in"
+        " the accept queue for the next that can."
+    ),
+    "advice.ends_keepalive": "It also ends keep-alive: no connection stays.",
+}
+
+# knee: where it is, or why there is none
+SENTENCES |= {
+    "knee.no_cell": "unknown: no valid cell",
+    "knee.levels_off": "the last step ({below} → {highest}) gained {gain:percent}",
+    "knee.all_slots_busy": (
+        "at {highest} connections all {slots} slots are busy and the others wait"
+    ),
+    "knee.one_level": (
+        "at least {least:number}: one level cannot show where it stops; add {add} or more"
+    ),
+    "knee.still_gains": (
+        "at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last step"
+        " ({below} → {highest}); add {add} or more"
+    ),
+    "knee.above": "> {highest}",
+    "knee.no_limit": "> {highest}: no limit found up to {highest}",
+    "knee.above_slots": "> {highest}, although {slots} slots are configured",
+    "knee.no_wait_with_all_slots": (
+        "at least {highest}: nothing waits with all slots busy; add {add} or more"
+    ),
+    "knee.tool_is_limit": (
+        "at least {least:number}: from {connections:# connection} on {tool} is the limit, not the"
+        " server"
+    ),
+    "knee.tool_is_limit_later": ("{knee}; from {connections:# connection} on {tool} is the limit"),
+}
+
+# capacity: why there is none
+SENTENCES |= {
+    "capacity.no_cell": "no valid cell",
+    "capacity.still_growing": "throughput did not stop growing",
+    "capacity.trials_differ": "the trials differ too much for an interval",
+    "capacity.no_level_below": "no number of connections is below the knee",
+    "capacity.needs": "an interval needs {wants: and }",
+    "capacity.trials": "at least {trials} trials",
+    "capacity.low_level": "a level of at most {level}",
+    "capacity.high_level": "a level of at least {level}",
+    "capacity.tool_is_limit": "{tool} is the limit in every cell",
+}
+
+# breakdown: its sources, and what it leaves out
+SENTENCES |= {
+    "source.client": "the client",
+    "source.client_whole_load": "the client, over the whole load",
+    "source.client_bytes": "the client's first and last byte, over the whole load",
+    "source.queue": "queue length, by Little's law",
+    "source.queue_and_half_open": "queue length and half-open connections, by Little's law",
+    "source.accept": "accept timed in the workers",
+    "source.accept_and_start": "accept and start timed in the workers",
+    "source.unread": "unread requests, by Little's law",
+    "source.spans": "the workers' spans",
+    "source.spans_and_client": "spans and the client",
+    "breakdown.left_out": (
+        "the breakdown leaves out {requests:# request} that failed before the app had finished"
+    ),
+    "breakdown.sent_late": (
+        "no breakdown: requests were sent {lag_s:duration} late on average, as they found no free"
+        " connection or the load tool was busy"
+    ),
+}
+
+# phases: what marks each
+RISES = "ESTABLISHED only rises, from {first} to {last} of the load's connections"
+ESTABLISHED = "1 LISTEN and {established} ESTABLISHED, both ends of {connections} connections"
+SENTENCES |= {
+    "phase.ramp_up": (
+        RISES + "[[ until {until_s:duration}; then response times rise to their level]]"
+    ),
+    "phase.never_steady": (
+        RISES + "; response times rose until the load ended, so no part of it is steady: raise"
+        " --duration"
+    ),
+    "phase.drain": (
+        "no new connections, and response times fall from {before_s:duration} to {after_s:duration}"
+    ),
+    "phase.steady": (
+        ESTABLISHED + "[[; responses take {p50_s:duration}, 90 % of them {p5_s:duration} to"
+        " {p95_s:duration}]]"
+    ),
+    "phase.steady_in_app": (
+        ESTABLISHED + "; requests spend {p50_s:duration} inside the app, 90 % of them"
+        " {p5_s:duration} to {p95_s:duration}"
+    ),
+    "phase.churn": (
+        "connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left} of"
+        " {most} still ESTABLISHED"
+    ),
+}
+
+# timelines: what was left out and how
+SENTENCES |= {
+    "timeline.cut": (
+        "Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of {requests:,}"
+        " requests."
+    ),
+    "timeline.never_ended": "{requests:# request} never ended; drawn to the end.",
+    "timeline.queue_peaks": (
+        "The accept queue is drawn at its longest of every {every_s:duration}."
+    ),
+    "timeline.partial": "Shown only in part: {sampler} ({why}).",
+    "sampler.queue": "accept queue",
+    "sampler.processes": "CPU and memory",
+    "sampler.connections": "TCP connections",
+    "sampler.counters": "kernel counters",
+    "sampler.parts": "CPU of storage and cache",
+    "sampler.app_metrics": "app metrics",
+}
+
+# notes
+SENTENCES |= {
+    "note.recorded": "{text}",
+    "note.capacity_needs_trials": (
+        "capacity with its interval needs at least {trials} trials (--trials {trials}) and levels"
+        " on both sides of the knee"
+    ),
+    "note.no_capacity": "{worker_class} by {tool}: no capacity, {why}",
+    "note.slower_alone": (
+        "lone requests took {lone_s:duration}, slower than under load, where no request holds a"
+        " slot for more than {most_s:duration} on average: bound and knee follow from the latter"
+    ),
+    "note.short_window": "the steady part lasted only {length_s:duration}: raise --rounds",
+    "note.missing": "{samplers:, } missing: {why}",
+    "note.counters_of_others": (
+        f"{{counters:values}}: {NAMESPACE}, and nothing shows that this server dropped anything"
+    ),
+    "note.waiting_by_little": (
+        "waiting follows from Little's law: {tool} gives no exact mean response"
+    ),
+    "note.waiting_negative": (
+        "no waiting time: the mean response of {response_s:duration} is shorter than the mean"
+        " service of {service_s:duration}"
+    ),
+    "note.waiting_never_accepted": (
+        "no waiting time: {tool}'s response times hold {requests:# request} that never reached a"
+        " worker"
+    ),
+    "note.waiting_unanswered": (
+        "no waiting time: some requests reached a worker and were never answered"
+    ),
+    "note.sent_late": (
+        "{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent late"
+        " while connections were free, so these times say little of the server"
+    ),
+    "note.share_of_highest": (
+        "shares are of the highest throughput that the closed loop reached ({rps:number}"
+        " requests/s): its capacity may be more, add higher levels"
+    ),
 }

@@ -30,6 +30,14 @@ def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
     return {name: where for name, where in classes.items() if where}
 
 
+def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
+    """The cells of each series, by its key."""
+    series: dict[Cell, list[CellResult]] = {}
+    for cell in cells:
+        series.setdefault(cell.trial.cell.series, []).append(cell)
+    return series
+
+
 def setting(name: str, value: int) -> Finding:
     return Finding(f"setting.{name}", {"n": value})
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from harness.model import CellResult, Finding
+from harness.report.naming import by_series
 from harness.report.values import finite
 
 LIKE = 0.10  # rates and times that differ by less are the same
@@ -26,7 +27,7 @@ def counterpart(cell: CellResult, cells: Iterable[CellResult]) -> CellResult | N
         for one in cells
         if one.trial.cell.rate is None
         and one.verdict != "invalid"
-        and _load(one) == _load(cell)
+        and one.trial.cell.series == cell.trial.cell.series
         and finite(one.throughput_rps)
     ]
     if not rate or not alike:
@@ -40,12 +41,6 @@ def counterpart(cell: CellResult, cells: Iterable[CellResult]) -> CellResult | N
     return min(near, key=lambda one: (one.trial.cell.concurrency, one.trial.number))
 
 
-def _load(cell: CellResult) -> object:
-    """All but how much is asked, and when."""
-    asked = cell.trial.cell
-    return asked.server, asked.tool, asked.keepalive, asked.processes
-
-
 def pairs(cells: Sequence[CellResult]) -> list[tuple[CellResult, CellResult | None]]:
     """Every valid cell of the open model, and its counterpart in the closed loop."""
     valid = [c for c in cells if c.trial.cell.rate is not None and c.verdict != "invalid"]
@@ -55,10 +50,8 @@ def pairs(cells: Sequence[CellResult]) -> list[tuple[CellResult, CellResult | No
 def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
     """The open cells by series, each after its counterpart."""
     rows: dict[str, CellResult] = {}
-    every = pairs(cells)
-    for load in dict.fromkeys(_load(cell) for cell, _ in every):
-        mine = [pair for pair in every if _load(pair[0]) == load]
-        rows |= {one.trial.key: one for cell, other in mine for one in (other, cell) if one}
+    for own in by_series(cells).values():
+        rows |= {one.trial.key: one for cell, other in pairs(own) for one in (other, cell) if one}
     return list(rows.values())
 
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.facts import Facts, look
-from harness.analysis.timeline import MOST, views
+from harness.analysis.timeline import MOST, timelines
 from harness.model import Document
 from harness.report.html.series import all_series
 from harness.report.html.series import over_time as observed_cells
 from harness.report.messages import say
 from tests.browser.conftest import Open, Opened
-from tests.builders.analysis import SYNC, evidence
+from tests.builders.analysis import SYNC, derived, evidence, sentence
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
@@ -130,11 +129,11 @@ def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
 
 
 def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
-    small = look(evidence(SYNC, 8, rounds=150, tool="fast"))
-    assert isinstance(small, Facts)
-    many = small.spans + small.spans[-1:] * (10**6 - len(small.spans))
+    small = evidence(SYNC, 8, rounds=150, tool="fast")
+    spans = small.spans.spans
+    many = spans + spans[-1:] * (10**6 - len(spans))
     one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
-    (found,) = views([replace(small, spans=many)])
+    (found,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
     began = time.perf_counter()
     opened = open_page(replace(one, timelines=(found,)))
     print(f"made, opened and drawn in {time.perf_counter() - began:.2f} s")
@@ -148,7 +147,8 @@ def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
 def test_foreign_text_does_not_run(open_page: Open) -> None:
     evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
     one = sweep(("sync",), (8,))
-    bad = replace(one.cells[0], app=evil, reason=evil, diagnosis=evil, notes=(evil,))
+    bad = replace(one.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
+    bad = replace(bad, diagnosis=sentence(evil))
     states = ((0.0, evil, 1), (1.0, evil, 2))
     opened = open_page(
         replace(one, run=evil, cells=(bad,), timelines=(replace(one.timelines[0], states=states),))

@@ -16,11 +16,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis import TrialData
+from harness.analysis import TrialData, analyse
+from harness.analysis.facts import Facts, facts_of
 from harness.model import (
     Cell,
+    CellResult,
     ConnectionSample,
     Counters,
+    Finding,
     Measurement,
     Observations,
     ProcessSample,
@@ -257,14 +260,25 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
 
 
 def kept(trial: TrialData) -> TrialData:
-    """Its connections kept alive, accepted when the load began."""
-    cell = replace(trial.trial.cell, keepalive=True)
+    """The same trial on kept connections, which were accepted before the load began."""
+    cell = replace(trial.cell, keepalive=True)
     spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
     return replace(
         trial,
         trial=replace(trial.trial, cell=cell),
         spans=replace(trial.spans, spans=spans),
     )
+
+
+def dealt(*counts: int, connections: int = 8, threads: int = 4) -> TrialData:
+    """Kept connections, so many on each of two gthread workers."""
+    working = [min(count, threads) for count in counts]
+    trial = kept(evidence(server("gthread", 2, threads), connections, slots=[sum(working)]))
+    samples = tuple(
+        replace(one, per_worker=dict(zip((100, 101), counts, strict=True)))
+        for one in trial.observations.connections
+    )
+    return replace(trial, observations=replace(trial.observations, connections=samples))
 
 
 DROPS = Counters(40, 41, 15, 2)
@@ -286,3 +300,39 @@ def dropping(
     queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
     seen = replace(trial.observations, counters=counters, queue=queue)
     return replace(trial, measurement=said, observations=seen)
+
+
+# --- what is made of a trial ----------------------------------------------------------------------
+
+
+def derived(trial: TrialData) -> Facts:
+    found = facts_of(trial)
+    assert isinstance(found, Facts), found
+    return found
+
+
+def judged(trial: TrialData) -> CellResult:
+    """The one cell of a run of this trial."""
+    return analyse("run", {}, [trial]).cells[0]
+
+
+def sentence(text: str) -> Finding:
+    """A finding whose sentence is this text."""
+    return Finding("note.recorded", {"text": text})
+
+
+def every(finding: Finding | None) -> dict[str, Finding]:
+    """A finding and all that are in it, by code."""
+    if finding is None:
+        return {}
+    found = {finding.code: finding}
+    for value in finding.values.values():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Finding):
+                found |= every(one)
+    return found
+
+
+def noted(cell: CellResult) -> dict[str, Finding]:
+    """The notes of a cell, by code."""
+    return {note.code: note for note in cell.notes}

@@ -26,6 +26,7 @@ from harness.model import (
     Value,
 )
 from harness.report.values import PARTS
+from tests.builders.analysis import sentence
 
 numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
 counts = st.none() | st.integers(0, 10**9)
@@ -40,59 +41,60 @@ tools = st.sampled_from(["ab", "wrk", "fast"])
 asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
 trials = st.builds(Trial, asked, st.integers(1, 9))
 per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
-splits = st.builds(
+sentences = words.map(sentence)
+breakdowns = st.builds(
     Breakdown,
     *[numbers] * 7,
-    st.booleans(),
-    st.dictionaries(st.sampled_from(PARTS), words, max_size=3),
+    exact=st.booleans(),
+    sources=st.dictionaries(st.sampled_from(PARTS), sentences, max_size=3),
 )
 invalid_cells = st.builds(
-    CellResult, trials, words, numbers, st.just("invalid"), words, notes=st.tuples(words)
+    CellResult, trials, words, numbers, st.just("invalid"), sentences, notes=st.tuples(sentences)
 )
 valid_cells = st.builds(
     CellResult,
-    trials,
-    words,
-    numbers,
-    st.sampled_from(["below capacity", "at capacity", "saturated"]),
-    words,
-    counts,
-    counts,
-    st.dictionaries(words, st.integers(1, 99), max_size=3),
-    counts,
-    counts,
-    numbers,
-    numbers,
-    numbers,
-    summaries,
-    summaries,
-    summaries,
-    summaries,
-    per_pid,
-    numbers,
-    numbers,
-    splits,
-    st.builds(Counters, counts, counts, counts, counts),
-    counts,
-    counts,
-    st.builds(Usage, numbers, numbers, numbers, counts, counts),
-    st.none() | per_pid,
-    numbers,
-    st.none() | words,
-    st.tuples(words),
+    trial=trials,
+    app=words,
+    sleep_s=numbers,
+    verdict=st.sampled_from(["below capacity", "at capacity", "saturated"]),
+    reason=sentences,
+    requests=counts,
+    failed=counts,
+    errors=st.dictionaries(words, st.integers(1, 99), max_size=3),
+    slots_configured=counts,
+    slots_measured=counts,
+    throughput_rps=numbers,
+    tool_rps=numbers,
+    bound_rps=numbers,
+    response=summaries,
+    connect=summaries,
+    service=summaries,
+    waiting=summaries,
+    requests_per_worker=per_pid,
+    load_s=numbers,
+    ideal_s=numbers,
+    breakdown=breakdowns,
+    counters=st.builds(Counters, counts, counts, counts, counts),
+    accept_queue_max=counts,
+    accept_queue_limit=counts,
+    usage=st.builds(Usage, numbers, numbers, numbers, counts, counts),
+    connections_per_worker=st.none() | per_pid,
+    split_prediction_rps=numbers,
+    diagnosis=st.none() | sentences,
+    notes=st.tuples(sentences),
 )
 classes = st.builds(
     ClassResult,
-    servers,
-    tools,
-    counts,
-    counts,
-    numbers,
-    st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
-    numbers,
-    words,
-    st.booleans(),
-    st.none() | words,
+    server=servers,
+    tool=tools,
+    slots_configured=counts,
+    slots_measured=counts,
+    capacity_rps=numbers,
+    capacity_ci95=st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
+    knee=numbers,
+    knee_note=sentences,
+    keepalive=st.booleans(),
+    diagnosis=st.none() | sentences,
 )
 environments: st.SearchStrategy[Mapping[str, object]] = st.dictionaries(
     words, st.recursive(numbers | words | counts, lambda inner: st.lists(inner, max_size=3))
@@ -105,7 +107,7 @@ reports = st.builds(
     st.lists(valid_cells | invalid_cells, max_size=6).map(tuple),
     st.lists(classes, max_size=4).map(tuple),
     st.fixed_dictionaries({"start": numbers, "warmup": numbers, "stop": numbers}),
-    st.lists(words, max_size=2).map(tuple),
+    st.lists(sentences, max_size=2).map(tuple),
 )
 
 columns = st.lists(

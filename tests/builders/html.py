@@ -11,18 +11,18 @@ from harness.model import (
     CellResult,
     ClassResult,
     Document,
+    Finding,
     Moment,
     Report,
     Server,
     Summary,
-    Text,
     Timeline,
     Trial,
 )
 from harness.numbers.rows import row_numbers
 from harness.report.document import of_sweep
 from harness.server.worker_classes import class_named
-from tests.builders.analysis import Served, serve
+from tests.builders.analysis import Served, sentence, serve
 
 SLEEP_S = 1.0
 LIMIT = 2048
@@ -70,7 +70,7 @@ def over_time(
     *,
     known: bool = True,
     observed: bool = True,
-    note: tuple[Text, ...] = (),
+    notes: tuple[Finding, ...] = (),
 ) -> Timeline:
     """A cell over time; `known`: arrivals; `observed`: queue, states and usage."""
     at, room = asked.cell.concurrency, slots(asked.cell.server.worker_class)
@@ -105,7 +105,7 @@ def over_time(
         states=tuple(states) if observed else (),
         usage=tuple(usage) if observed else (),
         steady=(2.0, end_s - 1.0),
-        note=note,
+        notes=notes,
     )
 
 
@@ -118,7 +118,7 @@ def cell(asked: Trial) -> CellResult:
         app="apps.sleep_wsgi:app",
         sleep_s=SLEEP_S,
         verdict="saturated" if at > room else "at capacity" if at == room else "below capacity",
-        reason=f"{at} connections share {room} slots",
+        reason=sentence(f"{at} connections share {room} slots"),
         worker_class=class_named(asked.cell.server.worker_class),
         requests=1 + 5 * at,
         failed=0,
@@ -137,13 +137,14 @@ def cell(asked: Trial) -> CellResult:
 
 
 def invalid(asked: Trial, reason: str) -> CellResult:
-    return CellResult(asked, "apps.sleep_wsgi:app", SLEEP_S, "invalid", reason)
+    return CellResult(asked, "apps.sleep_wsgi:app", SLEEP_S, "invalid", sentence(reason))
 
 
 def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> ClassResult:
     room = slots(worker_class)
     return ClassResult(
-        server(worker_class), tool, room, min(room, 16), None, None, knee, "" if knee else "> 16"
+        *(server(worker_class), tool, room, min(room, 16), None, None, knee),
+        sentence("" if knee else "> 16"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from harness.analysis.evidence import TrialData
+from harness.analysis.facts import TrialData
 from harness.model import (
     Load,
     Measurement,

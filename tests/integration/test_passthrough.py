@@ -304,7 +304,7 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
     assert done.code == 1, done.err
     (cell,) = done.report["cells"]
     assert cell["verdict"] == "invalid"
-    assert "500" in cell["reason"]
+    assert "500" in cell["reason"]["text"]
     assert set(numbers(cell)) == {None}
     (found,) = done.report["classes"]
     assert (found["capacity_rps"], found["knee"]) == (None, None)

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import unusable
+from harness.analysis.facts import TrialData, unusable
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import DISTURBED, Usage, others_most, usage_of
 from harness.experiments.reading import trial_data

@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import unusable
+from harness.analysis.facts import TrialData, unusable
 from harness.model import Finding, Measurement, ProcessSample, Record, Summary
 
 NS = 1e9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis.evidence import TrialData
+from harness.analysis.facts import TrialData
 from harness.experiments.limits.findings import findings, mistake_values
 from harness.experiments.limits.results import Result, results_of
 from harness.experiments.reading import trial_data

@@ -58,7 +58,7 @@ def _shown(
         where=where(series, cell),
         summary=Finding("page.cell", values),
         answer=cell.diagnosis or cell.reason,
-        notes=(*seen.note, *([Finding("page.missing", {"names": missing})] if missing else [])),
+        notes=(*seen.notes, *([Finding("page.missing", {"names": missing})] if missing else [])),
         figures=tuple(cell_figures(series, cell, seen)),
         open=opened,
     )

@@ -9,7 +9,7 @@ from statistics import fmean
 from harness.model import CellResult, ClassResult, Document, Timeline
 from harness.report.html.figures import slug
 from harness.report.messages import text
-from harness.report.naming import Names
+from harness.report.naming import Names, by_series
 from harness.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -47,21 +47,15 @@ class SweepSeries:
 
 def all_series(document: Document) -> tuple[SweepSeries, ...]:
     """In the order of the document. Names are different for different series."""
-    names = Names(document.cells)
+    names, cells_of = Names(document.cells), by_series(document.cells)
     series = []
     for number, one in enumerate(document.classes):
         name = text(names.series(one))
-        key = one.server, one.tool, one.processes, one.keepalive
-        cells = [cell for cell in document.cells if _key(cell) == key]
+        cells = cells_of.get(one.series, [])
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
         at_rate = tuple(cell for cell in cells if cell.trial.cell.rate is not None)
         series.append(SweepSeries(number, name, one, closed, at_rate))
     return tuple(series)
-
-
-def _key(cell: CellResult) -> object:
-    asked = cell.trial.cell
-    return asked.server, asked.tool, asked.processes, asked.keepalive
 
 
 def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None]) -> float | None:

@@ -56,7 +56,7 @@ def test_a_tool_that_reaches_no_more_elsewhere_is_the_limit(
     (cell,) = lab("report", str(lab.run), "--format", "json").report["cells"]
     assert cell["generator_bound"] is True
     assert cell["verdict"] == "generator-bound"
-    assert "against a server that does nothing it reaches" in cell["reason"]
+    assert "load_tool.ceiling" in [one["code"] for one in cell["bound_reasons"]]
     assert cell["throughput_rps"] == first["throughput_rps"]
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from harness import run_store as store
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import unusable
+from harness.analysis.facts import TrialData, unusable
 from harness.experiments.limits import command as limits
 from harness.experiments.limits.steps import steps
 from harness.experiments.reading import evidence

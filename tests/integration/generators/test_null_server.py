@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.evidence import TrialData
-from harness.analysis.facts import unusable
+from harness.analysis.facts import TrialData, unusable
 from harness.experiments.reading import evidence, null_counts
 from harness.experiments.trial import null_task, run
 from harness.model import Load, NullServer, Record, Trial

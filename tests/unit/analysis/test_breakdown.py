@@ -1,4 +1,4 @@
-"""The split of a response time: known answers, and what must hold for any load."""
+"""The breakdown of a response time: known answers, and what must hold for any load."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.throughput import Rate
-from harness.analysis.window import Window, window
-from harness.model import Breakdown, CellResult, Server, Span, Timing
-from tests.builders.analysis import SYNC, bare, evidence, gthread, kept, ns, server
+from harness.analysis import TrialData
+from harness.analysis.window import Window
+from harness.model import Breakdown, Finding, Server, Span, Timing
+from tests.builders.analysis import SYNC, bare, evidence, gthread, judged, kept, noted, ns, server
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
 
-def judged(trial: TrialData) -> CellResult:
-    return analyse("r", {}, [trial]).cells[0]
-
-
-def parts(split: Breakdown) -> list[float | None]:
-    return [getattr(split, name) for name in PARTS]
+def parts(found: Breakdown) -> list[float | None]:
+    return [getattr(found, name) for name in PARTS]
 
 
 @pytest.mark.parametrize("tool", ["ab", "fast"])
@@ -107,10 +102,10 @@ def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
     cell = judged(replace(base, measurement=broken))
     assert cell.breakdown.exact
     assert cell.breakdown.service_s == pytest.approx(1.0, rel=0.01)
-    assert any("the split leaves out 1 request" in note for note in cell.notes)
+    assert noted(cell)["breakdown.left_out"].values == {"requests": 1}
 
 
-def test_what_has_no_witness_is_missing_and_not_spread() -> None:
+def test_what_has_no_source_is_missing_and_not_spread() -> None:
     cell = judged(bare(evidence(SYNC, 8)))
     found = cell.breakdown
     assert (found.accept_queue_s, found.in_worker_s) == (None, None)
@@ -118,8 +113,10 @@ def test_what_has_no_witness_is_missing_and_not_spread() -> None:
     assert found.unattributed_s == pytest.approx(1.0)
     assert set(found.sources) == {"connect", "service", "transfer"}
     assert (cell.accept_queue_max, cell.counters.listen_overflows) == (None, None)
-    missing = "accept queue, CPU and memory, TCP connections, kernel counters missing: not Linux"
-    assert missing in cell.notes
+    (missing,) = cell.notes
+    assert (missing.code, missing.values["why"]) == ("note.missing", "not Linux")
+    names = ("queue", "processes", "connections", "counters")
+    assert missing.values["samplers"] == tuple(Finding(f"sampler.{name}") for name in names)
 
 
 def test_wrk_tells_neither_connect_nor_transfer() -> None:
@@ -137,7 +134,7 @@ def test_kept_connections_wait_as_unread_requests() -> None:
     trial = kept(evidence(asked, 8, slots=[2, 2], deal=lambda number: number % 2))
     found = judged(trial).breakdown
     assert found.in_worker_s == pytest.approx(1.0, rel=0.06)
-    assert found.sources["in_worker"] == "unread requests, by Little's law"
+    assert found.sources["in_worker"] == Finding("source.unread")
     few = replace(trial.observations, connections=trial.observations.connections[:9])
     assert judged(replace(trial, observations=few)).breakdown.in_worker_s is None
 
@@ -153,8 +150,6 @@ def test_samples_weigh_as_long_as_they_hold() -> None:
     assert steady.level([(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)], 3) == pytest.approx(1.4)
     assert steady.level([(0, 1), (90, 5)], 3) is None
     assert steady.level([(5, 1), (5, 5)], 2) is None
-    assert window(Rate(None, "too few")) is None
-    assert window(Rate(0.0, "", 0, 5)) is None
 
 
 @settings(deadline=None, max_examples=80)

@@ -1,4 +1,4 @@
-"""The knee and the capacity: numbers where they can be defended, words elsewhere."""
+"""The knee and the capacity: numbers where they can be defended, reasons elsewhere."""
 
 from __future__ import annotations
 
@@ -11,42 +11,54 @@ from hypothesis import strategies as st
 
 from harness.analysis.capacity import Sample, capacity
 from harness.analysis.knee import knee
+from harness.model import Finding
+from harness.report.messages import text
 
 
 @pytest.mark.parametrize(
-    ("levels", "slots", "number", "note"),
+    ("levels", "slots", "number", "code", "values"),
     [
-        ({4: 4.0, 8: 4.0, 16: 4.0}, 4, 4.0, "the last step (8 → 16) gained 0 %"),
-        ({4: 3.98, 8: 3.97, 16: 3.99}, 4, 3.99, "the last step"),
-        ({8: 4.0, 16: 4.0}, 4, 4.0, ""),
-        ({4: 4.0, 8: 8.0, 16: 16.0}, 4000, None, "> 16"),
-        ({4: 4.0, 16: 15.5}, None, None, "> 16: no limit found up to 16"),
-        ({4: 4.0, 8: 6.0}, 6, None, "at least 6.0: the last doubling (4 → 8) still gained 50 %"),
-        ({4: 4.0, 6: 5.0}, 5, None, "at least 5.0: the last step (4 → 6) still gained 25 %"),
-        ({4: 4.0, 6: 4.1}, 4, 4.1, ""),
-        ({8: 4.0}, 4, 4.0, "at 8 connections all 4 slots are busy and the others wait"),
-        ({2: 2.0, 8: 4.0}, 4, 4.0, "at 8 connections all 4 slots"),
-        ({8: 4.0}, None, None, "at least 4.0: one level"),
-        ({5: 4.0}, 4, None, "at least 4.0: one level"),
-        ({2: 2.0, 8: 4.0}, None, None, "at least 4.0: the last step (2 → 8) still gained 100 %"),
-        ({1: 1.0, 2: 2.0, 16: 5.9}, 8, None, "at least 5.9: the last step (2 → 16)"),
-        ({2: 1.92, 4: 2.0}, 2, 2.0, ""),
-        ({4: 4.0}, 4, None, "at least 4: nothing waits with all slots busy; add 8"),
-        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, "at least 4"),
-        ({8: 8.0}, 4, None, "> 8, although 4 slots"),
-        ({4: 4.0, 8: 3.0}, 4, 4.0, ""),  # falls under overload: what it once gave is its limit
-        ({4: 0.0, 8: 1.0}, 4, None, "at least 1.0"),
-        ({}, 4, None, "unknown"),
+        ({4: 4.0, 8: 4.0, 16: 4.0}, 4, 4.0, "levels_off", {"below": 8, "highest": 16, "gain": 0}),
+        ({4: 3.98, 8: 3.97, 16: 3.99}, 4, 3.99, "levels_off", {}),
+        ({8: 4.0, 16: 4.0}, 4, 4.0, "levels_off", {}),
+        ({4: 4.0, 8: 8.0, 16: 16.0}, 4000, None, "above", {"highest": 16}),
+        ({4: 4.0, 8: 8.0, 16: 15.9}, 4000, None, "above", {"highest": 16}),
+        ({4: 4.0, 16: 15.5}, None, None, "no_limit", {"highest": 16}),
+        (
+            *({4: 4.0, 8: 6.0}, 6, None, "still_gains"),
+            {"least": 6.0, "below": 4, "highest": 8, "gain": 0.5, "add": 16},
+        ),
+        ({4: 4.0, 6: 5.0}, 5, None, "still_gains", {"least": 5.0, "gain": 0.25}),
+        ({4: 4.0, 6: 4.1}, 4, 4.1, "levels_off", {}),
+        ({8: 4.0}, 4, 4.0, "all_slots_busy", {"highest": 8, "slots": 4}),
+        ({2: 2.0, 8: 4.0}, 4, 4.0, "all_slots_busy", {"highest": 8, "slots": 4}),
+        ({8: 4.0}, None, None, "one_level", {"least": 4.0, "add": 16}),
+        ({5: 4.0}, 4, None, "one_level", {"least": 4.0}),
+        ({2: 2.0, 8: 4.0}, None, None, "still_gains", {"least": 4.0, "below": 2, "gain": 1.0}),
+        ({1: 1.0, 2: 2.0, 16: 5.9}, 8, None, "still_gains", {"least": 5.9, "below": 2}),
+        ({2: 1.92, 4: 2.0}, 2, 2.0, "levels_off", {}),
+        ({4: 4.0}, 4, None, "no_wait_with_all_slots", {"highest": 4, "add": 8}),
+        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, "no_wait_with_all_slots", {}),
+        ({8: 8.0}, 4, None, "above_slots", {"highest": 8, "slots": 4}),
+        # falls under overload: what it once gave is its limit
+        ({4: 4.0, 8: 3.0}, 4, 4.0, "levels_off", {"gain": 0.0}),
+        ({4: 0.0, 8: 1.0}, 4, None, "still_gains", {"least": 1.0, "gain": None}),
+        ({}, 4, None, "no_cell", {}),
     ],
 )
-def test_knee(levels: dict[int, float], slots: int | None, number: float | None, note: str) -> None:
+def test_knee(
+    levels: dict[int, float],
+    slots: int | None,
+    number: float | None,
+    code: str,
+    values: dict[str, float],
+) -> None:
     found = knee(levels, 1.0, slots)
     assert found.connections == (None if number is None else pytest.approx(number))
-    assert found.note.startswith(note)
-
-
-def test_gevent_says_more_than_the_highest_level_and_no_more() -> None:
-    assert knee({4: 4.0, 8: 8.0, 16: 15.9}, 1.0, 4000).note == "> 16"
+    assert found.note.code == f"knee.{code}"
+    for name, value in values.items():
+        known = value if value is None else pytest.approx(value, abs=0.01)
+        assert found.note.values[name] == known
 
 
 def test_knee_without_a_lone_response_is_unknown() -> None:
@@ -58,11 +70,11 @@ def test_knee_without_a_lone_response_is_unknown() -> None:
     st.none() | st.floats(1e-5, 10),
     st.none() | st.integers(1, 4000),
 )
-def test_knee_always_says_something_finite(
+def test_knee_is_finite_and_has_a_sentence(
     levels: dict[int, float], lone_s: float | None, slots: int | None
 ) -> None:
     found = knee(levels, lone_s, slots)
-    assert found.note
+    assert text(found.note)
     assert found.connections is None or math.isfinite(found.connections)
 
 
@@ -90,30 +102,38 @@ def test_capacity_without_noise_is_exact() -> None:
     assert found.ci95 == pytest.approx((4.0, 4.0))
 
 
+TRIALS = Finding("capacity.trials", {"trials": 3})
+
+
+def level(code: str, level: int) -> Finding:
+    return Finding(f"capacity.{code}_level", {"level": level})
+
+
 @pytest.mark.parametrize(
     ("levels", "trials", "wants"),
     [
-        ([8, 16], 3, "a level of at most 2"),
-        ([1, 2], 3, "a level of at least 4"),
-        ([2, 8], 2, "at least 3 trials"),
-        ([4], 1, "at least 3 trials and a level of at most 2 and a level of at least 8"),
+        ([8, 16], 3, (level("low", 2),)),
+        ([1, 2], 3, (level("high", 4),)),
+        ([2, 8], 2, (TRIALS,)),
+        ([4], 1, (TRIALS, level("low", 2), level("high", 8))),
     ],
 )
-def test_capacity_says_what_is_missing(levels: list[int], trials: int, wants: str) -> None:
+def test_capacity_says_what_is_missing(
+    levels: list[int], trials: int, wants: tuple[Finding, ...]
+) -> None:
     found = capacity(noisy(1, 4, levels, trials, 0.0), 1.0, flat=True)
-    assert found.rps is None
-    assert found.ci95 is None
-    assert wants in found.note
+    assert (found.rps, found.ci95) == (None, None)
+    assert found.note == Finding("capacity.needs", {"wants": wants})
 
 
 def test_no_capacity_while_throughput_grows() -> None:
     found = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=False)
-    assert found.rps is None
-    assert "stop growing" in found.note
+    assert (found.rps, found.note) == (None, Finding("capacity.still_growing"))
 
 
 def test_one_slot_has_no_level_below_it() -> None:
-    assert "no number of connections" in capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True).note
+    found = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True)
+    assert found.note == Finding("capacity.no_level_below")
 
 
 def test_welch_as_in_a_worked_example() -> None:

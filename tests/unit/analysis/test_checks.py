@@ -1,4 +1,4 @@
-"""Each witness contradicted on purpose: the cell is invalid, says both numbers, and shows none."""
+"""Each check failed on purpose: the cell is invalid, says both numbers, and shows none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import TrialData, analyse
+from harness.analysis import TrialData
 from harness.analysis.outcomes import outcome
 from harness.model import CellResult, Fault, Measurement, Record, Span, Spans, Summary
-from tests.builders.analysis import SYNC, evidence, gthread, server
+from tests.builders.analysis import SYNC, every, evidence, gthread, judged, server
 
 
 def said(base: TrialData) -> Measurement:
@@ -22,10 +22,6 @@ def said(base: TrialData) -> Measurement:
 def recorded(base: TrialData) -> Record:
     assert base.record is not None
     return base.record
-
-
-def judged(trial: TrialData) -> CellResult:
-    return analyse("r", {}, [trial]).cells[0]
 
 
 def saying(base: TrialData, **changes: Any) -> TrialData:
@@ -44,74 +40,110 @@ def mean(seconds: float) -> Summary:
     return replace(said(BASE).response, mean=seconds)
 
 
-CASES = {
+CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
     "a fault": (
         recording(BASE, fault=Fault("server", "worker 101 died under the load")),
-        ["worker 101 died"],
+        "fault.server",
+        {"reason": "worker 101 died under the load"},
     ),
-    "no load": (recording(BASE, load_start_ns=None), ["never started"]),
+    "no load": (recording(BASE, load_start_ns=None), "check.not_started", {}),
     "unreadable": (
         replace(BASE, measurement=None, parse_error="truncated: 'Comp'"),
-        ["cannot be read: truncated"],
+        "check.unreadable",
+        {"why": "truncated: 'Comp'"},
     ),
-    "no output": (replace(BASE, measurement=None), ["left no output"]),
+    "no output": (replace(BASE, measurement=None), "check.no_output", {"tool": "ab"}),
     "a full map": (
         replace(BASE, spans=replace(BASE.spans, full=(103,))),
-        ["more requests than the span maps hold (worker 103)"],
+        "check.map_full",
+        {"pids": (103,)},
     ),
     "the client counted one more": (
         saying(BASE, requests=42),
-        ["42 answers", "41 requests", "1 never reached the app"],
+        "check.never_reached_app",
+        {"tool": "ab", "answered": 42, "seen": 41, "differ": 1},
     ),
     "the workers counted one more": (
         saying(BASE, requests=40),
-        ["40 answers", "41 requests", "1 are unknown to the client"],
+        "check.unknown_to_client",
+        {"answered": 40, "seen": 41, "differ": 1},
     ),
-    "timed, more than connections left over": (saying(TIMED, requests=32), ["32", "41"]),
-    "timed, the client counted one more": (saying(TIMED, requests=42), ["42", "41"]),
-    "a false rate": (saying(BASE, rps=6.0), ["ab says 6.0 requests/s (6.8 s in all)", "11.0 s"]),
-    "a rate of 0": (saying(BASE, rps=0.0), ["ab says 0 requests/s"]),
-    "timed, a false rate": (saying(TIMED, rps=6.0), ["6.0 requests/s", "41 requests in its 11.0"]),
+    "timed, more than connections left over": (
+        saying(TIMED, requests=32),
+        "check.unknown_to_client",
+        {"answered": 32, "seen": 41},
+    ),
+    "timed, the client counted one more": (
+        saying(TIMED, requests=42),
+        "check.never_reached_app",
+        {"answered": 42, "seen": 41},
+    ),
+    "a false rate": (
+        saying(BASE, rps=6.0),
+        "check.rate",
+        {"tool": "ab", "rps": 6.0, "tool_s": 41 / 6, "workers_s": 11.0},
+    ),
+    "a rate of 0": (saying(BASE, rps=0.0), "check.rate", {"rps": 0.0, "tool_s": None}),
+    "timed, a false rate": (
+        saying(TIMED, rps=6.0),
+        "check.timed_rate",
+        {"rps": 6.0, "completed": 41, "duration_s": 11.0},
+    ),
     "responses that are too long": (
         saying(BASE, response=mean(2.5)),
-        ["2.5 s per response", "9.3 requests in flight on 8 connections: impossible"],
+        "check.too_many_in_flight",
+        {"mean_s": 2.5, "in_flight": 2.5 * 41 / 11, "connections": 8},
     ),
     "idle connections": (
         saying(BASE, response=mean(1.2)),
-        ["did not keep 8 connections busy", "4.5 requests in flight"],
+        "check.idle_connections",
+        {"in_flight": 1.2 * 41 / 11, "connections": 8},
     ),
     "no success": (
         saying(BASE, failed=41, errors={"non_2xx": 41}),
-        ["none of the 41 answers was the expected 200 (non_2xx: 41)"],
+        "check.no_success",
+        {"answered": 41, "expected": 200, "causes": {"non_2xx": 41}},
     ),
     "no answer": (
         saying(BASE, requests=0, failed=41, errors={"reset": 41}, rps=None),
-        ["no request was answered (reset: 41)"],
+        "check.no_answer",
+        {"causes": {"reset": 41}},
     ),
     "late answers": (
         saying(TIMED, exact_mean=False, failed=3, errors={"timeout": 3}),
-        ["3 responses came after ab's timeout"],
+        "check.late",
+        {"responses": 3, "tool": "ab"},
     ),
-    "too few rounds": (evidence(SYNC, 8, rounds=1), ["too few", "more rounds"]),
+    "too few rounds": (
+        evidence(SYNC, 8, rounds=1),
+        "check.too_few_requests",
+        {"completed": 8, "in_flight": 8},
+    ),
     "no lone request": (
         recording(saying(BASE, lone_s=None), lone_s=()),
-        ["no lone request was timed"],
+        "check.no_lone_request",
+        {},
     ),
-    "no spans": (replace(BASE, spans=Spans(())), ["41 answers", "0 requests"]),
+    "no spans": (
+        replace(BASE, spans=Spans(())),
+        "check.never_reached_app",
+        {"answered": 41, "seen": 0},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
-    trial, words = CASES[name]
+    trial, code, values = CASES[name]
     cell = judged(trial)
     assert cell.verdict == "invalid"
-    for word in words:
-        assert word in cell.reason
+    assert cell.reason.code == "verdict.invalid"
+    found = every(cell.reason)[code].values
+    for key, value in values.items():
+        known = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+        assert found[key] == known
     empty = CellResult(cell.trial, cell.app, cell.sleep_s, "invalid", cell.reason)
-    assert dataclasses.replace(cell, notes=()) == dataclasses.replace(
-        empty, worker_class=trial.worker_class
-    )
+    assert dataclasses.replace(cell, notes=(), worker_class=empty.worker_class) == empty
 
 
 @pytest.mark.parametrize(
@@ -136,7 +168,7 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         saying(TIMED, failed=20, errors={"status": 20}, rps=21 / 11),
     ],
 )
-def test_honest_trials_are_believed(trial: TrialData) -> None:
+def test_honest_trials_are_valid(trial: TrialData) -> None:
     cell = judged(trial)
     assert cell.verdict != "invalid", cell.reason
 
@@ -146,7 +178,8 @@ def test_failures_are_shown_and_only_successes_counted() -> None:
     assert cell.verdict == "saturated"
     assert (cell.failed, dict(cell.errors)) == (4, {"non_2xx": 4})
     assert cell.throughput_rps == pytest.approx(4.0 * 37 / 41)
-    assert cell.reason.endswith("; 4 failed (non_2xx: 4)")
+    failures = every(cell.reason)["verdict.failures"].values
+    assert failures == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
 def test_an_expected_redirect_is_no_failure() -> None:

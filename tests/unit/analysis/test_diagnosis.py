@@ -1,22 +1,31 @@
-"""What a colleague would say, for every way in which a cell is held up."""
+"""What holds a cell up and what to change, for every way in which one is held up."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from harness.analysis import TrialData, analyse
-from harness.model import Counters, ProcessSample, Report, Server
-from tests.builders.analysis import SYNC, bare, evidence, gthread, server
-from tests.unit.analysis.test_observed import split_of
+from harness.model import Counters, Finding, ProcessSample, Report, Server
+from harness.report.messages import text
+from tests.builders.analysis import SYNC, bare, dealt, every, evidence, gthread, judged, server
 
 
-def diagnosis(trial: TrialData) -> str:
-    said = analyse("r", {}, [trial]).cells[0].diagnosis
-    assert said is not None
-    assert said.endswith(".")
-    return said
+def diagnosis(trial: TrialData) -> Finding:
+    found = judged(trial).diagnosis
+    assert found is not None
+    assert text(found).endswith(".")
+    return found
+
+
+def values(found: Finding, *names: str) -> tuple[Any, ...]:
+    return tuple(found.values[name] for name in names)
+
+
+def advice(trial: TrialData) -> list[str]:
+    return [one.code for one in diagnosis(trial).values["advice"]]
 
 
 def using(
@@ -35,72 +44,91 @@ def using(
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
-    assert diagnosis(evidence(SYNC, 8)) == (
-        "sync, 4 workers: 8 connections share 4 slots; the other 4 wait 1.0 s in the accept queue,"
-        " connect stays 0 ms. More workers, threads (gthread) or an asynchronous class serve more"
-        " at once."
+    found = diagnosis(evidence(SYNC, 8))
+    assert found.code == "diagnosis.waiting"
+    assert values(found.values["sharing"], "connections", "slots", "used") == (8, 4, None)
+    assert values(found.values["waiting"], "others") == (4,)
+    (place,) = found.values["waiting"].values["places"]
+    assert place == Finding("waits.accept_queue", {"wait_s": pytest.approx(1.0)})
+    assert found.values["connect_s"] == 0
+    assert advice(evidence(SYNC, 8)) == ["advice.workers_threads_or_async"]
+    assert text(found).startswith(
+        "8 connections share 4 slots; the other 4 wait 1.00 s in the accept queue"
     )
 
 
 def test_gthread_waits_inside_its_workers() -> None:
     asked = server("gthread", 2, 2)
-    said = diagnosis(evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2))
-    assert said == (
-        "gthread, 2 workers x 2 threads: 16 connections share 4 slots; the other 12 wait 3.0 s"
-        " inside the workers, accepted and not begun. More threads or workers, or an asynchronous"
-        " class, serve more at once."
-    )
+    trial = evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2)
+    found = diagnosis(trial)
+    assert values(found.values["waiting"], "others") == (12,)
+    (place,) = found.values["waiting"].values["places"]
+    assert place == Finding("waits.in_worker", {"wait_s": pytest.approx(3.0)})
+    assert advice(trial) == ["advice.threads_or_async"]
 
 
 def test_uneven_dealing_names_the_setting_that_ends_it() -> None:
-    said = diagnosis(gthread(16))
-    assert "16 connections got 5.9 of 8.0 requests/s: they are dealt unevenly" in said
-    assert "(requests per worker: 33, 24, 16, 8)" in said
-    assert "--worker-connections 2, as many as threads" in said
-    assert "keep-alive" not in said
+    found = diagnosis(gthread(16))
+    assert found.code == "diagnosis.uneven"
+    assert values(found, "rps", "possible_rps") == pytest.approx((5.9, 8.0), abs=0.05)
+    assert found.values["requests_per_worker"] == (33, 24, 16, 8)
+    assert found.values["advice"] == (
+        Finding("advice.worker_connections_as_threads", {"threads": 2}),
+    )
     already = evidence(
         Server("gthread", 4, 2, 64, 2), 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4]
     )
-    assert "--worker-connections" not in diagnosis(already)
+    assert advice(already) == ["advice.threads_or_async"]
 
 
 def test_uneven_dealing_of_kept_connections_is_known_by_their_number() -> None:
-    said = split_of(7, 1).diagnosis or ""
-    assert "(connections per worker: 7, 1; that split allows 5.0)" in said
-    assert "It also ends keep-alive" in said
-    assert "unevenly" not in (split_of(4, 4).diagnosis or "")
+    found = diagnosis(dealt(7, 1))
+    assert found.code == "diagnosis.uneven"
+    assert found.values["connections_per_worker"] == (7, 1)
+    assert found.values["predicted_rps"] == pytest.approx(5.0)
+    assert "advice.ends_keepalive" in every(found)
+    assert diagnosis(dealt(4, 4)).code != "diagnosis.uneven"
 
 
 def test_tornado_has_no_such_setting() -> None:
     pattern = (0, 1, 1, 2, 0, 3)
     trial = evidence(server("tornado"), 16, slots=[1] * 4, deal=lambda n: pattern[n % 6])
-    assert "A class that accepts only what it can serve" in diagnosis(trial)
+    assert advice(trial) == ["advice.class_that_deals_evenly"]
 
 
-@pytest.mark.parametrize("worker_class", ["asgi", "uvicorn", "gevent", "eventlet"])
-def test_a_blocked_event_loop_is_recognised(worker_class: str) -> None:
+@pytest.mark.parametrize(
+    ("worker_class", "calls"),
+    [
+        ("asgi", "advice.asynchronous_calls"),
+        ("uvicorn", "advice.asynchronous_calls"),
+        ("gevent", "advice.patched_calls"),
+        ("eventlet", "advice.patched_calls"),
+    ],
+)
+def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
     trial = evidence(server(worker_class), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    said = diagnosis(using(trial, 0.01))
-    assert "your workers serve one request at a time: something blocks the event loop" in said
-    assert "waits in a call that blocks and uses hardly any CPU" in said
-    computing = diagnosis(using(trial, 1.9))
-    assert "It computes (1.9 cores for 4 workers)" in computing
-    assert "uses" not in diagnosis(bare(trial))
+    found = diagnosis(using(trial, 0.01))
+    assert found.code == "diagnosis.blocked_loop"
+    assert values(found, "connections", "workers") == (8, 4)
+    assert found.values["advice"] == (Finding(calls, {"cores": pytest.approx(0.01)}),)
+    (computing,) = diagnosis(using(trial, 1.9)).values["advice"]
+    assert computing.code == "advice.move_computing"
+    assert computing.values == {"cores": pytest.approx(1.9), "workers": 4}
+    assert diagnosis(bare(trial)).values["advice"] == (Finding(calls, {"cores": None}),)
 
 
 def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     assert trial.record is not None
-    proven = replace(
-        trial, record=replace(trial.record, proof={"preload_app": True, "patched": "gevent"})
-    )
-    assert "preload_app loads the app before gevent" in diagnosis(proven)
-    assert "preload_app" not in diagnosis(trial)
+    proof = {"preload_app": True, "patched": "gevent"}
+    proven = replace(trial, record=replace(trial.record, proof=proof))
+    assert advice(proven) == ["advice.patch_before_preload"]
+    assert advice(trial) == ["advice.patched_calls"]
 
 
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda number: number % 2)
-    assert "event loop" not in diagnosis(trial)
+    assert diagnosis(trial).code != "diagnosis.blocked_loop"
     hello = evidence(
         server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
     )
@@ -111,7 +139,7 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
         for s in hello.spans.spans
     )
     free = replace(hello, spans=replace(hello.spans, spans=spans))
-    assert "event loop" not in diagnosis(free)
+    assert diagnosis(free).code != "diagnosis.blocked_loop"
 
 
 def slowed(asked: Server, connections: int, used: int) -> TrialData:
@@ -128,51 +156,60 @@ def slowed(asked: Server, connections: int, used: int) -> TrialData:
 
 def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
     trial = slowed(server("asgi"), 8, 2)
-    said = diagnosis(using(trial, 1.9, tool=0.05))
-    assert "the machine is the limit: 8 connections get 2.0 requests/s" in said
-    assert "its 2 cores are 98 % busy (the server 1.9 cores, the load tool 0.1 cores)" in said
-    crowded = diagnosis(using(trial, 0.6, others=1.4))
-    assert "other programs 1.4 cores). Close the other programs" in crowded
+    found = diagnosis(using(trial, 1.9, tool=0.05))
+    assert found.code == "diagnosis.busy_machine"
+    assert values(found, "connections", "rps", "cores", "host") == pytest.approx((8, 2, 2, 0.975))
+    assert found.values["used_by"] == (
+        Finding("cores.server", {"cores": pytest.approx(1.9)}),
+        Finding("cores.load_tool", {"cores": pytest.approx(0.05)}),
+    )
+    crowded = using(trial, 0.6, others=1.4)
+    assert every(diagnosis(crowded))["cores.others"].values["cores"] == pytest.approx(1.4)
+    assert advice(crowded) == ["advice.close_other_programs"]
 
 
 def test_a_busy_machine_is_no_excuse_for_a_server_that_sleeps() -> None:
-    assert "machine" not in diagnosis(using(gthread(16), 0.01, others=1.99))
-    assert "machine" not in diagnosis(using(evidence(SYNC, 8), 0.8, others=1.2))
+    for trial in (using(gthread(16), 0.01, others=1.99), using(evidence(SYNC, 8), 0.8, others=1.2)):
+        assert diagnosis(trial).code != "diagnosis.busy_machine"
 
 
 def test_workers_that_compute_all_the_time() -> None:
-    said = diagnosis(using(slowed(server("asgi", 1), 8, 1), 0.98, of=8))
-    assert "1 worker computes all the time, 1.0 cores (of 8 cores)" in said
+    found = diagnosis(using(slowed(server("asgi", 1), 8, 1), 0.98, of=8))
+    assert found.code == "diagnosis.busy_workers"
+    assert values(found, "workers", "used", "cores") == pytest.approx((1, 0.98, 8))
 
 
 def test_requests_that_slow_each_other_down() -> None:
-    said = diagnosis(using(slowed(server("asgi"), 8, 2), 0.2))
-    assert "a request spends 4.0 s inside the app, a lone one 1.0 s" in said
-    assert "The server uses 0.2 cores of 2: look for what they share" in said
+    found = diagnosis(using(slowed(server("asgi"), 8, 2), 0.2))
+    assert found.code == "diagnosis.slow_together"
+    assert values(found, "service_s", "lone_s", "used", "cores") == pytest.approx((4, 1, 0.2, 2))
+    assert "advice.look_for_what_is_shared" in every(found)
 
 
 def test_nothing_waits() -> None:
-    assert diagnosis(evidence(server("eventlet"), 16)) == (
-        "eventlet, 4 workers: 16 connections use 16 of 4000 slots and nothing waits."
-    )
-    assert "4 slots and nothing waits; more connections will." in diagnosis(evidence(SYNC, 4))
-    assert "an unlimited number of slots" in diagnosis(evidence(server("asgi"), 4))
-    assert "1 connection uses 1 of 4 slots" in diagnosis(evidence(SYNC, 1))
+    found = diagnosis(evidence(server("eventlet"), 16))
+    assert text(found) == "16 connections used 16 of 4000 slots and nothing waited."
+    assert diagnosis(evidence(SYNC, 4)).code == "diagnosis.all_slots_busy"
+    unlimited = diagnosis(evidence(server("asgi"), 4))
+    assert values(unlimited, "slots", "limit") == (None, Finding("slots.unlimited"))
+    assert values(diagnosis(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
 
 
 def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
-    said = diagnosis(bare(evidence(SYNC, 8)))
-    assert "the other 4 wait 1.0 s where no witness saw" in said
+    found = diagnosis(bare(evidence(SYNC, 8)))
+    (place,) = found.values["waiting"].values["places"]
+    assert place == Finding("waits.unattributed", {"wait_s": pytest.approx(1.0)})
 
 
 def test_failures_are_said_by_cause() -> None:
     trial = evidence(SYNC, 8)
     assert trial.measurement is not None
     said = replace(trial.measurement, failed=4, errors={"non_2xx": 4})
-    assert diagnosis(replace(trial, measurement=said)).endswith(" 4 requests failed (non_2xx: 4).")
+    failures = diagnosis(replace(trial, measurement=said)).values["failures"]
+    assert failures.values == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
-def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_believed_one() -> None:
+def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_one() -> None:
     broken = replace(evidence(SYNC, 32), parse_error="x")
     report: Report = analyse("r", {}, [evidence(SYNC, 4), evidence(SYNC, 8), broken])
     assert report.cells[2].diagnosis is None
@@ -182,7 +219,8 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_believ
 
 def test_a_quiet_kernel_says_nothing_of_drops() -> None:
     seen = replace(evidence(SYNC, 8).observations, counters=Counters(7, 7, 0, 0))
-    assert "Listen" not in diagnosis(replace(evidence(SYNC, 8), observations=seen))
+    found = every(diagnosis(replace(evidence(SYNC, 8), observations=seen)))
+    assert not [code for code in found if code.startswith("diagnosis.full_queue")]
 
 
 def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
@@ -194,6 +232,7 @@ def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
     report = analyse("r", {}, [uneven, even])
     (group,) = report.classes
     assert group.telling == uneven.trial.key
-    assert "--worker-connections 4" in (group.diagnosis or "")
+    as_threads = every(group.diagnosis)["advice.worker_connections_as_threads"]
+    assert as_threads.values == {"threads": 4}
     (group,) = analyse("r", {}, [even]).classes
     assert group.telling == even.trial.key

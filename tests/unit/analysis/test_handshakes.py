@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import TrialData, analyse
+from harness.analysis import TrialData
 from harness.analysis.handshakes import at_steps
-from harness.model import CellResult, Counters
-from tests.builders.analysis import DROPS, SMALL, dropping, evidence
+from harness.model import CellResult, Counters, Finding
+from tests.builders.analysis import DROPS, SMALL, dropping, every, evidence, judged, noted
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
 
@@ -41,22 +41,18 @@ def test_no_connection_stands_at_two_steps(connects: list[float], steps: list[fl
     assert sum(at_steps(connects, steps).values()) <= len(connects)
 
 
-def judged(trial: TrialData) -> CellResult:
-    return analyse("r", {}, [trial]).cells[0]
-
-
 def test_the_connect_spike_is_measured() -> None:
     cell = judged(dropping())
     assert cell.verdict == "saturated"
-    for text in (cell.reason, cell.diagnosis or ""):
-        assert "ListenOverflows 40, ListenDrops 41, TCPSynRetrans 15" in text
-        assert "counted in the whole network namespace" in text
-        assert (
-            "12 connections connected after 1 s, 3 after 2 s: the steps at which this kernel"
-            " repeats a dropped SYN" in text
-        )
-    assert "(up to 3, its limit is 2)" in (cell.diagnosis or "")
-    assert "A longer --backlog only hides it" in (cell.diagnosis or "")
+    verdict = every(cell.reason)["handshakes.dropped"]
+    diagnosis = every(cell.diagnosis)["diagnosis.full_queue"]
+    for found in (verdict, diagnosis):
+        counters = {"ListenOverflows": 40, "ListenDrops": 41, "TCPSynRetrans": 15}
+        assert found.values["counters"] == counters
+        steps = Finding("handshakes.steps", {"steps": ((1.0, 12), (2.0, 3))})
+        assert found.values["steps"] == steps
+    assert (diagnosis.values["longest"], diagnosis.values["limit"]) == (3, 2)
+    assert "advice.backlog_hides" in every(diagnosis)
     assert (cell.counters.syn_retransmits, cell.accept_queue_max) == (15, 3)
     assert cell.accept_queue_limit == 2
 
@@ -74,7 +70,7 @@ def half_open(trial: TrialData, count: int) -> TrialData:
 
 
 def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
-    """What the split would otherwise leave unexplained, and only where a queue overflowed."""
+    """What the breakdown would otherwise leave unexplained, and only where a queue overflowed."""
     trial = evidence(SMALL, 16, delay_s=0.3)
     whole = judged(trial)
     drops = half_open(trial, 5)
@@ -83,23 +79,30 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
     assert dropped.breakdown.accept_queue_s == pytest.approx(
         whole.breakdown.accept_queue_s, rel=0.01
     )
-    assert "half-open connections" in dropped.breakdown.sources["accept_queue"]
-    assert "up to 5 connections existed for the client alone" in (dropped.diagnosis or "")
+    assert dropped.breakdown.sources["accept_queue"] == Finding("source.queue_and_half_open")
+    assert every(dropped.diagnosis)["diagnosis.full_queue"].values["half_open"] == 5
     quiet = judged(drops)
     assert (quiet.breakdown.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
 
 
+def shows_drops(cell: CellResult) -> bool:
+    codes = every(cell.reason).keys() | every(cell.diagnosis).keys()
+    return any(code.startswith(("handshakes.", "diagnosis.full_queue")) for code in codes)
+
+
 def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
     cell = judged(dropping(connects_s=(0.001,) * 5, longest=2))
-    assert "ListenOverflows" not in cell.reason + (cell.diagnosis or "")
-    slow = judged(dropping(counters=Counters(0, 0, 0, 0)))
-    assert "SYN" not in slow.reason  # late, but this kernel dropped nothing
+    assert not shows_drops(cell)
+    assert noted(cell)["note.counters_of_others"].values["counters"]["ListenOverflows"] == 40
+    # late, but this kernel dropped nothing
+    assert not shows_drops(judged(dropping(counters=Counters(0, 0, 0, 0))))
 
 
 def test_without_counters_it_is_likely() -> None:
     cell = judged(dropping(counters=None))
-    assert "likely because the accept queue was full" in cell.reason
-    assert "connecting took up to 2.0 s, likely because" in (cell.diagnosis or "")
+    likely = Finding("handshakes.suspected", {"longest_s": 2.03})
+    assert every(cell.reason)["handshakes.suspected"] == likely
+    assert every(cell.diagnosis)["diagnosis.full_queue_likely"].values["drops"] == likely
 
 
 def lost(trial: TrialData, count: int) -> TrialData:
@@ -113,10 +116,12 @@ def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
     cell = judged(trial)
     assert (cell.verdict, cell.requests, cell.failed) == ("saturated", 78, 3)
     assert cell.errors == {"never_accepted": 3}
-    assert "3 requests never reached a worker" in (cell.diagnosis or "")
-    assert "failed" not in (cell.diagnosis or "")  # said once
+    found = every(cell.diagnosis)
+    assert found["diagnosis.full_queue"].values["never_accepted"] == 3
+    assert "diagnosis.failures" not in found  # said once
     assert cell.waiting.mean is None
-    assert any("hold 3 requests that never reached a worker" in note for note in cell.notes)
+    never = {"tool": "ab", "requests": 3}
+    assert noted(cell)["note.waiting_never_accepted"].values == never
 
 
 def test_what_the_server_answered_itself_is_not_counted_twice() -> None:
@@ -134,14 +139,14 @@ def test_without_drops_it_stays_a_contradiction(counters: Counters | None) -> No
     seen = replace(dropping().observations, counters=counters)
     cell = judged(replace(lost(dropping(), 3), observations=seen))
     assert cell.verdict == "invalid"
-    assert "3 never reached the app" in cell.reason
+    assert every(cell.reason)["check.never_reached_app"].values["differ"] == 3
 
 
 def test_drops_excuse_nothing_else() -> None:
     trial = dropping()
     assert trial.measurement is not None
     fewer = replace(trial, measurement=replace(trial.measurement, requests=80))
-    assert "unknown to the client" in judged(fewer).reason
+    assert "check.unknown_to_client" in every(judged(fewer).reason)
     fast = replace(trial, measurement=replace(trial.measurement, rps=60.0))
     assert judged(lost(fast, 3)).verdict == "invalid"
 
@@ -185,6 +190,7 @@ def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
     said = replace(trial.measurement, failed=4, errors=errors)
     cell = judged(replace(trial, measurement=said))
     assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
-    assert (cell.diagnosis or "").endswith(" 1 request failed (non_2xx: 1).")
+    failures = every(cell.diagnosis)["diagnosis.failures"].values
+    assert failures == {"requests": 1, "causes": {"non_2xx": 1}}
     assert cell.breakdown.transfer_s is None  # ab's means hold what was never accepted
     assert cell.breakdown.connect_s is not None

@@ -1,4 +1,4 @@
-"""When the load tool is the limit: each witness on its own, and what it does to a report."""
+"""When the load tool is the limit: each rule on its own, and what it does to a report."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from harness.analysis import TrialData, analyse
-from harness.analysis.facts import Facts, look
-from harness.analysis.load_tool import Ceiling, Suspect, ceilings, judge
-from harness.analysis.suspects import judgements
-from harness.model import ConnectionSample, ProcessSample, Rate, Report
-from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
+from harness.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
+from harness.analysis.series import Reasons
+from harness.model import ConnectionSample, Finding, ProcessSample, Rate, Report
+from tests.builders.analysis import SYNC, bare, derived, every, evidence, gthread, ns, server
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
-
-
-def facts_of(trial: TrialData) -> Facts:
-    found = look(trial)
-    assert isinstance(found, Facts), found
-    return found
 
 
 def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) -> TrialData:
@@ -68,50 +61,58 @@ def seen_by(
     return replace(trial, observations=seen)
 
 
-def suspect(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Suspect:
-    return Suspect(facts_of(trial), lone_s, **known)
+def why(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Reasons:
+    """Why the load tool was the limit: () it was not, None unknown."""
+    return limits(derived(trial), Compared(lone_s, **known))
+
+
+def codes(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> list[str] | None:
+    found = why(trial, lone_s, **known)
+    return None if found is None else [one.code for one in found]
 
 
 def report_of(*trials: TrialData, **environment: object) -> Report:
     return analyse("run", environment, trials)
 
 
-# --- each witness -------------------------------------------------------------------------------
+# --- each rule ----------------------------------------------------------------------------------
 
 
 def test_a_tool_that_uses_its_core_is_the_limit() -> None:
-    found = judge(suspect(slow_tool(8, 100, tool_cores=0.93)))
-    assert found.bound is True
-    assert found.reasons == ("it used 0.93 cores, 93 % of the one core it can use",)
-    assert judge(suspect(slow_tool(8, 100, tool_cores=0.7))).bound is False
+    (found,) = why(slow_tool(8, 100, tool_cores=0.93)) or ()
+    assert found.code == "load_tool.cpu"
+    assert found.values == pytest.approx({"cores": 0.93, "share": 0.93, "of_cores": 1})
+    assert why(slow_tool(8, 100, tool_cores=0.7)) == ()
 
 
 def test_a_tool_of_several_processes_has_several_cores() -> None:
     trial = replace(slow_tool(8, 100, tool_cores=1.2), units=2)
-    assert judge(suspect(trial)).bound is False
+    assert why(trial) == ()
     full = replace(slow_tool(8, 100, tool_cores=1.7), units=4)  # of which the machine has 2
-    assert "85 % of the 2 cores" in judge(suspect(full)).reasons[0]
+    (found,) = why(full) or ()
+    assert found.values == pytest.approx({"cores": 1.7, "share": 0.85, "of_cores": 2})
 
 
 def test_a_short_load_is_not_judged_by_the_cpu_of_the_tools_own_start() -> None:
     trial = slow_tool(4, 1000, tool_cores=1.0)
-    assert facts_of(trial).load_s < 0.5
-    assert judge(suspect(trial)).bound is None
+    assert derived(trial).load_s < 0.5
+    assert why(trial) is None
 
 
 def test_the_whole_load_speaks_where_nobody_looked_at_the_tool() -> None:
     base = bare(slow_tool(8, 30))
     assert base.record is not None
-    used = replace(base, record=replace(base.record, tool_cpu_s=facts_of(base).load_s * 0.9))
-    assert judge(suspect(used)).bound is True
+    used = replace(base, record=replace(base.record, tool_cpu_s=derived(base).load_s * 0.9))
+    assert codes(used) == ["load_tool.cpu"]
 
 
 def test_a_plateau_without_a_busy_server_is_the_tools() -> None:
     trial = slow_tool(16, 100)
-    found = judge(suspect(trial, levels={8: 100.0, 16: 100.0}))
-    assert found.bound is True
-    assert "from 8 to 16 connections requests/s changed by +0 %" in found.reasons[0]
-    assert "of 16 requests were inside it" in found.reasons[0]
+    (found,) = why(trial, levels={8: 100.0, 16: 100.0}) or ()
+    assert found.code == "load_tool.plateau"
+    assert (found.values["below"], found.values["connections"]) == (8, 16)
+    assert found.values["gain"] == pytest.approx(0, abs=0.01)
+    assert found.values["inside"] < 8
 
 
 @pytest.mark.parametrize(
@@ -124,14 +125,13 @@ def test_a_plateau_without_a_busy_server_is_the_tools() -> None:
     ],
 )
 def test_no_plateau_or_a_busy_server(levels: dict[int, float], kept: dict[str, float]) -> None:
-    assert judge(suspect(slow_tool(16, 100, **kept), levels=levels)).bound is False
+    assert why(slow_tool(16, 100, **kept), levels=levels) == ()
 
 
 def test_requests_that_wait_inside_the_server_are_not_the_tools() -> None:
     """A lock in the app: nothing is busy, all requests are in it."""
     trial = seen_by(evidence(server("gthread", 1, 16), 16, rounds=6, delay_s=0.2))
-    found = judge(suspect(trial, 0.05, levels={8: 80.0, 16: 80.0}))
-    assert found.bound is False
+    assert why(trial, 0.05, levels={8: 80.0, 16: 80.0}) == ()
 
 
 CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=250.0)
@@ -139,10 +139,11 @@ CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=250.0)
 
 def test_a_ceiling_below_three_times_the_rate() -> None:
     trial = slow_tool(8, 100)
-    found = judge(suspect(trial, ceilings=[CEILING]))
-    assert found.bound is True
-    assert "it reaches 250 requests/s (16 connections), not 3 times the 100" in found.reasons[0]
-    assert judge(suspect(trial, ceilings=[replace(CEILING, rps=350.0)])).bound is False
+    (found,) = why(trial, ceilings=[CEILING]) or ()
+    assert found.code == "load_tool.ceiling"
+    reached = {"ceiling_rps": 250.0, "connections": 16, "times": 3.0, "rps": 100.0}
+    assert found.values == pytest.approx(reached, rel=0.01)
+    assert why(trial, ceilings=[replace(CEILING, rps=350.0)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_ceiling_below_three_times_the_rate() -> None:
 )
 def test_a_ceiling_of_something_else_says_nothing(other: dict[str, Any]) -> None:
     trial = bare(slow_tool(8, 100))
-    assert judge(suspect(trial, ceilings=[replace(CEILING, **other)])).bound is None
+    assert why(trial, ceilings=[replace(CEILING, **other)]) is None
 
 
 @pytest.mark.parametrize("cause", ["no_address", "no_files"])
@@ -166,44 +167,43 @@ def test_what_its_own_machine_did_not_give_it_is_no_fault_of_the_server(cause: s
     said = replace(trial.measurement, failed=3, errors={cause: 3})
     (cell,) = report_of(replace(trial, measurement=said)).cells
     assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
-    assert any(why.startswith("3 requests found no ") for why in cell.bound_reasons)
+    assert Finding(f"load_tool.{cause}", {"requests": 3}) in cell.bound_reasons
 
 
-def test_a_ceiling_below_what_came_out_is_not_believed() -> None:
-    trial = suspect(slow_tool(8, 100), ceilings=[Ceiling("ab", False, 1, 16, 80.0)])
-    assert judge(trial).bound is not True
+def test_a_ceiling_below_what_came_out_is_not_used() -> None:
+    assert not why(slow_tool(8, 100), ceilings=[Ceiling("ab", False, 1, 16, 80.0)])
 
 
 def test_a_load_from_other_hosts_is_not_judged_by_what_is_seen_here() -> None:
     trial = replace(slow_tool(8, 100, tool_cores=0.95), elsewhere=True)
-    assert judge(suspect(trial, ceilings=[CEILING])).bound is None
+    assert why(trial, ceilings=[CEILING]) is None
 
 
 def test_the_ceiling_of_as_many_connections_or_more_counts() -> None:
     low, high = replace(CEILING, rps=1000.0), replace(CEILING, connections=64)
-    assert judge(suspect(slow_tool(16, 100), ceilings=[high, low])).bound is False
-    assert judge(suspect(slow_tool(32, 100), ceilings=[high, low])).bound is True
-    assert judge(suspect(slow_tool(100, 100), ceilings=[high, low])).bound is True
+    assert why(slow_tool(16, 100), ceilings=[high, low]) == ()
+    assert why(slow_tool(32, 100), ceilings=[high, low])
+    assert why(slow_tool(100, 100), ceilings=[high, low])
 
 
 def test_another_tool_that_gets_more() -> None:
     trial, levels = slow_tool(8, 100), {8: 100.0}
-    found = judge(suspect(trial, levels=levels, others={"wrk": 140.0, "fast": 90.0}))
-    assert found.bound is True
-    assert "wrk got 140 requests/s" in found.reasons[0]
-    assert "40 % more" in found.reasons[0]
-    assert judge(suspect(trial, levels=levels, others={"wrk": 104.0})).bound is False
+    (found,) = why(trial, levels=levels, others={("wrk", 1): 140.0, ("fast", 1): 90.0}) or ()
+    assert found.code == "load_tool.second_tool"
+    assert (found.values["tool"], found.values["processes"]) == ("wrk", None)
+    assert (found.values["rps"], found.values["more"]) == (140.0, pytest.approx(0.4))
+    assert why(trial, levels=levels, others={("wrk", 1): 104.0}) == ()
 
 
 def test_another_tool_that_was_dealt_other_workers_proves_nothing() -> None:
     trial = gthread(16)
-    known = {"levels": {16: 7.0}, "others": {"wrk": 8.0}}
-    assert judge(suspect(trial, 1.0, **known)).bound is False
-    assert judge(suspect(bare(trial), 1.0, **known)).bound is False
+    known = {"levels": {16: 7.0}, "others": {("wrk", 1): 8.0}}
+    assert why(trial, 1.0, **known) == ()
+    assert why(bare(trial), 1.0, **known) == ()
 
 
 def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
-    """Connections that bore many requests each, as the kernel saw them."""
+    """Connections that carried many requests each, as the kernel saw them."""
     base = slow_tool(connections, 100)
     cell = replace(base.trial.cell, keepalive=True)
     spans = tuple(
@@ -224,29 +224,29 @@ def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
 
 
 def test_connections_that_were_never_there() -> None:
-    found = judge(suspect(kept(8, 6)))
-    assert found.reasons == ("only 6 of 8 connections were established",)
-    assert judge(suspect(kept(8, 8))).bound is False
+    missing = Finding("load_tool.connections", {"established": 6, "connections": 8})
+    assert why(kept(8, 6)) == (missing,)
+    assert why(kept(8, 8)) == ()
 
 
 def test_connections_that_the_server_does_not_keep_come_and_go() -> None:
-    assert judge(suspect(kept(8, 6, accepts=10_000))).bound is False
+    assert why(kept(8, 6, accepts=10_000)) == ()
 
 
 def test_what_gives_all_it_can_is_not_held_up() -> None:
     """A tool at its limit is not the limit, where every connection is served as a lone one is."""
     trial = seen_by(evidence(server("gevent"), 8, rounds=10, delay_s=0.1), tool_cores=0.95)
-    found = judge(suspect(trial, 0.1, ceilings=[CEILING], others={"wrk": 200.0}, levels={8: 80.0}))
-    assert (found.bound, found.reasons) == (False, ())
+    others = {("wrk", 1): 200.0}
+    assert why(trial, 0.1, ceilings=[CEILING], others=others, levels={8: 80.0}) == ()
 
 
 def test_a_rate_is_held_against_ceiling_and_cpu_alone() -> None:
     base = kept(8, 6)
     cell = replace(base.trial.cell, keepalive=False, rate=Rate(rps=100.0))
     trial = bare(replace(base, trial=replace(base.trial, cell=cell)))
-    known = {"levels": {4: 100.0, 8: 100.0}, "others": {"wrk": 200.0}}
-    assert judge(suspect(trial, **known)).bound is None
-    assert judge(suspect(trial, ceilings=[CEILING], **known)).bound is True
+    known = {"levels": {4: 100.0, 8: 100.0}, "others": {("wrk", 1): 200.0}}
+    assert why(trial, **known) is None
+    assert codes(trial, ceilings=[CEILING], **known) == ["load_tool.ceiling"]
 
 
 # --- in a report ------------------------------------------------------------------------------
@@ -257,25 +257,26 @@ def test_a_bound_cell_says_what_its_figures_are() -> None:
     assert cell.verdict == "generator-bound"
     assert cell.generator_bound is True
     assert cell.throughput_rps == pytest.approx(100, rel=0.05)
-    assert cell.reason.startswith("ab is the limit, not the server: it used 0.95 cores")
-    assert cell.reason.endswith("the server can do at least 100 requests/s")
-    assert cell.diagnosis is not None
-    assert "A faster load tool" in cell.diagnosis
+    assert cell.reason.code == "verdict.generator_bound"
+    assert cell.reason.values["tool"] == "ab"
+    assert cell.reason.values["rps"] == pytest.approx(100, rel=0.05)
+    assert cell.reason.values["reasons"] == cell.bound_reasons
+    assert [one.code for one in cell.bound_reasons] == ["load_tool.cpu"]
+    assert "advice.faster_load_tool" in every(cell.diagnosis)
 
 
 def test_on_a_busy_machine_more_processes_are_no_cure() -> None:
     (cell,) = report_of(slow_tool(8, 100, tool_cores=0.95, host=0.97)).cells
-    assert cell.diagnosis is not None
-    assert "--tool-processes" not in cell.diagnosis
-    assert "97 % busy" in cell.diagnosis
+    advice = every(cell.diagnosis)["advice.load_from_elsewhere"]
+    assert advice.values["host"] == pytest.approx(0.97)
 
 
 def test_no_knee_and_no_capacity_from_bound_cells() -> None:
     report = report_of(*(slow_tool(level, 100, tool_cores=0.95) for level in (4, 8, 16, 32)))
     (found,) = report.classes
     assert (found.knee, found.capacity_rps) == (None, None)
-    assert found.knee_note.startswith("at least")
-    assert "from 4 connections on ab is the limit" in found.knee_note
+    assert found.knee_note.code == "knee.tool_is_limit"
+    assert (found.knee_note.values["connections"], found.knee_note.values["tool"]) == (4, "ab")
     assert report.overhead is None
 
 
@@ -285,6 +286,8 @@ def test_a_knee_below_the_tools_limit_stays() -> None:
     report = report_of(*trials, high)
     assert report.cells[-1].verdict == "generator-bound"
     assert report.classes[0].knee == pytest.approx(4.0, rel=0.05)
+    note = report.classes[0].knee_note
+    assert (note.code, note.values["connections"]) == ("knee.tool_is_limit_later", 16)
 
 
 def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
@@ -292,21 +295,25 @@ def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
     report = report_of(slow_tool(8, 100), quick)
     low, high = report.cells
     assert (low.verdict, high.generator_bound) == ("generator-bound", False)
-    assert "fast got 200 requests/s" in low.reason
+    (reason,) = low.bound_reasons
+    assert (reason.code, reason.values["tool"]) == ("load_tool.second_tool", "fast")
+    assert reason.values["rps"] == pytest.approx(200, rel=0.05)
 
 
-def test_processes_of_a_tool_are_groups_of_their_own() -> None:
+def test_processes_of_a_tool_are_series_of_their_own() -> None:
     base = slow_tool(8, 200)
     two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
     report = report_of(slow_tool(8, 100), two)
     assert [group.processes for group in report.classes] == [1, 2]
-    assert "ab with 2 processes got 200" in report.cells[0].reason
+    (reason,) = report.cells[0].bound_reasons
+    assert (reason.values["tool"], reason.values["processes"]) == ("ab", 2)
 
 
 def test_ceilings_come_from_the_runs_environment() -> None:
     kept_in = [{"tool": "ab", "keepalive": False, "processes": 1, "connections": 16, "rps": 150.0}]
     (cell,) = report_of(slow_tool(8, 100), ceilings=kept_in).cells
-    assert "it reaches 150 requests/s" in cell.reason
+    assert cell.reason.code == "verdict.perhaps_generator_bound"  # seen elsewhere
+    assert every(cell.reason)["load_tool.ceiling"].values["ceiling_rps"] == 150.0
 
 
 @pytest.mark.parametrize("kept_in", [None, "x", [1], [{}], [{"tool": "ab"}], [None]])
@@ -314,7 +321,7 @@ def test_ceilings_that_cannot_be_read_are_none(kept_in: object) -> None:
     assert ceilings({"ceilings": kept_in}) == ()
 
 
-def test_who_saw_nothing_clears_nobody() -> None:
+def test_where_nothing_was_seen_nothing_is_cleared() -> None:
     trial = bare(slow_tool(8, 100))
     assert report_of(trial).cells[0].generator_bound is None
 
@@ -335,5 +342,5 @@ def test_requests_in_flight_by_the_clients_own_count() -> None:
     assert report_of(synthetic).cells[0].achieved_concurrency is None
 
 
-def test_nothing_is_judged_where_nothing_is_believed() -> None:
-    assert judgements([], {}) == {}
+def test_without_series_there_is_nothing_to_judge() -> None:
+    assert with_limits([], {}) == ()

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import TrialData, analyse
-from harness.model import Fault, Report, Server, Summary
-from tests.builders.analysis import SYNC, evidence, gthread, server
+from harness.model import Fault, Finding, Report, Server, Summary
+from tests.builders.analysis import SYNC, every, evidence, gthread, noted, server
 
 LEVELS = (4, 8, 16)
 
@@ -26,8 +26,11 @@ def test_sync_is_saturated_beyond_its_workers() -> None:
     assert [cell.response.p50 for cell in report.cells] == pytest.approx([1, 2, 4])
     verdicts = [cell.verdict for cell in report.cells]
     assert verdicts == ["at capacity", "saturated", "saturated"]
-    assert "8 connections share 4 slots" in report.cells[1].reason
-    assert "each request waits 1.0 s of 2.0 s" in report.cells[1].reason
+    shared = report.cells[1].reason
+    assert shared.code == "verdict.slots_shared"
+    assert (shared.values["connections"], shared.values["slots"]) == (8, 4)
+    times = shared.values["wait_s"], shared.values["response_s"]
+    assert times == pytest.approx((1.0, 2.0))
     (found,) = report.classes
     assert found.knee == pytest.approx(4.0)
     assert (found.slots_configured, found.slots_measured) == (4, 4)
@@ -40,7 +43,8 @@ def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
     report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
     assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4, 8, 16])
     assert {cell.verdict for cell in report.cells} == {"below capacity"}
-    assert (report.classes[0].knee, report.classes[0].knee_note) == (None, "> 16")
+    assert report.classes[0].knee is None
+    assert report.classes[0].knee_note == Finding("knee.above", {"highest": 16})
     assert report.classes[0].slots_measured == 16
 
 
@@ -48,7 +52,7 @@ def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
 def test_asgi_and_uvicorn_have_no_limit(worker_class: str) -> None:
     report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
     assert report.classes[0].slots_configured is None
-    assert report.classes[0].knee_note == "> 16: no limit found up to 16"
+    assert report.classes[0].knee_note == Finding("knee.no_limit", {"highest": 16})
     assert report.cells[2].bound_rps == pytest.approx(16.0)
 
 
@@ -59,7 +63,8 @@ def test_gthread_says_that_connections_are_dealt_unevenly() -> None:
     assert last.verdict == "saturated"
     assert last.throughput_rps is not None
     assert last.throughput_rps < 0.9 * 8
-    assert "dealt unevenly to the workers (requests per worker: 33, 24, 16, 8)" in last.reason
+    assert last.reason.code == "verdict.uneven"
+    assert last.reason.values["per_worker"] == (33, 24, 16, 8)
 
 
 def test_tornado_serves_one_per_worker() -> None:
@@ -70,7 +75,7 @@ def test_tornado_serves_one_per_worker() -> None:
     ]
     report = sweep(*cells)
     assert report.classes[0].slots_measured == 4
-    assert "dealt unevenly" in report.cells[2].reason
+    assert report.cells[2].reason.code == "verdict.uneven"
 
 
 def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
@@ -78,9 +83,13 @@ def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
     (found,) = report.classes
     assert (found.slots_configured, found.slots_measured) == (None, 4)
     assert found.knee == pytest.approx(4.0)
-    assert "8 connections share 4 slots (unlimited by the settings)" in report.cells[1].reason
+    shared = report.cells[1].reason
+    assert (shared.code, shared.values["slots"]) == ("verdict.slots_shared", 4)
+    assert shared.values["limit"] == Finding("slots.unlimited")
     report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
-    assert "at most 4 of 4000 slots were in use at once" in report.cells[1].reason
+    unused = report.cells[1].reason
+    assert unused.code == "verdict.slots_unused"
+    assert (unused.values["used"], unused.values["slots"]) == (4, 4000)
 
 
 def test_waiting_is_response_less_service_over_the_same_requests() -> None:
@@ -105,7 +114,7 @@ def test_a_negative_wait_is_missing_or_rounding() -> None:
         trial = replace(base, measurement=replace(base.measurement, response=mean))
         cell = sweep(trial).cells[0]
         assert cell.waiting.mean == expected
-        assert any("shorter than" in note for note in cell.notes) == (expected is None)
+        assert ("note.waiting_negative" in noted(cell)) == (expected is None)
 
 
 def test_wrk_has_its_waiting_from_littles_law() -> None:
@@ -117,7 +126,7 @@ def test_wrk_has_its_waiting_from_littles_law() -> None:
     assert sweep(base).overhead is None
 
 
-def test_a_lone_response_that_the_load_contradicts_is_not_believed() -> None:
+def test_a_lone_response_that_the_load_contradicts_is_not_used() -> None:
     """Cold lone requests must not make a saturated server look idle."""
     base = evidence(SYNC, 4)
     assert base.record is not None
@@ -128,7 +137,7 @@ def test_a_lone_response_that_the_load_contradicts_is_not_believed() -> None:
         measurement=replace(base.measurement, lone_s=None),
     )
     (cell,) = sweep(slow).cells
-    assert any("slower than under load" in note for note in cell.notes)
+    assert noted(cell)["note.slower_alone"].values["lone_s"] == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
     report = sweep(slow, *(_cold(evidence(SYNC, n)) for n in (8, 16)))
@@ -167,7 +176,7 @@ def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
     assert report.cells[-1].bound_rps == pytest.approx(4.0)
 
 
-def test_order_is_by_group_then_level_then_trial() -> None:
+def test_order_is_by_series_then_level_then_trial() -> None:
     first, other = evidence(SYNC, 8, trial=2), evidence(server("gevent"), 4)
     report = sweep(first, other, evidence(SYNC, 4), evidence(SYNC, 8))
     keys = [(c.trial.cell.server.worker_class, c.trial.cell.concurrency) for c in report.cells]
@@ -179,7 +188,8 @@ def test_order_is_by_group_then_level_then_trial() -> None:
 def test_unfinished_trials_are_noted_and_left_out() -> None:
     report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None))
     assert len(report.cells) == 1
-    assert any("1 trial is not finished" in note for note in report.notes)
+    unfinished = Finding("note.unfinished", {"trials": 1, "command": "sweep", "run": "run"})
+    assert unfinished in report.notes
     assert analyse("r", {}, []).cells == ()
 
 
@@ -189,7 +199,7 @@ def test_an_invalid_trial_speaks_for_no_class() -> None:
     assert report.classes[0].knee == pytest.approx(4.0)
     alone = sweep(bad)
     assert alone.classes[0].slots_measured is None
-    assert alone.classes[0].knee_note == "unknown: no valid cell"
+    assert alone.classes[0].knee_note == Finding("knee.no_cell")
     assert alone.overhead is None
 
 
@@ -210,9 +220,12 @@ def test_capacity_with_its_interval() -> None:
 
 
 def test_missing_capacity_is_noted() -> None:
-    assert any("--trials 3" in note for note in sweep(evidence(SYNC, 4)).notes)
+    once = sweep(evidence(SYNC, 4)).notes
+    assert once == (Finding("note.capacity_needs_trials", {"trials": 3}),)
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
-    assert any("a level of at most 2" in note for note in sweep(*repeated).notes)
+    (note,) = sweep(*repeated).notes
+    assert note.code == "note.no_capacity"
+    assert every(note)["capacity.low_level"].values == {"level": 2}
 
 
 @settings(deadline=None, max_examples=60)
@@ -222,7 +235,7 @@ def test_missing_capacity_is_noted() -> None:
     delay_s=st.sampled_from([0.02, 0.2, 1.0]),
     rounds=st.integers(2, 5),
 )
-def test_ideal_servers_are_believed_and_stay_within_their_bound(
+def test_ideal_servers_are_valid_and_stay_within_their_bound(
     workers: int, levels: set[int], delay_s: float, rounds: int
 ) -> None:
     asked = server("sync", workers)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis import TrialData, analyse
-from harness.analysis.facts import Facts, look
-from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, view, views
-from harness.model import ConnectionSample, QueueSample, Timeline
+from harness.analysis.facts import Facts
+from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
+from harness.model import ConnectionSample, Finding, QueueSample, Span, Timeline
 from harness.numbers.rows import row_numbers
-from tests.builders.analysis import SYNC, bare, evidence, gthread, ns, server
+from tests.builders.analysis import SYNC, bare, derived, evidence, gthread, ns, server
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
     lambda found: sorted((start, start + length) for start, length in found)
@@ -27,22 +27,16 @@ def test_lanes_never_overlap_and_are_no_more_than_were_open_at_once(
     found: list[tuple[int, int]],
 ) -> None:
     placed: dict[int, list[tuple[int, int]]] = {}
-    for row, interval in zip(row_numbers(found), found, strict=True):
-        placed.setdefault(row, []).append(interval)
+    for lane, interval in zip(row_numbers(found), found, strict=True):
+        placed.setdefault(lane, []).append(interval)
     for mine in placed.values():
         assert all(before[1] <= after[0] for before, after in pairwise(mine))
     most = max((sum(s <= at < e for s, e in found) for at, _ in found), default=0)
     assert sorted(placed) == list(range(most))
 
 
-def facts_of(trial: TrialData) -> Facts:
-    found = look(trial)
-    assert isinstance(found, Facts)
-    return found
-
-
 def seen(trial: TrialData, budget: int = MOST) -> Timeline:
-    return view(facts_of(trial), budget)
+    return timeline(derived(trial), budget)
 
 
 # --- requests -------------------------------------------------------------------------------
@@ -50,7 +44,7 @@ def seen(trial: TrialData, budget: int = MOST) -> Timeline:
 
 def test_a_short_trial_is_shown_whole() -> None:
     found = seen(evidence(SYNC, 8, rounds=3))
-    assert (len(found.bars), found.spans, found.note) == (25, 25, ())
+    assert (len(found.bars), found.spans, found.notes) == (25, 25, ())
     assert found.bars[0].start_s == 0.0
     assert all(bar.end_s - bar.start_s == pytest.approx(1.0) for bar in found.bars)
     assert {bar.row for bar in found.bars} == {0}
@@ -75,52 +69,57 @@ def test_arrivals_are_known_where_the_tool_names_its_requests() -> None:
     assert all(bar.arrived_s is None for bar in seen(evidence(SYNC, 8, tool="ab")).bars)
 
 
+def with_spans(trial: TrialData, spans: tuple[Span, ...]) -> TrialData:
+    return replace(trial, spans=replace(trial.spans, spans=spans))
+
+
 def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
-    whole = facts_of(evidence(SYNC, 8))
-    cut = replace(whole, spans=(*whole.spans[:-1], replace(whole.spans[-1], end_ns=None)))
-    found = view(cut)
+    whole = evidence(SYNC, 8)
+    *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
+    found = seen(with_spans(whole, (*others, replace(last, end_ns=None))))
     assert found.bars[-1].end_s == pytest.approx(found.shown[1])
-    assert found.note == ("1 request never ended and is drawn to the end.",)
+    assert found.notes == (Finding("timeline.never_ended", {"requests": 1}),)
 
 
 def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
-    whole = facts_of(evidence(SYNC, 8, rounds=20))
-    found = view(whole, budget=41)
+    whole = derived(evidence(SYNC, 8, rounds=20))
+    found = timeline(whole, budget=41)
     assert (len(found.bars), found.spans) == (41, 161)
     # The lone request, and ten rounds of four
     assert found.shown == (0.0, pytest.approx(11.0))
     assert [bar.start_s for bar in found.bars] == sorted(bar.start_s for bar in found.bars)
-    assert found.bars == view(whole).bars[:41]
-    assert " ".join(map(str, found.note)).startswith(
-        "Drawn are the first 11.0 s of 41.0 s, 41 of 161 requests. The accept queue is drawn"
-    )
+    assert found.bars == timeline(whole).bars[:41]
+    cut, peaks = found.notes
+    drawn = {"drawn_s": pytest.approx(11.0), "load_s": pytest.approx(41.0, abs=0.1)}
+    assert cut == Finding("timeline.cut", {**drawn, "drawn": 41, "requests": 161})
+    assert peaks.code == "timeline.queue_peaks"
 
 
 def test_a_million_requests_are_bounded() -> None:
-    small = facts_of(evidence(SYNC, 8, rounds=150))
-    last = small.spans[-1]
-    (found,) = views([replace(small, spans=small.spans + (last,) * (10**6 - len(small.spans)))])
+    small = evidence(SYNC, 8, rounds=150)
+    spans, last = small.spans.spans, small.spans.spans[-1]
+    many = derived(with_spans(small, spans + (last,) * (10**6 - len(spans))))
+    (found,) = timelines([many])
     assert (len(found.bars), found.spans) == (MOST, 10**6)
-    assert "800 of 1,000,000 requests" in found.note[0]
+    assert (found.notes[0].values["drawn"], found.notes[0].values["requests"]) == (800, 10**6)
     assert len(found.queue) <= POINTS
 
 
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
-    trial = facts_of(evidence(SYNC, 8, rounds=30))
-    cell = trial.evidence.trial.cell
+    one = evidence(SYNC, 8, rounds=30)
 
     def at(connections: int) -> Facts:
-        key = replace(trial.evidence.trial, cell=replace(cell, concurrency=connections))
-        return replace(trial, evidence=replace(trial.evidence, trial=key))
+        cell = replace(one.cell, concurrency=connections)
+        return derived(replace(one, trial=replace(one.trial, cell=cell)))
 
-    many = views(at(n) for n in range(1, 71))
+    many = timelines(at(n) for n in range(1, 71))
     assert sum(len(one.bars) for one in many) == BARS
-    assert {len(one.bars) for one in views(at(n) for n in range(1, 200))} == {LEAST}
+    assert {len(one.bars) for one in timelines(at(n) for n in range(1, 200))} == {LEAST}
 
 
-def test_a_view_is_of_the_first_trial_that_is_believed() -> None:
+def test_a_timeline_is_of_the_first_valid_trial() -> None:
     trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
-    assert [one.key[-1] for one in views(map(facts_of, trials))] == ["2"]
+    assert [one.key[-1] for one in timelines(map(derived, trials))] == ["2"]
     died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
     assert [one.key[-1] for one in analyse("run", {}, [died, *trials]).timelines] == ["2"]
 
@@ -146,7 +145,7 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     assert len(found.queue) <= POINTS
     peaks = [at for at, length in found.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
-    assert "The accept queue is drawn at its longest of every" in " ".join(map(str, found.note))
+    assert [note.code for note in found.notes] == ["timeline.queue_peaks"]
 
 
 def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
@@ -190,14 +189,15 @@ def test_what_was_not_observed_is_empty() -> None:
     found = seen(bare(evidence(SYNC, 8)))
     assert found.bars
     assert (found.queue, found.queue_limit, found.states, found.usage) == ((), None, (), ())
-    assert found.note == ()
+    assert found.notes == ()
 
 
 def test_a_series_that_breaks_off_says_why() -> None:
     trial = evidence(SYNC, 8)
     lost = replace(trial.observations, missing={"queue": "netlink said no"})
     found = seen(replace(trial, observations=lost))
-    assert found.note == ("Shown only in part: accept queue (netlink said no).",)
+    partial = {"sampler": Finding("sampler.queue"), "why": "netlink said no"}
+    assert found.notes == (Finding("timeline.partial", partial),)
 
 
 # --- connecting -----------------------------------------------------------------------------

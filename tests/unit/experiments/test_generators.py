@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.evidence import TrialData
+from harness.analysis.facts import TrialData
 from harness.experiments.generators.document import study
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import Usage, usage_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import codec
-from harness.analysis.evidence import TrialData
+from harness.analysis.facts import TrialData
 from harness.experiments.limits.command import plan_of
 from harness.experiments.limits.document import study
 from harness.experiments.limits.results import results_of

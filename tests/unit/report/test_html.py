@@ -31,7 +31,7 @@ from harness.report.html.series import all_series, most_telling
 from harness.report.html.series import over_time as observed
 from harness.report.html.timeline_rows import SHORT
 from harness.report.messages import SENTENCES, say, text
-from tests.builders.analysis import evidence, kept, server
+from tests.builders.analysis import evidence, kept, sentence, server
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
 from tests.builders.sweep import everything
@@ -168,7 +168,8 @@ def test_the_library_is_there_once() -> None:
 
 def test_foreign_text_is_only_text() -> None:
     good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
-    good = replace(good, app=EVIL, reason=EVIL, diagnosis=EVIL, notes=(EVIL,))
+    good = replace(good, app=EVIL, reason=sentence(EVIL), diagnosis=sentence(EVIL))
+    good = replace(good, notes=(sentence(EVIL),))
     report = Report(
         run=EVIL,
         environment={EVIL: [EVIL], "versions": {"x": EVIL}},
@@ -176,10 +177,12 @@ def test_foreign_text_is_only_text() -> None:
         cells=(good, bad),
         classes=(group("sync"),),
         setup_s={},
-        notes=(EVIL,),
+        notes=(sentence(EVIL),),
         timelines=(
             replace(
-                over_time(trial("sync", 8)), note=(EVIL,), states=((0.0, EVIL, 1), (1.0, EVIL, 2))
+                over_time(trial("sync", 8)),
+                notes=(sentence(EVIL),),
+                states=((0.0, EVIL, 1), (1.0, EVIL, 2)),
             ),
         ),
     )

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.case import titled
+from harness.analysis import analyse
 from harness.analysis.samples import connections_per_worker, missing_notes, usage
 from harness.analysis.window import Window
 from harness.model import (
     CellResult,
     ConnectionSample,
+    Finding,
     Observations,
     ProcessSample,
     Record,
@@ -20,8 +20,7 @@ from harness.model import (
     Usage,
 )
 from harness.server.worker_classes import class_named, configured_slots
-from tests.builders.analysis import SYNC, evidence, server
-from tests.unit.analysis.test_breakdown import kept
+from tests.builders.analysis import SYNC, dealt, evidence, judged, kept, server
 
 RECORD = Record(key="x", fault=None)
 SECOND = 10**9
@@ -64,20 +63,17 @@ def test_a_sampler_that_died_sums_up_to_nothing() -> None:
         cell = judged(replace(trial, observations=seen))
         for field, value in cleared.items():
             assert getattr(cell, field) == value
-        assert any(note.endswith("missing: it broke") for note in cell.notes)
+        missing = {"samplers": (Finding(f"sampler.{name}"),), "why": "it broke"}
+        assert cell.notes == (Finding("note.missing", missing),)
     assert judged(trial).accept_queue_max == 4
 
 
 def test_samplers_that_are_missing_for_one_reason_share_a_note() -> None:
     seen = Observations(missing={"queue": "not Linux", "counters": "not Linux", "processes": "x"})
-    assert missing_notes(seen) == (
-        "accept queue, kernel counters missing: not Linux",
-        "CPU and memory missing: x",
-    )
-
-
-def judged(trial: TrialData) -> CellResult:
-    return analyse("r", {}, [trial]).cells[0]
+    assert [note.values for note in missing_notes(seen)] == [
+        {"samplers": (Finding("sampler.queue"), Finding("sampler.counters")), "why": "not Linux"},
+        {"samplers": (Finding("sampler.processes"),), "why": "x"},
+    ]
 
 
 # --- kept-alive connections ------------------------------------------------------------------
@@ -97,23 +93,11 @@ def test_connections_are_the_median_in_the_window_of_every_worker() -> None:
     assert connections_per_worker(replace(seen, missing={"connections": "x"}), (7,), steady) is None
 
 
-def split_of(*counts: int, connections: int = 8, threads: int = 4) -> CellResult:
-    """Kept-alive connections, so many on each of two gthread workers."""
-    asked = server("gthread", 2, threads)
-    working = [min(count, threads) for count in counts]
-    trial = kept(evidence(asked, connections, slots=[sum(working)]))
-    samples = tuple(
-        replace(one, per_worker=dict(zip((100, 101), counts, strict=True)))
-        for one in trial.observations.connections
-    )
-    return judged(replace(trial, observations=replace(trial.observations, connections=samples)))
-
-
 @pytest.mark.parametrize(
     ("counts", "predicted"), [((4, 4), 8.0), ((7, 1), 5.0), ((8, 0), 4.0), ((5, 3), 7.0)]
 )
 def test_the_split_bounds_the_throughput(counts: tuple[int, int], predicted: float) -> None:
-    cell = split_of(*counts)
+    cell = judged(dealt(*counts))
     assert cell.connections_per_worker == {100: counts[0], 101: counts[1]}
     assert cell.split_prediction_rps == pytest.approx(predicted)
     assert cell.throughput_rps == pytest.approx(predicted, rel=0.05)
@@ -121,7 +105,7 @@ def test_the_split_bounds_the_throughput(counts: tuple[int, int], predicted: flo
 
 
 def test_more_connections_than_there_are_predict_no_more_than_the_bound() -> None:
-    assert split_of(6, 6, connections=4).split_prediction_rps == pytest.approx(4.0)
+    assert judged(dealt(6, 6, connections=4)).split_prediction_rps == pytest.approx(4.0)
 
 
 def test_without_the_kernels_table_the_accepts_count() -> None:
@@ -150,10 +134,8 @@ def test_slots_of_a_worker_and_of_all() -> None:
     asked = Server("gthread", 2, 4, 64, 1000)
     row = class_named("gthread")
     assert (row.slots_per_worker(asked), configured_slots(asked)) == (4, 8)
-    assert titled(asked, row) == "gthread, 2 workers x 4 threads"
     one = Server("uvicorn", 1, 4, 64, 1000)
     row = class_named("uvicorn")
     assert (row.slots_per_worker(one), configured_slots(one)) == (None, None)
-    assert titled(one, row) == "uvicorn, 1 worker"
     assert configured_slots(Server("gevent", 3, 4, 64, 10)) == 30
     assert configured_slots(Server("tornado", 3, 4, 64, 10)) == 3
