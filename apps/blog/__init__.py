@@ -12,12 +12,14 @@ The core is written once, as coroutines. Under ASGI they are awaited. Under WSGI
 drivers that block, never wait, and are therefore through at their first step (`blocking.finish`):
 no second framework, no copy of the code, stands between what a comparison of the two measures.
 
-    asgi, wsgi     the faces: a request in (bodies: how much of it), a response out
-    site           routes, and what fails (failures) turned into an answer
+    asgi, wsgi     the interfaces: a request in (bodies: how much of it), a response out
+    routes         which handler answers, and what fails (failures) turned into an answer
     pages, forms   what people see, and write in
     api, openapi   what programs see, and are told of it
-    shelf          posts by way of the caches: who is asked first, what is put where, until when
-    local, shared  the cache inside a worker; the one in Redis
+    site           what all handlers work with
+    repository     posts by way of the caches: who is asked first, what is put where, until when
+    local_cache    inside a worker
+    redis_cache    beside them
     storage/       one file per database, all with the same schema and the same steps to it
     uploads        images: what is taken, where it lies
     metrics        what each request cost in round trips and time, for whoever watches from outside

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "drop": drop,
     }
     try:
-        storage = storage_of(read(), waiting=False)
+        storage = storage_of(read(), async_mode=False)
         finish(does[options.command](storage, options))  # type: ignore[arg-type]
     except (BadSetting, Unreachable, ImportError) as problem:  # or its driver is missing
         print(f"blog: {problem}", file=sys.stderr)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from werkzeug.exceptions import BadRequest, UnsupportedMediaType
 from werkzeug.wrappers import Request, Response
 
 from apps.blog.openapi import DESCRIPTION
 from apps.blog.pages import page_number
-from apps.blog.posts import REVISION_MOST, Unfit
-
-if TYPE_CHECKING:
-    from apps.blog.site import Site
+from apps.blog.posts import REVISION_MOST, BadInput
+from apps.blog.site import Site
 
 
-def said(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
+def answer(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
     text = json.dumps(values, ensure_ascii=False) + "\n"
     return Response(text, status, headers, content_type="application/json")
 
@@ -31,30 +28,30 @@ def problem(status: HTTPStatus, why: str) -> Response:
 
 
 async def description(site: Site, request: Request) -> Response:
-    return said(DESCRIPTION)
+    return answer(DESCRIPTION)
 
 
 async def posts(site: Site, request: Request) -> Response:
-    page = await site.shelf.page(page_number(request))
+    page = await site.posts.page(page_number(request))
     items = [asdict(line) for line in page.lines]
-    return said({"page": page.number, "posts": page.posts, "items": items})
+    return answer({"page": page.number, "posts": page.posts, "items": items})
 
 
 async def post(site: Site, request: Request, number: int) -> Response:
-    return said((await site.shelf.post(number)).to_json())
+    return answer((await site.posts.post(number)).to_json())
 
 
 async def add(site: Site, request: Request) -> Response:
     values = _asked(request, {"title", "body"})
-    added = await site.shelf.add(await site.draft(values["title"], values["body"]))
-    return said(added.to_json(), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
+    added = await site.posts.add(await site.draft(values["title"], values["body"]))
+    return answer(added.to_json(), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
     values = _asked(request, {"title", "body", "revision"})
     revision = _revision(values["revision"])
     draft = await site.draft(values["title"], values["body"])
-    return said((await site.shelf.edit(number, draft, revision)).to_json())
+    return answer((await site.posts.edit(number, draft, revision)).to_json())
 
 
 async def upload(site: Site, request: Request) -> Response:
@@ -63,11 +60,11 @@ async def upload(site: Site, request: Request) -> Response:
         raise UnsupportedMediaType("The body must be an image, as image/png or the like.")
     stored = await site.store(request.get_data(cache=False))
     where = f"/images/{stored.name}"
-    return said({**asdict(stored), "url": where}, HTTPStatus.CREATED, Location=where)
+    return answer({**asdict(stored), "url": where}, HTTPStatus.CREATED, Location=where)
 
 
 def _asked(request: Request, names: set[str]) -> dict[str, Any]:
-    """Raises BadRequest, UnsupportedMediaType, Unfit."""
+    """Raises BadRequest, UnsupportedMediaType, BadInput."""
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("The body must be application/json.")
     try:
@@ -75,24 +72,14 @@ def _asked(request: Request, names: set[str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise BadRequest("The body is no JSON.") from None
     if not isinstance(values, dict) or set(values) != names:
-        raise Unfit(f"The body must be an object with {' and '.join(sorted(names))}.")
+        raise BadInput(f"The body must be an object with {' and '.join(sorted(names))}.")
     return values
 
 
 def _revision(value: object) -> int:
-    """In JSON, 3.0 is a whole number, too. Raises Unfit."""
+    """In JSON, 3.0 is a whole number, too. Raises BadInput."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= REVISION_MOST:
-        raise Unfit("An edit says which revision it was made from, a number from 1.")
+        raise BadInput("An edit says which revision it was made from, a number from 1.")
     return value
-
-
-HANDLERS: dict[str, Callable[..., Awaitable[Response]]] = {
-    "api.description": description,
-    "api.list": posts,
-    "api.post": post,
-    "api.add": add,
-    "api.edit": edit,
-    "api.upload": upload,
-}

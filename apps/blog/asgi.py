@@ -13,10 +13,11 @@ from werkzeug.wrappers import Request
 from apps.answers import Message, Receive, Send
 from apps.blog.bodies import Body
 from apps.blog.posts import Unreachable
+from apps.blog.routes import body_most_bytes, respond
 from apps.blog.settings import read
 from apps.blog.site import Site
 
-SITE = Site(read(), waiting=True)
+SITE = Site(read(), async_mode=True)
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
@@ -24,11 +25,11 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         return await _live(receive, send)
     if scope["type"] != "http":
         raise ValueError(f"this app speaks http, not {scope['type']}")
-    body = await _read(receive, SITE.body_most_bytes)
+    body = await _read(receive, body_most_bytes(SITE))
     if body is None:
         return None  # the client has gone
     request = Request(body.into(_environ(scope)))
-    response = await SITE.respond(request)
+    response = await respond(SITE, request)
     lines = response.get_wsgi_headers(request.environ)
     headers = [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in lines]
     data = b"" if scope["method"] == "HEAD" else response.get_data()

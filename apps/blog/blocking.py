@@ -2,7 +2,7 @@
 
 Everything between a face and a driver is `async def`. A driver that blocks (psycopg's Connection,
 MongoClient, sqlite3) returns values, one that waits (AsyncConnection, AsyncMongoClient) awaitables;
-`settled` takes both. A coroutine that never has to wait is through at its first step, which is how
+`resolve` takes both. A coroutine that never has to wait is through at its first step, which is how
 `finish` calls it from blocking code, without an event loop and at the cost of a function call.
 """
 
@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 
-async def settled(value: T | Awaitable[T]) -> T:
+async def resolve(value: T | Awaitable[T]) -> T:
     """The value, waited for where it has to be."""
     return await value if inspect.isawaitable(value) else value
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from apps.blog.posts import Conflict, Gone, Unfit, Unreachable
-from apps.blog.uploads import NoImage, TooLarge
+from apps.blog.posts import BadInput, Conflict, NoSuchPost, Unreachable
+from apps.blog.uploads import NotAnImage, TooLarge
 
 STATUS: dict[type[Exception], HTTPStatus] = {
-    Unfit: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    NoImage: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    Gone: HTTPStatus.NOT_FOUND,
+    NotAnImage: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    NoSuchPost: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     Unreachable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
@@ -25,7 +25,7 @@ def status_of(error: Exception) -> HTTPStatus:
 
 def sentence(error: Exception) -> str:
     """Nothing of what the database said: that is for the one who runs it."""
-    if isinstance(error, Gone):
+    if isinstance(error, NoSuchPost):
         return "There is no such post."
     if isinstance(error, Unreachable):
         return "The posts cannot be reached at the moment; please try again."

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 from werkzeug.exceptions import BadRequest, NotFound
@@ -14,12 +13,10 @@ from werkzeug.wrappers import Request, Response
 
 from apps.blog.failures import sentence, status_of
 from apps.blog.metrics import METRICS
-from apps.blog.posts import Post, Unfit
+from apps.blog.posts import BadInput, Post
 from apps.blog.settings import POSTS_PER_PAGE
-from apps.blog.uploads import NoImage, TooLarge
-
-if TYPE_CHECKING:
-    from apps.blog.site import Site
+from apps.blog.site import Site
+from apps.blog.uploads import NotAnImage, TooLarge, megabytes
 
 HERE = Path(__file__).parent / "templates"
 FOREVER = "public, max-age=31536000, immutable"  # what an image is called says what is in it
@@ -45,14 +42,14 @@ TEMPLATES.filters.update(day=_day, date=_date)
 STYLE, ICON = (HERE / "style.css").read_bytes(), (HERE / "icon.svg").read_bytes()
 
 
-def shown(template: str, status: HTTPStatus = HTTPStatus.OK, **words: Any) -> Response:
+def page_of(template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
     with METRICS.timed("template_ns"):
-        text = TEMPLATES.get_template(template).render(words)
+        text = TEMPLATES.get_template(template).render(values)
     return Response(text, status, content_type="text/html; charset=utf-8")
 
 
 def problem(status: HTTPStatus, why: str) -> Response:
-    return shown("problem.html", status, problem=status.phrase, why=why)
+    return page_of("problem.html", status, problem=status.phrase, why=why)
 
 
 def page_number(request: Request) -> int:
@@ -64,33 +61,33 @@ def page_number(request: Request) -> int:
 
 
 async def posts(site: Site, request: Request) -> Response:
-    page = await site.shelf.page(page_number(request))
+    page = await site.posts.page(page_number(request))
     last = max(1, -(-page.posts // POSTS_PER_PAGE))
     if page.number > last:
         raise NotFound("There are not so many posts.")
-    return shown("list.html", page=page, last=last)
+    return page_of("list.html", page=page, last=last)
 
 
 def post_page(one: Post) -> Response:
-    return shown("post.html", post=one)
+    return page_of("post.html", post=one)
 
 
 async def post(site: Site, request: Request, number: int) -> Response:
-    return post_page(await site.shelf.post(number))
+    return post_page(await site.posts.post(number))
 
 
 async def choose(site: Site, request: Request) -> Response:
-    return shown("upload.html", most=site.uploads.most_bytes)
+    return page_of("upload.html", most=megabytes(site.uploads.most_bytes))
 
 
 async def upload(site: Site, request: Request) -> Response:
     file = request.files.get("image")
-    words: dict[str, Any] = {"most": site.uploads.most_bytes}
+    values: dict[str, Any] = {"most": megabytes(site.uploads.most_bytes)}
     try:
-        words["stored"] = await site.store(file.read() if file else b"")
-    except (Unfit, TooLarge, NoImage) as error:
-        return shown("upload.html", status_of(error), why=sentence(error), **words)
-    return shown("upload.html", HTTPStatus.CREATED, **words)
+        values["stored"] = await site.store(file.read() if file else b"")
+    except (BadInput, TooLarge, NotAnImage) as error:
+        return page_of("upload.html", status_of(error), why=sentence(error), **values)
+    return page_of("upload.html", HTTPStatus.CREATED, **values)
 
 
 async def image(site: Site, request: Request, name: str) -> Response:
@@ -106,14 +103,3 @@ async def style(site: Site, request: Request) -> Response:
 
 async def icon(site: Site, request: Request) -> Response:
     return Response(ICON, content_type="image/svg+xml", headers=FOR_A_WHILE)
-
-
-HANDLERS: dict[str, Callable[..., Awaitable[Response]]] = {
-    "list": posts,
-    "style": style,
-    "icon": icon,
-    "post": post,
-    "choose": choose,
-    "upload": upload,
-    "image": image,
-}

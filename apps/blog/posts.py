@@ -14,11 +14,11 @@ REVISION_MOST = 2**31 - 1
 ID_MOST = 2**63 - 1
 
 
-class Unfit(ValueError):
+class BadInput(ValueError):
     """Nobody can post this; the message is one sentence for the one who tried."""
 
 
-class Gone(LookupError):
+class NoSuchPost(LookupError):
     """There is no such post."""
 
 
@@ -44,16 +44,16 @@ class Draft:
 
     @classmethod
     def of(cls, title: object, body: object) -> Draft:
-        """Raises Unfit."""
+        """Raises BadInput."""
         for name, value, most in (("title", title, TITLE_MOST), ("body", body, BODY_MOST)):
             if not isinstance(value, str) or not value.strip():
-                raise Unfit(f"A post needs a {name}.")
+                raise BadInput(f"A post needs a {name}.")
             if len(value) > most:
-                raise Unfit(f"The {name} has {len(value)} characters; {most} is the most.")
+                raise BadInput(f"The {name} has {len(value)} characters; {most} is the most.")
             if "\x00" in value:  # PostgreSQL takes none, so nobody does
-                raise Unfit(f"The {name} holds a zero character.")
+                raise BadInput(f"The {name} holds a zero character.")
             if any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise Unfit(f"The {name} holds half a character (a lone surrogate).")
+                raise BadInput(f"The {name} holds half a character (a lone surrogate).")
         assert isinstance(title, str)
         assert isinstance(body, str)
         return cls(" ".join(title.split()), body, rendered(body))  # one line, however it came

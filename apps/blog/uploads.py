@@ -20,7 +20,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from apps.blog.posts import Unfit
+from apps.blog.posts import BadInput
 
 TYPES = {
     "PNG": ("png", "image/png"),
@@ -37,11 +37,16 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # PI
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # what Pillow raises
 
 
+def megabytes(count: int) -> str:
+    """Exactly, in millions of bytes: '5 MB', '0.1 MB'."""
+    return f"{count / 1e6:.6f}".rstrip("0").rstrip(".") + " MB"
+
+
 class TooLarge(ValueError):
     """The message is one sentence for the one who tried."""
 
 
-class NoImage(ValueError):
+class NotAnImage(ValueError):
     """The message is one sentence for the one who tried."""
 
 
@@ -60,13 +65,14 @@ class Uploads:
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder, self.most_bytes = folder.absolute(), most_bytes
+        self.too_large = f"The image is too large: {megabytes(most_bytes)} is the most."
 
     def store(self, data: bytes) -> Stored:
-        """Raises Unfit (empty), TooLarge, NoImage; OSError where the disk is full."""
+        """Raises BadInput (empty), TooLarge, NotAnImage; OSError where the disk is full."""
         if not data:
-            raise Unfit("The file is empty.")
+            raise BadInput("The file is empty.")
         if len(data) > self.most_bytes:
-            raise TooLarge(f"The file has {len(data)} bytes; {self.most_bytes} is the most.")
+            raise TooLarge(self.too_large)
         kind, size = _recognised(data)
         ending, mime = TYPES[kind]
         name = f"{hashlib.sha256(data).hexdigest()}.{ending}"
@@ -110,5 +116,7 @@ def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
     except TooLarge:
         raise
     except BROKEN as problem:
-        raise NoImage("The file is no PNG, JPEG, GIF or WebP image, or not all of it.") from problem
+        raise NotAnImage(
+            "The file is no PNG, JPEG, GIF or WebP image, or not all of it."
+        ) from problem
     return kind, (width, height)

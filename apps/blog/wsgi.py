@@ -16,13 +16,14 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 from apps.blog.blocking import finish
 from apps.blog.bodies import CHUNK_BYTES, Body
 from apps.blog.posts import Unreachable
+from apps.blog.routes import body_most_bytes, respond
 from apps.blog.settings import read
 from apps.blog.site import Site
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-SITE = Site(read(), waiting=False)
+SITE = Site(read(), async_mode=False)
 with contextlib.suppress(Unreachable):  # asked again with every request
     finish(SITE.start())
 
@@ -31,7 +32,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     whole = True
     if environ.get("HTTP_TRANSFER_ENCODING") or environ.get("CONTENT_LENGTH", "0") not in ("", "0"):
         environ, whole = _with_body(environ)
-    response = finish(SITE.respond(Request(environ), whole=whole))
+    response = finish(respond(SITE, Request(environ), whole=whole))
     return response(environ, start_response)
 
 
@@ -39,7 +40,7 @@ def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
     """And whether all came that was announced."""
     # A body in pieces has no length; a server that takes one ends it, whether it says so or not
     stream = get_input_stream(environ, safe_fallback="HTTP_TRANSFER_ENCODING" not in environ)
-    body = Body(SITE.body_most_bytes)
+    body = Body(body_most_bytes(SITE))
     goes_on = True
     with contextlib.suppress(ClientDisconnected):
         while goes_on and (part := stream.read(CHUNK_BYTES)):

@@ -171,7 +171,7 @@ def test_nor_does_one_that_came_past_the_sanitiser(reader: Reader) -> None:
 def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
     browser: Any, address: str, reader: Reader
 ) -> None:
-    path = reader.write("Shared", "as it was")
+    path = reader.write("RedisCache", "as it was")
     other = Reader(browser, address)
     for one in (reader, other):
         one.page.goto(f"{path}/edit")

@@ -249,34 +249,34 @@ class Face:
     """A storage's address, and which kind of code uses it."""
 
     settings: Settings
-    waiting: bool
+    async_mode: bool
 
     def run(self, use: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
         """`use` a new one of it."""
 
         async def whole() -> T:
-            storage = storage_of(self.settings, waiting=self.waiting)
+            storage = storage_of(self.settings, async_mode=self.async_mode)
             try:
                 return await use(storage)
             finally:
                 await storage.stop()
 
-        return asyncio.run(whole()) if self.waiting else finish(whole())
+        return asyncio.run(whole()) if self.async_mode else finish(whole())
 
 
 FACES = [
-    pytest.param((kind, waiting), id=f"{kind}-{'waiting' if waiting else 'blocking'}")
+    pytest.param((kind, async_mode), id=f"{kind}-{'async' if async_mode else 'blocking'}")
     for kind in ("sqlite", "postgresql", "mongodb")
-    for waiting in (False, True)
+    for async_mode in (False, True)
 ]
 
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
     """Each storage by both faces, without a schema."""
-    kind, waiting = request.param
+    kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
-    one = Face(Settings(storage_url=url), waiting)
+    one = Face(Settings(storage_url=url), async_mode)
 
     async def empty(storage: Storage) -> None:
         await storage.drop()

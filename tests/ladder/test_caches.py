@@ -15,13 +15,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from redis import Redis
 
-from apps.blog import shared
+from apps.blog import redis_cache
 from apps.blog.blocking import finish
 from apps.blog.metrics import METRICS
 from apps.blog.posts import Draft, Post
+from apps.blog.redis_cache import RedisCache
+from apps.blog.repository import PostRepository
 from apps.blog.settings import Settings
-from apps.blog.shared import Shared
-from apps.blog.shelf import Shelf
 from apps.blog.storage import Storage, storage_of
 from tests.ladder.conftest import Blog, Blogs, Mortal, mortal_redis
 
@@ -147,14 +147,16 @@ def told(tmp_path: Path, empty: str) -> Settings:
     )
 
 
-def shelf(told: Settings, storage: Any = None) -> Shelf:
+def repository(told: Settings, storage: Any = None) -> PostRepository:
     """As another worker has it."""
-    return Shelf(told, storage or storage_of(told, waiting=True), Shared(told, waiting=True))
+    return PostRepository(
+        told, storage or storage_of(told, async_mode=True), RedisCache(told, async_mode=True)
+    )
 
 
 def run(told: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        storage = storage_of(told, waiting=True)
+        storage = storage_of(told, async_mode=True)
         await storage.prepare()
         await storage.add([draft("one")])
         await use(storage)
@@ -172,7 +174,7 @@ def kept(url: str, key: str = "blog:post:1") -> int | None:
 def test_a_late_reader_puts_nothing_old_over_an_edit(told: Settings) -> None:
     async def use(storage: Storage) -> None:
         slow = Slow(storage)
-        late, editor, other = shelf(told, slow), shelf(told), shelf(told)
+        late, editor, other = repository(told, slow), repository(told), repository(told)
         reading = asyncio.ensure_future(late.post(1))
         await slow.found.wait()
         await editor.edit(1, draft("two"), 1)
@@ -186,13 +188,13 @@ def test_a_late_reader_puts_nothing_old_over_an_edit(told: Settings) -> None:
 
 def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> None:
     async def use(storage: Storage) -> None:
-        first, second = shelf(told), shelf(told)
+        first, second = repository(told), repository(told)
         await first.edit(1, draft("two"), 1)
         newest = await second.edit(1, draft("three"), 2)
         two = replace(newest, title="two", revision=2)
         await first._keep(two, 0.0)  # the way back took long
         assert kept(told.redis_url) == 3
-        assert (await shelf(told).post(1)).title == "three"
+        assert (await repository(told).post(1)).title == "three"
 
     run(told, use)
 
@@ -202,7 +204,7 @@ def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> Non
 def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
     with Redis.from_url(empty) as client:
         client.flushall()
-    one = Shared(Settings(redis_url=empty), waiting=False)
+    one = RedisCache(Settings(redis_url=empty), async_mode=False)
     for number, revision in enumerate(revisions, 1):
         finish(one.put("post:1", b'{"n": %d}' % revision, revision, 3600))
         assert kept(empty) == max(revisions[:number])
@@ -211,7 +213,7 @@ def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
 
 
 def test_nor_when_many_tell_it_at_once(empty: str) -> None:
-    one = Shared(Settings(redis_url=empty, pool=4), waiting=False)
+    one = RedisCache(Settings(redis_url=empty, pool=4), async_mode=False)
 
     def put(revision: int) -> None:
         finish(one.put("post:1", b"{}", revision, 3600))
@@ -228,7 +230,7 @@ def test_what_expires_at_once_is_not_put(told: Settings) -> None:
     none = replace(told, local_expiry_s=0)
 
     async def use(storage: Storage) -> None:
-        one = shelf(none)
+        one = repository(none)
         failed = METRICS.total("redis_failed")
         for _ in range(2):
             assert (await one.page(1)).posts == 1
@@ -242,7 +244,7 @@ def test_cancelled_readers_give_their_connections_back(told: Settings) -> None:
     bare = replace(told, local=False)
 
     async def use(storage: Storage) -> None:
-        one = shelf(bare)
+        one = repository(bare)
         await one.post(1)
         failed = METRICS.total("redis_failed")
         for turn in range(80):
@@ -280,10 +282,10 @@ def frail(told: Settings, server: Mortal) -> Settings:
 def test_without_redis_it_is_slower_and_not_wrong(
     frail: Settings, server: Mortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(redis_cache, "PAUSE_S", 3600.0)
 
     async def use(storage: Storage) -> None:
-        one = shelf(frail)
+        one = repository(frail)
         await one.post(1)
         server.kill()
         try:
@@ -292,18 +294,18 @@ def test_without_redis_it_is_slower_and_not_wrong(
                 assert (await one.post(1)).revision == 1
             assert METRICS.total("redis_trips") == trips + 1  # then it is left alone by readers
             assert (await one.edit(1, draft("two"), 1)).revision == 2
-            assert METRICS.total("redis_trips") == trips + 1 + shared.TRIES
+            assert METRICS.total("redis_trips") == trips + 1 + redis_cache.TRIES
             assert (await one.post(1)).title == "two"
         finally:
             server.begin()
-        assert (await shelf(frail).post(1)).title == "two"
+        assert (await repository(frail).post(1)).title == "two"
 
     run(frail, use)
 
 
 def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
     async def use(storage: Storage) -> None:
-        one = shelf(frail)
+        one = repository(frail)
         await one.post(1)
         with server.hung():
             assert (await one.post(1)).revision == 1
@@ -313,7 +315,7 @@ def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
 
 
 def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
-    one = Shared(frail, waiting=False)
+    one = RedisCache(frail, async_mode=False)
     finish(one.put("post:1", b"{}", 1, 60.0))
     assert finish(one.get("post:1")) == b"{}"
     with server.hung():
@@ -326,7 +328,7 @@ def test_an_edit_is_told_to_a_redis_that_was_restarted(frail: Settings, server: 
     """By a worker whose connections died unused, while another has put the old post there."""
 
     async def use(storage: Storage) -> None:
-        editor, reader = shelf(frail), shelf(frail)
+        editor, reader = repository(frail), repository(frail)
         await asyncio.gather(*(editor.post(1) for _ in range(3)))
         server.kill()
         server.begin()
@@ -344,7 +346,7 @@ def test_nothing_old_is_put_into_a_redis_that_was_away_during_the_edit(
 ) -> None:
     async def use(storage: Storage) -> None:
         slow = Slow(storage)
-        late, editor = shelf(frail, slow), shelf(frail)
+        late, editor = repository(frail, slow), repository(frail)
         server.kill()
         reading = asyncio.ensure_future(late.post(1))
         await slow.found.wait()
@@ -353,6 +355,6 @@ def test_nothing_old_is_put_into_a_redis_that_was_away_during_the_edit(
         slow.let.set()
         assert (await reading).revision == 1
         assert kept(frail.redis_url) is None
-        assert (await shelf(frail).post(1)).title == "two"
+        assert (await repository(frail).post(1)).title == "two"
 
     run(frail, use)

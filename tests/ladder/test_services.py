@@ -64,7 +64,7 @@ def directory_of(pid: int) -> Path:
 
 
 def segments(pid: int) -> list[str]:
-    """Shared memory that this process made, and that would outlive it."""
+    """RedisCache memory that this process made, and that would outlive it."""
     if not SEGMENTS.exists():
         return []
     return [line for line in SEGMENTS.read_text().splitlines()[1:] if line.split()[4] == str(pid)]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from apps.blog.blocking import finish
-from apps.blog.posts import Conflict, Draft, Gone, Line, Post, Unreachable
+from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 from apps.blog.storage import Storage, mongodb, sql, storage_of
 from tests.integration.conftest import ROOT
@@ -39,7 +39,7 @@ def prepared(face: Face, use: Use) -> Any:
 
 async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     """What they gave or raised: by threads for code that blocks, by tasks for code that waits."""
-    if face.waiting:
+    if face.async_mode:
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     def one(call: Coroutine[Any, Any, Any]) -> Any:
@@ -117,7 +117,7 @@ def test_an_edit_and_its_refusals(face: Face) -> None:
             assert conflict.value.revision == 2
         for number in (2, 0, -1, 2**63, 10**30):
             assert await storage.post(number) is None
-            with pytest.raises(Gone):
+            with pytest.raises(NoSuchPost):
                 await storage.edit(number, draft("nobody's"), 1)
         assert await storage.post(added.id) == edited
 
@@ -175,7 +175,7 @@ from apps.blog.storage import storage_of
 def one(barrier, said):
     barrier.wait()
     try:
-        finish(storage_of(Settings(storage_url=sys.argv[1]), waiting=False).prepare())
+        finish(storage_of(Settings(storage_url=sys.argv[1]), async_mode=False).prepare())
         said.put("prepared")
     except Exception as error:
         said.put(repr(error))
@@ -256,7 +256,7 @@ def test_dropping_takes_nothing_of_somebody_elses(mongodb: str) -> None:
     with pymongo.MongoClient(f"{mongodb.rpartition('/')[0]}/shop") as client:
         client.shop.counters.insert_one({"_id": "orders", "n": 17})
         settings = Settings(storage_url=f"{mongodb.rpartition('/')[0]}/shop")
-        storage = storage_of(settings, waiting=False)
+        storage = storage_of(settings, async_mode=False)
         finish(storage.prepare())
         finish(storage.add([draft("one")]))
         finish(storage.drop())
@@ -276,7 +276,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Mortal]:
         yield server
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "waiting"])
+@pytest.fixture(params=[False, True], ids=["blocking", "async"])
 def dying(request: pytest.FixtureRequest, server: Mortal) -> Face:
     return Face(Settings(storage_url=server.url, pool=4), request.param)
 
@@ -345,8 +345,8 @@ def test_a_database_that_was_never_there(tmp_path: Any) -> None:
         "postgresql://nobody@127.0.0.1:1/nothing",
         "mongodb://127.0.0.1:1/nothing",
     ):
-        for waiting in (False, True):
-            face = Face(Settings(storage_url=url), waiting)
+        for async_mode in (False, True):
+            face = Face(Settings(storage_url=url), async_mode)
 
             async def prepare(storage: Storage) -> None:
                 await storage.prepare()
@@ -364,7 +364,7 @@ def test_a_database_that_was_never_there(tmp_path: Any) -> None:
 
 def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
     """Fewer connections than calls, most of which are cancelled somewhere on their way."""
-    if not face.waiting:
+    if not face.async_mode:
         pytest.skip("blocking code cannot be cancelled")
     few = replace(face, settings=replace(face.settings, pool=2))
 

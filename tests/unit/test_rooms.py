@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_load_starts_no_process_and_opens_no_file(path: Path) -> None:
     assert not names & FILES
 
 
+@pytest.mark.parametrize("package", ["apps", "harness"])
+def test_modules_import_each_other_in_no_circle(package: str) -> None:
+    paths = [path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")]
+    modules = {module_of(path) for path in paths}
+    graph = {
+        module_of(path): {
+            name if name in modules else name.rpartition(".")[0] for name in imports(path)
+        }
+        & modules - {module_of(path)}
+        for path in paths
+    }
+    assert list(TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
 def test_what_has_been_mended_is_on_no_list() -> None:
     assert set().union(*map(set, map(violations, PATHS))) >= STILL
 
@@ -88,6 +103,7 @@ def test_a_forbidden_import_would_be_seen() -> None:
         "__future__.annotations",
         "ast",
         "collections.abc.Iterator",
+        "graphlib.TopologicalSorter",
         "pathlib.Path",
         "pytest",
     ]

@@ -1,6 +1,6 @@
 """Where posts stand. One file per database, each with the same schema and the same steps to it.
 
-A storage is made with `waiting` True for ASGI (its driver awaits) or False for WSGI (it blocks).
+A storage is made with `async_mode` True for ASGI (its driver awaits) or False for WSGI (it blocks).
 Making one opens nothing: connections belong to the worker that first needs them, so that an app
 may be loaded before Gunicorn forks. Every call of the database is one trip in the metrics.
 """
@@ -32,7 +32,7 @@ class Storage(Protocol):
         """All of them or none, in their order, with rising ids; created `at`, or now."""
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        """Raises posts.Gone, or posts.Conflict where the post is not at `revision` any more."""
+        """Raises posts.NoSuchPost; posts.Conflict where it is not at `revision` any more."""
 
     async def answers(self) -> str:
         """Which server answers, and its version, in its own words."""
@@ -44,7 +44,7 @@ class Storage(Protocol):
         """Close what is open."""
 
 
-def storage_of(settings: Settings, *, waiting: bool) -> Storage:
+def storage_of(settings: Settings, *, async_mode: bool) -> Storage:
     """Imports its driver only now: ImportError where that is not installed."""
     module = importlib.import_module(f"apps.blog.storage.{settings.storage}")
-    return cast("Storage", module.Storage(settings, waiting=waiting))
+    return cast("Storage", module.Storage(settings, async_mode=async_mode))

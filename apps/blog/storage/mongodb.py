@@ -2,7 +2,7 @@
 
 Numbers come from a counter document: ids rise in the order of adding, as in the SQL storages. Edits
 ask for the revision they were made from, so that one of two at once wins. The driver's two faces
-have the same methods, one blocks and one waits; `settled` takes both.
+have the same methods, one blocks and one waits; `resolve` takes both.
 
 A lone server has no transactions: of posts added together, the first ones may stand where it ended
 in between. Nothing is written twice: a retried write is one to MongoDB, or is not retried. What an
@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import pymongo
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from apps.blog.blocking import settled
+from apps.blog.blocking import resolve
 from apps.blog.metrics import METRICS
-from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
+from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
 STEPS = 1  # of the schema; a document needs none, its first step is the counter
@@ -33,8 +33,8 @@ MOST_ID = MOST_REVISION = 2**63 - 1  # what BSON takes
 
 
 class Storage:
-    def __init__(self, settings: Settings, *, waiting: bool) -> None:
-        self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
+    def __init__(self, settings: Settings, *, async_mode: bool) -> None:
+        self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
         limit_ms = int(1000 * settings.answer_s)
         self._within: dict[str, Any] = {
@@ -100,7 +100,7 @@ class Storage:
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         if not 0 < number <= MOST_ID:
-            raise Gone(number)
+            raise NoSuchPost(number)
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
         found = await self._trip(
             lambda db: db.posts.find_one_and_update(
@@ -112,7 +112,7 @@ class Storage:
             return _post({**found, **changed, "revision": revision + 1})
         post = await self.post(number)
         if post is None:
-            raise Gone(number)
+            raise NoSuchPost(number)
         raise Conflict(post.revision)
 
     async def answers(self) -> str:
@@ -124,14 +124,14 @@ class Storage:
 
     async def stop(self) -> None:
         if self._client is not None and self._pid == os.getpid():
-            await settled(self._client.close())
+            await resolve(self._client.close())
             self._client = None
 
     async def _trip(self, call: Callable[[Any], Any]) -> Any:
         METRICS.add("storage_trips")
         with METRICS.timed("storage_ns"):
             try:
-                return await settled(call(self._opened()[self._database]))
+                return await resolve(call(self._opened()[self._database]))
             except PyMongoError as problem:
                 METRICS.add("storage_failed")
                 raise Unreachable(str(problem)) from problem
@@ -140,7 +140,7 @@ class Storage:
         """This worker's client: one made before a fork is not used after it."""
         with self._lock:
             if self._client is None or self._pid != os.getpid():
-                kind: Any = pymongo.AsyncMongoClient if self._waiting else pymongo.MongoClient
+                kind: Any = pymongo.AsyncMongoClient if self._async_mode else pymongo.MongoClient
                 self._client = kind(self._url, maxPoolSize=self._most, **self._within)
                 self._pid = os.getpid()
             return self._client

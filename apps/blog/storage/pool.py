@@ -7,7 +7,7 @@ is still somebody to read it.
 
 A semaphore says whose turn it is: of tasks, who asked first. (A queue of connections would let
 those who come now overtake those who have waited, some of them for ever.) Idle connections lie on a
-stack, so that few stay warm and the others are never made. A turn is given back without waiting:
+stack, so that few stay warm and the others are never made. A turn is given back without async_mode:
 being cancelled cannot lose one.
 """
 
@@ -18,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from apps.blog.blocking import settled
+from apps.blog.blocking import resolve
 
 
 class Connection(Protocol):
@@ -43,23 +43,23 @@ class Pool(Generic[C]):
         most: int,
         timeout_s: float,
         *,
-        waiting: bool,
+        async_mode: bool,
     ) -> None:
         self._connect, self._timeout_s = connect, timeout_s
         self._idle: list[C] = []
         self._turns: asyncio.Semaphore | threading.Semaphore = (
-            asyncio.Semaphore(most) if waiting else threading.Semaphore(most)
+            asyncio.Semaphore(most) if async_mode else threading.Semaphore(most)
         )
 
     async def take(self) -> C:
         """Raises TimeoutError where none became free, and what `connect` raises."""
         await self._turn()
         try:
-            while (kept := self._popped()) is not None:
+            while (kept := self._pop()) is not None:
                 if kept.usable:
                     return kept
                 kept.drop()
-            return await settled(self._connect())
+            return await resolve(self._connect())
         except BaseException:
             self._turns.release()
             raise
@@ -74,10 +74,10 @@ class Pool(Generic[C]):
 
     def close(self) -> None:
         """Those that nobody has."""
-        while (kept := self._popped()) is not None:
+        while (kept := self._pop()) is not None:
             kept.drop()
 
-    def _popped(self) -> C | None:
+    def _pop(self) -> C | None:
         try:
             return self._idle.pop()
         except IndexError:

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from apps.blog.blocking import settled
+from apps.blog.blocking import resolve
 from apps.blog.metrics import METRICS
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
@@ -64,17 +64,17 @@ class _Blocking(_Bounded, psycopg.Connection[Any]):  # type: ignore[misc]
     pass
 
 
-class _Patient(_Blocking):
+class _Preparing(_Blocking):
     answer_s = PREPARE_S
 
 
-class _Waiting(_Bounded, psycopg.AsyncConnection[Any]):  # type: ignore[misc]
+class _Async(_Bounded, psycopg.AsyncConnection[Any]):  # type: ignore[misc]
     pass
 
 
 class Storage(Sql):
-    def __init__(self, settings: Settings, *, waiting: bool) -> None:
-        self._url, self._most, self._waiting = settings.storage_url, settings.pool, waiting
+    def __init__(self, settings: Settings, *, async_mode: bool) -> None:
+        self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
         self._answer_s = settings.answer_s
         self._pool: Pool[Any] | None = None
         self._pid = 0
@@ -82,7 +82,7 @@ class Storage(Sql):
 
     async def prepare(self) -> None:
         try:
-            with _Patient.connect(self._url, connect_timeout=CONNECT_S) as db:
+            with _Preparing.connect(self._url, connect_timeout=CONNECT_S) as db:
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
                 db.execute(MADE)
                 (at,) = db.execute(AT).fetchone() or (0,)
@@ -120,19 +120,19 @@ class Storage(Sql):
         """One statement is its own transaction; several are made one. Where one of them fails, the
         connection is left within it and dropped, which undoes it."""
         if len(statements) > 1:
-            await settled(db.execute("BEGIN"))
+            await resolve(db.execute("BEGIN"))
         found = []
         for sql, words in statements:
-            cursor = await settled(db.execute(_worded(sql), words))
-            found.append(await settled(cursor.fetchall()) if cursor.description else [])
+            cursor = await resolve(db.execute(_worded(sql), words))
+            found.append(await resolve(cursor.fetchall()) if cursor.description else [])
         if len(statements) > 1:
-            await settled(db.execute("COMMIT"))
+            await resolve(db.execute("COMMIT"))
         return found
 
     async def _connect(self) -> Any:
-        kind: Any = _Waiting if self._waiting else _Blocking
+        kind: Any = _Async if self._async_mode else _Blocking
         limit_s = max(CONNECT_S, math.ceil(self._answer_s))
-        db = await settled(kind.connect(self._url, autocommit=True, connect_timeout=limit_s))
+        db = await resolve(kind.connect(self._url, autocommit=True, connect_timeout=limit_s))
         db.answer_s = self._answer_s
         return db
 
@@ -140,7 +140,9 @@ class Storage(Sql):
         """The pool of this worker: one made before a fork is not used after it."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():
-                self._pool = Pool(self._connect, self._most, self._answer_s, waiting=self._waiting)
+                self._pool = Pool(
+                    self._connect, self._most, self._answer_s, async_mode=self._async_mode
+                )
                 self._pid = os.getpid()
             return self._pool
 

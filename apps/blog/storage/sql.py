@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from apps.blog.posts import Conflict, Draft, Gone, Line, Page, Post, Unreachable, now
+from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE
 
 Row = tuple[Any, ...]
@@ -76,7 +76,7 @@ class Sql(ABC):
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         if not 0 < number <= MOST_ID:
-            raise Gone(number)
+            raise NoSuchPost(number)
         if 0 < revision <= MOST_REVISION:
             words = (draft.title, draft.body, draft.html, now(), number, revision)
             (rows,) = await self._run([(EDIT, words)])
@@ -84,7 +84,7 @@ class Sql(ABC):
                 return Post(*rows[0])
         post = await self.post(number)
         if post is None:
-            raise Gone(number)
+            raise NoSuchPost(number)
         raise Conflict(post.revision)
 
 

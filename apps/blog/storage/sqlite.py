@@ -23,10 +23,10 @@ SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
 
 
 class Storage(Sql):
-    def __init__(self, settings: Settings, *, waiting: bool) -> None:
+    def __init__(self, settings: Settings, *, async_mode: bool) -> None:
         # As everywhere else: sqlite:///relative.db, sqlite:////absolute.db
         self._path = unquote(urlsplit(settings.storage_url).path)[1:]
-        self._waiting = waiting
+        self._async_mode = async_mode
         self._mine = threading.local()
 
     async def prepare(self) -> None:
@@ -55,7 +55,7 @@ class Storage(Sql):
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
         METRICS.add("storage_trips", trips(statements))
         with METRICS.timed("storage_ns"):
-            if self._waiting:
+            if self._async_mode:
                 return await asyncio.to_thread(self._carry_out, statements)
             return self._carry_out(statements)
 

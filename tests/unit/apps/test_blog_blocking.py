@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from apps.blog.blocking import finish, settled
+from apps.blog.blocking import finish, resolve
 
 
 async def twice(value: object) -> object:
-    return [await settled(value), await settled("then")]  # type: ignore[arg-type]
+    return [await resolve(value), await resolve("then")]  # type: ignore[arg-type]
 
 
 def test_what_never_waits_is_through_at_its_first_step() -> None:
@@ -20,7 +20,7 @@ def test_what_never_waits_is_through_at_its_first_step() -> None:
 
 def test_what_it_raises_comes_out() -> None:
     async def fails() -> None:
-        await settled(1)
+        await resolve(1)
         raise KeyError("post")
 
     with pytest.raises(KeyError, match="post"):

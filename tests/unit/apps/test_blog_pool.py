@@ -20,15 +20,15 @@ class Connection:
         self.dropped = True
 
 
-def pool(most: int, *, waiting: bool, timeout_s: float = 60.0) -> Pool[Connection]:
-    return Pool(Connection, most, timeout_s, waiting=waiting)
+def pool(most: int, *, async_mode: bool, timeout_s: float = 60.0) -> Pool[Connection]:
+    return Pool(Connection, most, timeout_s, async_mode=async_mode)
 
 
 def test_who_asks_first_is_served_first() -> None:
     """Also where one that has just come asks at the moment a connection comes back."""
 
     async def take_turns() -> list[int]:
-        one, served = pool(1, waiting=True), list[int]()
+        one, served = pool(1, async_mode=True), list[int]()
 
         async def use(number: int) -> None:
             connection = await one.take()
@@ -46,7 +46,7 @@ def test_who_asks_first_is_served_first() -> None:
 
 def test_a_task_that_gives_up_leaves_its_turn_to_others() -> None:
     async def give_up() -> None:
-        one = pool(1, waiting=True)
+        one = pool(1, async_mode=True)
         held = await one.take()
         waits = asyncio.create_task(one.take())
         await asyncio.sleep(0)
@@ -59,24 +59,24 @@ def test_a_task_that_gives_up_leaves_its_turn_to_others() -> None:
     asyncio.run(give_up())
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_a_connection_that_cannot_be_made_costs_no_turn(waiting: bool) -> None:
+@pytest.mark.parametrize("async_mode", [False, True])
+def test_a_connection_that_cannot_be_made_costs_no_turn(async_mode: bool) -> None:
     def refused() -> Connection:
         raise ConnectionRefusedError
 
     async def ask() -> None:
-        one = Pool(refused, 1, 60.0, waiting=waiting)
+        one = Pool(refused, 1, 60.0, async_mode=async_mode)
         for _ in range(3):
             with pytest.raises(ConnectionRefusedError):
                 await one.take()
 
-    asyncio.run(ask()) if waiting else finish(ask())
+    asyncio.run(ask()) if async_mode else finish(ask())
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_what_is_broken_is_dropped_and_made_anew(waiting: bool) -> None:
+@pytest.mark.parametrize("async_mode", [False, True])
+def test_what_is_broken_is_dropped_and_made_anew(async_mode: bool) -> None:
     async def use() -> None:
-        one = pool(1, waiting=waiting)
+        one = pool(1, async_mode=async_mode)
         first = await one.take()
         one.give(first)
         first.usable = False  # while nobody had it
@@ -88,22 +88,22 @@ def test_what_is_broken_is_dropped_and_made_anew(waiting: bool) -> None:
         assert second.dropped
         assert await one.take() not in (first, second)
 
-    asyncio.run(use()) if waiting else finish(use())
+    asyncio.run(use()) if async_mode else finish(use())
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_nobody_waits_for_ever(waiting: bool) -> None:
+@pytest.mark.parametrize("async_mode", [False, True])
+def test_nobody_waits_for_ever(async_mode: bool) -> None:
     async def wait() -> None:
-        one = pool(1, waiting=waiting, timeout_s=0.01)
+        one = pool(1, async_mode=async_mode, timeout_s=0.01)
         await one.take()
         with pytest.raises(TimeoutError):
             await one.take()
 
-    asyncio.run(wait()) if waiting else finish(wait())
+    asyncio.run(wait()) if async_mode else finish(wait())
 
 
 def test_threads_never_have_more_than_there_are() -> None:
-    one, had, most = pool(3, waiting=False), set[Connection](), list[int]()
+    one, had, most = pool(3, async_mode=False), set[Connection](), list[int]()
 
     def use() -> None:
         for _ in range(200):

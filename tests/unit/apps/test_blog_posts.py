@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.blog.posts import BODY_MOST, TITLE_MOST, Draft, Unfit
+from apps.blog.posts import BODY_MOST, TITLE_MOST, BadInput, Draft
 
 
 @pytest.mark.parametrize("value", [None, 1, ["t"], {}, "", " ", "\n\t\u3000", "\x00", "a\x00b"])
 def test_a_post_needs_words(value: object) -> None:
-    with pytest.raises(Unfit, match=r"title .*\.$|needs a title\.$"):
+    with pytest.raises(BadInput, match=r"title .*\.$|needs a title\.$"):
         Draft.of(value, "body")
-    with pytest.raises(Unfit, match=r"body .*\.$|needs a body\.$"):
+    with pytest.raises(BadInput, match=r"body .*\.$|needs a body\.$"):
         Draft.of("title", value)
 
 
 @pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
 def test_half_a_character_is_none(half: str) -> None:
-    with pytest.raises(Unfit, match="half a character"):
+    with pytest.raises(BadInput, match="half a character"):
         Draft.of(half, "body")
-    with pytest.raises(Unfit, match="half a character"):
+    with pytest.raises(BadInput, match="half a character"):
         Draft.of("title", half)
 
 
 def test_as_much_as_may_be_and_one_more() -> None:
     whole = Draft.of("t" * TITLE_MOST, "b" * BODY_MOST)
     assert (len(whole.title), len(whole.body)) == (TITLE_MOST, BODY_MOST)
-    with pytest.raises(Unfit, match=f"{TITLE_MOST} is the most"):
+    with pytest.raises(BadInput, match=f"{TITLE_MOST} is the most"):
         Draft.of("t" * (TITLE_MOST + 1), "b")
-    with pytest.raises(Unfit, match=f"{BODY_MOST} is the most"):
+    with pytest.raises(BadInput, match=f"{BODY_MOST} is the most"):
         Draft.of("t", "b" * (BODY_MOST + 1))
 
 
@@ -42,7 +42,7 @@ def test_a_title_is_one_line() -> None:
 def test_what_is_taken_is_kept_as_typed_and_can_be_stored(title: str, body: str) -> None:
     try:
         draft = Draft.of(title, body)
-    except Unfit:
+    except BadInput:
         assert not title.strip() or not body.strip() or "\x00" in title + body
         return
     assert draft.body == body

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from apps.blog.posts import Unfit
-from apps.blog.uploads import NAME, NoImage, TooLarge, Uploads
+from apps.blog.posts import BadInput
+from apps.blog.uploads import NAME, NotAnImage, TooLarge, Uploads, megabytes
 from tests.builders.blog import picture
 
 MOST = 100_000
@@ -63,14 +63,14 @@ def test_an_animation_stays_one(uploads: Uploads) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.9])
 def test_half_an_image_is_none(uploads: Uploads, kind: str, share: float) -> None:
     data = picture(kind)
-    with pytest.raises(NoImage):
+    with pytest.raises(NotAnImage):
         uploads.store(data[: 1 + int(share * len(data))])
 
 
 def test_nor_is_one_with_a_wrong_checksum(uploads: Uploads) -> None:
     data = bytearray(picture("PNG"))
     data[len(data) // 2] ^= 0xFF
-    with pytest.raises(NoImage):
+    with pytest.raises(NotAnImage):
         uploads.store(bytes(data))
 
 
@@ -92,14 +92,14 @@ def test_nor_is_one_with_a_wrong_checksum(uploads: Uploads) -> None:
 def test_other_things_are_no_image_whatever_they_begin_with(
     uploads: Uploads, tmp_path: Path, data: bytes
 ) -> None:
-    with pytest.raises(NoImage):
+    with pytest.raises(NotAnImage):
         uploads.store(data)
     assert not (tmp_path / "uploads").exists()
 
 
 @pytest.mark.parametrize("kind", ["BMP", "TIFF", "ICO", "PPM", "PDF", "EPS"])
 def test_nor_are_images_of_other_types(uploads: Uploads, kind: str) -> None:
-    with pytest.raises(NoImage):
+    with pytest.raises(NotAnImage):
         uploads.store(picture(kind))
 
 
@@ -109,26 +109,26 @@ def test_nor_are_images_of_other_types(uploads: Uploads, kind: str) -> None:
 def test_what_would_unpack_to_too_much_is_never_unpacked(
     uploads: Uploads, size: tuple[int, int]
 ) -> None:
-    with pytest.raises((TooLarge, NoImage)):
+    with pytest.raises((TooLarge, NotAnImage)):
         uploads.store(bomb(*size))
 
 
 def test_text_that_unpacks_to_too_much_is_not_taken(uploads: Uploads) -> None:
     text = b"Comment\x00\x00" + zlib.compress(bytes(50_000_000))
     data = picture("PNG")
-    with pytest.raises(NoImage):
+    with pytest.raises(NotAnImage):
         uploads.store(data[:33] + chunk(b"zTXt", text) + data[33:])
 
 
 def test_as_many_bytes_as_may_be_and_one_more(tmp_path: Path) -> None:
     data = picture("PNG")
     assert Uploads(tmp_path, len(data)).store(data)
-    with pytest.raises(TooLarge, match=f"{len(data) - 1} is the most"):
+    with pytest.raises(TooLarge, match=f"{megabytes(len(data) - 1)} is the most"):
         Uploads(tmp_path, len(data) - 1).store(data)
 
 
 def test_nothing_is_no_image(uploads: Uploads) -> None:
-    with pytest.raises(Unfit, match="empty"):
+    with pytest.raises(BadInput, match="empty"):
         uploads.store(b"")
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_no_image(uploads: Uploads) -> None:
 def test_any_bytes_are_an_image_or_refused(data: bytes) -> None:
     folder = Path("/dev/null/none")  # nothing may be written: an image would fail otherwise
     for start in (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff", b"RIFF\xff\0\0\0WEBPVP8 "):
-        with pytest.raises((NoImage, Unfit, TooLarge)):
+        with pytest.raises((NotAnImage, BadInput, TooLarge)):
             Uploads(folder, MOST).store(start + data)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from apps.blog.local import RENEW, Local
+from apps.blog.local_cache import RENEW, LocalCache
 
 EXPIRY_S = 10.0
 KEYS = "abcde"
@@ -29,15 +29,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def local(clock: Clock) -> Local[str]:
-    return Local(3, clock)
+def local(clock: Clock) -> LocalCache[str]:
+    return LocalCache(3, clock)
 
 
-def put(local: Local[str], key: str, value: str = "", revision: int = 1) -> None:
+def put(local: LocalCache[str], key: str, value: str = "", revision: int = 1) -> None:
     local.put(key, value or key, revision, local.clock(), EXPIRY_S)
 
 
-def test_what_was_put_is_there(local: Local[str]) -> None:
+def test_what_was_put_is_there(local: LocalCache[str]) -> None:
     assert local.get("a") is None
     put(local, "a", "one")
     assert local.get("a") == "one"
@@ -45,7 +45,7 @@ def test_what_was_put_is_there(local: Local[str]) -> None:
     assert len(local) == 1
 
 
-def test_the_longest_unused_goes_first(local: Local[str]) -> None:
+def test_the_longest_unused_goes_first(local: LocalCache[str]) -> None:
     for key in ("a", "b", "c"):
         put(local, key)
     local.get("a")
@@ -56,7 +56,7 @@ def test_the_longest_unused_goes_first(local: Local[str]) -> None:
     assert [local.get(key) for key in ("a", "c", "d", "e")] == [None, "again", "d", "e"]
 
 
-def test_its_time_counts_from_before_it_was_asked_for(local: Local[str], clock: Clock) -> None:
+def test_its_time_counts_from_before_it_was_asked_for(local: LocalCache[str], clock: Clock) -> None:
     asked_s = clock()
     clock.now_s += 6  # on its way
     local.put("a", "one", 1, asked_s, EXPIRY_S)
@@ -67,19 +67,19 @@ def test_its_time_counts_from_before_it_was_asked_for(local: Local[str], clock: 
     assert len(local) == 0
 
 
-def test_what_came_too_late_is_never_shown(local: Local[str], clock: Clock) -> None:
+def test_what_came_too_late_is_never_shown(local: LocalCache[str], clock: Clock) -> None:
     asked_s = clock()
     clock.now_s += EXPIRY_S
     local.put("a", "one", 1, asked_s, EXPIRY_S)
     assert local.get("a") is None
 
 
-def test_an_expiry_of_nothing_keeps_nothing(local: Local[str], clock: Clock) -> None:
+def test_an_expiry_of_nothing_keeps_nothing(local: LocalCache[str], clock: Clock) -> None:
     local.put("a", "one", 1, clock(), 0.0)
     assert local.get("a") is None
 
 
-def test_one_reader_renews_and_the_others_are_served(local: Local[str], clock: Clock) -> None:
+def test_one_reader_renews_and_the_others_are_served(local: LocalCache[str], clock: Clock) -> None:
     put(local, "a", "old")
     clock.now_s += EXPIRY_S * RENEW
     assert [local.get("a") for _ in range(4)] == [None, "old", "old", "old"]
@@ -88,7 +88,9 @@ def test_one_reader_renews_and_the_others_are_served(local: Local[str], clock: C
     assert local.get("a") == "new"
 
 
-def test_a_renewal_that_fails_leaves_it_until_its_time(local: Local[str], clock: Clock) -> None:
+def test_a_renewal_that_fails_leaves_it_until_its_time(
+    local: LocalCache[str], clock: Clock
+) -> None:
     put(local, "a", "old")
     clock.now_s += EXPIRY_S * RENEW
     assert local.get("a") is None
@@ -99,7 +101,7 @@ def test_a_renewal_that_fails_leaves_it_until_its_time(local: Local[str], clock:
 
 
 def test_of_many_threads_one_renews(clock: Clock) -> None:
-    local: Local[str] = Local(3, clock)
+    local: LocalCache[str] = LocalCache(3, clock)
     barrier = threading.Barrier(8)
 
     def look(_: int) -> str | None:
@@ -114,7 +116,9 @@ def test_of_many_threads_one_renews(clock: Clock) -> None:
             assert sorted(found, key=str) == [None, *["old"] * 7]
 
 
-def test_a_late_old_value_does_not_replace_a_newer_one(local: Local[str], clock: Clock) -> None:
+def test_a_late_old_value_does_not_replace_a_newer_one(
+    local: LocalCache[str], clock: Clock
+) -> None:
     asked_s = clock()
     put(local, "a", "edited", revision=2)
     local.put("a", "old", 1, asked_s, EXPIRY_S)
@@ -122,7 +126,7 @@ def test_a_late_old_value_does_not_replace_a_newer_one(local: Local[str], clock:
 
 
 def test_of_the_same_revision_the_one_asked_for_later_stays(
-    local: Local[str], clock: Clock
+    local: LocalCache[str], clock: Clock
 ) -> None:
     """Lists have no revision."""
     early_s = clock()
@@ -134,7 +138,7 @@ def test_of_the_same_revision_the_one_asked_for_later_stays(
     assert local.get("a") == "again"
 
 
-def test_an_expired_newer_one_is_replaced(local: Local[str], clock: Clock) -> None:
+def test_an_expired_newer_one_is_replaced(local: LocalCache[str], clock: Clock) -> None:
     """As after a database was set back to what it held before."""
     put(local, "a", "new", revision=5)
     clock.now_s += EXPIRY_S
@@ -149,7 +153,7 @@ class Promises(RuleBasedStateMachine):
     @initialize(most=st.sampled_from([1, 2, 3, len(KEYS)]))
     def start(self, most: int) -> None:
         self.clock, self.most = Clock(), most
-        self.local: Local[tuple[str, int, float]] = Local(most, self.clock)
+        self.local: LocalCache[tuple[str, int, float]] = LocalCache(most, self.clock)
         self.newest: dict[str, tuple[int, float]] = {}
 
     @rule(seconds=st.integers(0, 12))

@@ -24,7 +24,7 @@ import redis
 import redis.asyncio
 import redis.backoff
 
-from apps.blog.blocking import settled
+from apps.blog.blocking import resolve
 from apps.blog.metrics import METRICS
 from apps.blog.settings import Settings
 
@@ -42,11 +42,11 @@ return 1
 """
 
 
-class Shared:
-    """`waiting`: for ASGI. Connections are made when they are first needed."""
+class RedisCache:
+    """`async_mode`: for ASGI. Connections are made when they are first needed."""
 
-    def __init__(self, settings: Settings, *, waiting: bool) -> None:
-        kind: Any = redis.asyncio if waiting else redis
+    def __init__(self, settings: Settings, *, async_mode: bool) -> None:
+        kind: Any = redis.asyncio if async_mode else redis
         pool = kind.BlockingConnectionPool.from_url(
             settings.redis_url,
             max_connections=settings.pool,
@@ -92,7 +92,7 @@ class Shared:
         METRICS.add("redis_trips")
         with METRICS.timed("redis_ns"):
             try:
-                return await settled(call())
+                return await resolve(call())
             except FAILURES:
                 METRICS.add("redis_failed")
                 self._silent_until_s = time.monotonic() + PAUSE_S
@@ -100,4 +100,4 @@ class Shared:
 
     async def stop(self) -> None:
         close = getattr(self._client, "aclose", self._client.close)
-        await settled(close())
+        await resolve(close())

@@ -20,14 +20,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from apps.blog.local import Local
+from apps.blog.local_cache import LocalCache
 from apps.blog.metrics import METRICS
-from apps.blog.posts import Draft, Gone, Line, Page, Post
+from apps.blog.posts import Draft, Line, NoSuchPost, Page, Post
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage
 
 if TYPE_CHECKING:
-    from apps.blog.shared import Shared  # whose client is not there where Redis is not asked
+    from apps.blog.redis_cache import (
+        RedisCache,  # whose client is not there where Redis is not asked
+    )
 
 V = TypeVar("V", Post, Page)
 
@@ -41,28 +43,30 @@ class _Kind(Generic[V]):
     load: Callable[[Any], V]
 
 
-class Shelf:
+class PostRepository:
     """All that pages and the API ask for posts."""
 
-    def __init__(self, settings: Settings, storage: Storage, shared: Shared | None) -> None:
-        self._storage, self._shared = storage, shared
-        self._local: Local[Any] | None = Local(settings.local_most) if settings.local else None
+    def __init__(self, settings: Settings, storage: Storage, redis: RedisCache | None) -> None:
+        self._storage, self._redis = storage, redis
+        self._local: LocalCache[Any] | None = (
+            LocalCache(settings.local_most) if settings.local else None
+        )
         bound_s = settings.local_expiry_s
         self._posts = _Kind(bound_s, settings.redis_expiry_s, _post)
         self._pages = _Kind(bound_s / 2, bound_s / 2, _page)
 
     async def post(self, number: int) -> Post:
-        """Raises Gone, Unreachable."""
+        """Raises NoSuchPost, Unreachable."""
         found = await self._read(f"post:{number}", self._posts, lambda: self._storage.post(number))
         if found is None:
-            raise Gone(number)
+            raise NoSuchPost(number)
         return found
 
     async def newest(self, number: int) -> Post:
-        """As stored, past every cache: for who is going to edit it. Raises Gone, Unreachable."""
+        """As stored, past every cache: to be edited. Raises NoSuchPost, Unreachable."""
         found = await self._storage.post(number)
         if found is None:
-            raise Gone(number)
+            raise NoSuchPost(number)
         return found
 
     async def page(self, number: int) -> Page:
@@ -83,7 +87,7 @@ class Shelf:
         return post
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        """Raises Gone, Conflict, Unreachable."""
+        """Raises NoSuchPost, Conflict, Unreachable."""
         asked_s = self._now_s()  # somebody may edit it once more before this one is kept
         post = await self._storage.edit(number, draft, revision)
         await self._keep(post, asked_s)
@@ -91,8 +95,8 @@ class Shelf:
 
     async def stop(self) -> None:
         await self._storage.stop()
-        if self._shared:
-            await self._shared.stop()
+        if self._redis:
+            await self._redis.stop()
 
     async def _read(
         self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
@@ -115,31 +119,31 @@ class Shelf:
         self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
     ) -> V | None:
         """From Redis, else from the storage."""
-        if self._shared is None:
+        if self._redis is None:
             return await fetch()
-        text = await self._shared.get(key)
+        text = await self._redis.get(key)
         if text:
             with METRICS.timed("serialise_ns"):
                 return kind.load(json.loads(text))
         asked_s = time.monotonic()
         found = await fetch()
         if found is not None and text is not None:
-            await self._share(key, found, kind.redis_s - (time.monotonic() - asked_s))
+            await self._put_in_redis(key, found, kind.redis_s - (time.monotonic() - asked_s))
         return found
 
-    async def _share(
+    async def _put_in_redis(
         self, key: str, value: Post | Page, expiry_s: float, sure: bool = False
     ) -> None:
-        assert self._shared is not None
+        assert self._redis is not None
         with METRICS.timed("serialise_ns"):
             text = json.dumps(asdict(value)).encode()
-        await self._shared.put(key, text, _revision(value), expiry_s, sure=sure)
+        await self._redis.put(key, text, _revision(value), expiry_s, sure=sure)
 
     async def _keep(self, post: Post, asked_s: float) -> None:
         """Before its edit is answered."""
         key = f"post:{post.id}"
-        if self._shared is not None:
-            await self._share(key, post, self._posts.redis_s, sure=True)
+        if self._redis is not None:
+            await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
         if self._local is not None:
             self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
 

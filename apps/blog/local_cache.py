@@ -32,7 +32,7 @@ class _Entry(Generic[V]):
     until_s: float
 
 
-class Local(Generic[V]):
+class LocalCache(Generic[V]):
     """At most `most` entries. Threads may share it. `clock`: seconds, never set back."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
