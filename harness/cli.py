@@ -83,7 +83,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
-        "requests come in than they can serve?",
+        "requests arrive than they can serve?",
         epilog=EXAMPLES,
         formatter_class=layout,
     )

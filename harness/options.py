@@ -1,4 +1,4 @@
-"""The words of the command line, checked: bad input is one sentence and starts nothing."""
+"""Arguments of the command line, checked: bad input is one sentence and starts nothing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ examples:
   workerlab report results/20261120-101500-sync
   workerlab report 20261120-101500-sync --format markdown
   workerlab report results                       (the newest run in there)
-  workerlab report results --html report.html    (a page to look at: needs nothing but a browser)
-  workerlab report results --png pictures        (its charts, as PNG and SVG)
+  workerlab report results --explain             (with evidence, notes and column meanings)
+  workerlab report results --html report.html    (one page, needs nothing but a browser)
+  workerlab report results --png pictures        (the charts of that page)
 """
 
 DEMO_EXAMPLES = """\
 examples:
-  workerlab demo            in front of a class: it asks before each step, a key goes on
-  workerlab demo --yes      runs through in about two minutes
+  workerlab demo            asks before each step; any key continues
+  workerlab demo --yes      runs all steps, in about two minutes
 """
 
 
@@ -49,32 +50,32 @@ def add_common(to: argparse.ArgumentParser) -> None:
 
 
 def _add_format(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--format", choices=sorted(FORMATS), help="table")
+    to.add_argument("--format", choices=sorted(FORMATS), help="output format (table)")
     to.add_argument(
         "--explain",
         action="store_true",
-        help="print the evidence, the notes and what the columns mean as well",
+        help="also print the evidence, all notes and what the columns mean",
     )
 
 
 def add_demo(to: argparse.ArgumentParser) -> None:
     to.description = (
         "A lesson in the terminal: what happens when more requests come in than a server can"
-        " serve? Each step changes one thing, says what the law predicts, lets you guess, runs it"
-        " live, and says what came out and why."
+        " serve? Each step changes one thing, says what the law predicts, lets you guess, runs the"
+        " load live, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES
-    to.add_argument("--yes", action="store_true", help="ask nothing, run through")
+    to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
-    to.description = "Read a run's files again and print what they show."
+    to.description = "Analyse a saved run again and print it."
     to.epilog = REPORT_EXAMPLES
     to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
     _add_format(to)
-    to.add_argument("--html", metavar="FILE", help="write it as one page")
-    to.add_argument("--png", metavar="DIR", help="write each of its charts, as PNG and as SVG")
+    to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
+    to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
 
 
 # --- types of arguments -------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> str:
 def _words(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise ValueError(f"{text!r} has an empty entry: write a comma list such as 4,8,16")
+        raise ValueError(f"{text!r} has an empty entry: write a list such as 4,8,16")
     return list(dict.fromkeys(words))
 
 
@@ -135,7 +136,7 @@ def whole(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.lstrip("-").isdigit():
         raise ValueError(f"{text!r} is not a whole number")
     if int(text) < least:
-        raise ValueError(f"{text} is too small: {least} is the least")
+        raise ValueError(f"{text} is too small: must be at least {least}")
     return int(text)
 
 
@@ -180,7 +181,7 @@ def seconds(text: str) -> float:
 def duration(text: str) -> float:
     """Seconds, but some."""
     if (value := seconds(text)) <= 0:
-        raise ValueError(f"{text} seconds are no time: say how long, such as 10")
+        raise ValueError(f"{text} is too short: must be greater than 0 seconds")
     return value
 
 
@@ -196,9 +197,9 @@ def rate(word: str) -> Rate:
     except ValueError:
         raise ValueError(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
     if not math.isfinite(value) or not 0 < value <= MOST_RPS:
-        raise ValueError(f"a rate of {word}: it is above 0 and at most {MOST_RPS:,} requests/s")
+        raise ValueError(f"a rate of {word}: must be above 0 and at most {MOST_RPS:,} requests/s")
     if share and value > 100:
-        raise ValueError(f"{word} is more than the capacity: at most 100%")
+        raise ValueError(f"{word} is more than the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
 
 
@@ -213,14 +214,14 @@ def header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     token = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())  # RFC 9110, 5.6.2
     if not colon or not token or not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
-        raise ValueError(f"{text!r} is not a header, 'Name: value', that can be sent")
+        raise ValueError(f"{text!r} is not a valid header ('Name: value')")
     return name.strip(), value.strip()
 
 
 def url_path(text: str) -> str:
     if not re.fullmatch(r"/[!-~]*", text):
         raise ValueError(
-            f"{text!r} is not a path: it begins with / and has no spaces; write others as %XX"
+            f"{text!r} is not a path: it must begin with / and have no spaces; escape others as %XX"
         )
     return text
 
@@ -256,12 +257,12 @@ def interpreter(text: str) -> str:
     """A program on PATH, or a file. Not resolved: a venv's python is a link that must stay one."""
     found = shutil.which(Path(text).expanduser())
     if found is None:
-        raise ValueError(f"{text} is not a program that can be run")
+        raise ValueError(f"{text} is not an executable program")
     return str(Path(found).absolute())
 
 
 def target(text: str) -> str:
     module, _, _ = text.partition(":")
     if not module or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"{text!r} is not module:callable")
+        raise ValueError(f"{text!r} is not of the form module:callable")
     return text

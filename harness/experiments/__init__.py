@@ -15,11 +15,11 @@ from typing import Any
 
 # In the order of `workerlab --help`, with what stands there
 EXPERIMENTS: Mapping[str, str] = {
-    "sweep": "measure worker classes at rising concurrency",
-    "generators": "compare the load generators themselves",
+    "sweep": "measure worker classes at increasing concurrency",
+    "generators": "compare the load generators",
     "bottleneck": "is it the server or the load generator?",
     "limits": "how far one client goes, and what stops it",
-    "ladder": "what makes a real web app fast: take one cache after the other away",
+    "ladder": "what makes a real web app fast: remove one cache after the other",
 }
 
 

@@ -56,7 +56,7 @@ def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Ap
         common = replace(common, target=own_file, chdir=chdir)
     if common.chdir:
         if options.sleep is not None:
-            raise UsageError("--sleep speaks to the lab's own apps only")
+            raise UsageError("--sleep works only with the bundled apps")
         return common, common
     common = _sleeping(common, options.sleep)
     return (
@@ -303,7 +303,7 @@ def _check_times(plan: Plan) -> None:
                 raise UsageError(f"{name} cannot {words}; say --tool {' or '.join(able)}")
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):
         raise UsageError(
-            "--ramp needs --keepalive on: where each request connects anew, connections come and"
+            "--ramp needs --keepalive on: with a new connection per request, connections come and"
             " go all the time"
         )
     if plan.duration_s is not None and plan.ramp_s >= plan.duration_s:

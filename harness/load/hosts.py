@@ -25,7 +25,7 @@ def reached_at(hosts: tuple[str, ...]) -> str:
         try:
             way.connect((address, ANY_PORT))
         except OSError as error:
-            raise UsageError(f"--load-hosts: no way leads to {hosts[0]}: {error}") from None
+            raise UsageError(f"--load-hosts: no route to {hosts[0]}: {error}") from None
         return str(way.getsockname()[0])
 
 
@@ -39,7 +39,7 @@ def check(hosts: Iterable[str], port: int) -> None:
             here.bind(("", port))
         except OSError as error:
             raise UsageError(
-                f"--load-hosts: port {port}, where the load hosts meet, is not free here: {error}"
+                f"--load-hosts: port {port}, where the load hosts join, is taken: {error}"
             ) from None
 
 
@@ -47,5 +47,5 @@ def _address(host: str) -> str:
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--load-hosts: {host} is not known: {error}") from None
+        raise UsageError(f"--load-hosts: unknown host {host}: {error}") from None
     return str(found[0][4][0])

@@ -20,8 +20,8 @@ examples:
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Change one thing at a time (users, threads of the server, servers, processes of the"
-        " generator, the generator) and see which of them changes what comes out. Hunts Locust"
-        " where it is installed, else the lab's own generator."
+        " generator, the generator) and see which of them changes the throughput. Examines Locust"
+        " if it is installed, else the built-in generator `fast`."
     )
     to.epilog = EXAMPLES
     add_common(to)

@@ -12,9 +12,9 @@ examples:
   workerlab generators
       every load generator that is installed, at 1, 10 and 100 connections, in about three minutes
   workerlab generators --tools fast,wrk --levels 10,100,1000 --duration 5
-      just these two, further up
+      only these two, at higher levels
   workerlab generators --keepalive off
-      a new connection per request: what ab asks for unless told otherwise
+      a new connection per request, as ab does by default
   workerlab report results --html generators.html
       the newest run again, as a page with its charts
 """
@@ -23,20 +23,20 @@ examples:
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Load the same server, which does nothing, with every generator: requests per second, CPU"
-        " and memory of each, what it believes of response times against what the server says, and"
-        " where each of them ends."
+        " and memory of each, the response times it reports against those of the server, and how"
+        " far each of them gets."
     )
     to.epilog = EXAMPLES
     add_common(to)
     add = to.add_argument
     add("--tools", type=parsed(tools), metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
     add("--levels", type=parsed(levels), metavar="LIST", help="connections (1,10,100)")
-    add("--duration", type=parsed(duration), metavar="S", help="of each load (3)")
-    add("--keepalive", type=parsed(_once), metavar="WORD", help="off or on (on)")
+    add("--duration", type=parsed(duration), metavar="S", help="seconds per load (3)")
+    add("--keepalive", type=parsed(_once), metavar="WORD", help="reuse connections: off or on (on)")
 
 
 def _once(text: str) -> tuple[bool, ...]:
     words = keepalive(text)
     if len(words) > 1:
-        raise ValueError("one of them: off or on")
+        raise ValueError("must be off or on, not both")
     return words

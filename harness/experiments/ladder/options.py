@@ -12,13 +12,13 @@ LADDER_TOOLS = ("locust-fast", "locust", "fast")
 EXAMPLES = """\
 examples:
   workerlab ladder
-      on what is installed here, 1000 users, three launches a rung, in about ten minutes
+      with what is installed here, 1000 users, three launches per step, in about ten minutes
   workerlab ladder --quick
-      100 users, one launch a rung: the shape in two minutes, no intervals
+      100 users, one launch per step, in about two minutes; no intervals
   workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
-      the rungs on MongoDB, too; the database that is named must be empty, and is left so
+      with steps on MongoDB; the database must hold no posts, and is left as it was
   workerlab ladder --storages sqlite --users 200
-      with nothing installed
+      with no database server installed
   workerlab report results --html ladder.html
       the newest run again, as a page with its charts
 """
@@ -26,29 +26,29 @@ examples:
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "Load a small blog under Gunicorn, with one thing less each time: the cache inside the"
-        " workers, Redis, MongoDB (PostgreSQL instead), the second worker, async. Says what each"
-        " was worth, where the time goes, and whether app, storage or load tool set the limit."
+        "Load a small blog under Gunicorn and remove one thing at a time: the cache inside the"
+        " workers, Redis, MongoDB (for PostgreSQL), the second worker, async. Reports what each was"
+        " worth, where the time goes, and whether app, storage or load tool set the limit."
     )
     to.epilog = EXAMPLES
     add_common(to)
     add = to.add_argument
-    add("--quick", action="store_true", help="fewer users, shorter, one launch a rung")
-    add("--users", type=parsed(whole), metavar="N", help="at once (1000)")
-    add("--trials", type=parsed(whole), metavar="N", help="fresh launches a rung (3)")
-    add("--duration", type=parsed(duration), metavar="S", help="of each load (6)")
-    add("--workers", type=parsed(whole), metavar="N", help="of the upper rungs (2)")
+    add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
+    add("--users", type=parsed(whole), metavar="N", help="concurrent users (1000)")
+    add("--trials", type=parsed(whole), metavar="N", help="fresh launches per step (3)")
+    add("--duration", type=parsed(duration), metavar="S", help="seconds per load (6)")
+    add("--workers", type=parsed(whole), metavar="N", help="workers, until they are removed (2)")
     add(
         "--tools",
-        type=parsed(names_of("load tool that looks at every page", LADDER_TOOLS)),
+        type=parsed(names_of("load tool that verifies every page", LADDER_TOOLS)),
         metavar="LIST",
-        help=f"of {','.join(LADDER_TOOLS)}, which look at every page (locust-fast,fast)",
+        help=f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
     )
     add(
         "--storages",
         type=parsed(names_of("storage", STORAGES)),
         metavar="LIST",
-        help=f"of {','.join(STORAGES)}, in this order (all that can be had; sqlite if none)",
+        help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
     )
     for kind, service in KINDS.items():
         if service.option:

@@ -20,9 +20,9 @@ examples:
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Send a hundred, ten thousand, a million requests to a server that answers after a random"
-        " delay; run out of open files (errno 24) and of ports (errno 99) on purpose, and avoid"
-        " both; make two classic mistakes and see their symptoms."
+        " delay; run out of open files (errno 24) and of local ports (errno 99) on purpose, and"
+        " avoid both; make two classic mistakes and show their symptoms."
     )
     to.epilog = EXAMPLES
     add_common(to)
-    to.add_argument("--quick", action="store_true", help="leave out what takes minutes")
+    to.add_argument("--quick", action="store_true", help="leave out the steps that take minutes")

@@ -40,13 +40,13 @@ examples:
   workerlab sweep gthread 4,8,16,32 --threads 1,2,4
       threads as an axis
   workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
-      what does it cost that a kept connection stays with its worker?
+      what does it cost that a kept-alive connection stays with its worker?
   workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
       repeated on fresh servers in random order: capacity with a 95 % interval
   workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
-      how long do requests take that arrive at a rate, whether answered or not?
+      response times at a rate, whether or not earlier requests were answered
   workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
-      ramp-up, drain, steady and churn, as far as they show in response times and TCP states
+      the phases of a load: ramp-up, drain, steady, churn
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
       --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
       your own app, in its own environment, with your own Gunicorn file
@@ -61,13 +61,13 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{EXIT_CODES}"
-    known = f"all, or of {','.join(CLASSES)}, or dotted paths of others"
+    known = f"all, or of {','.join(CLASSES)}, or dotted paths of other classes"
     to.add_argument("classes", metavar="CLASSES", nargs="?", type=parsed(classes), help=known)
     to.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=parsed(levels), help="concurrency: 4,8,16"
     )
-    _add_axes(to.add_argument_group("axes and amounts (LIST: comma separated, becomes an axis)"))
-    _add_app(to.add_argument_group("any app"))
+    _add_axes(to.add_argument_group("axes and amounts (LIST: comma-separated, becomes an axis)"))
+    _add_app(to.add_argument_group("your own app"))
     add_common(to)
 
 
@@ -78,20 +78,15 @@ def _add_axes(axes: argparse._ArgumentGroup) -> None:
     add("--workers", whole_numbers, "worker processes (4)")
     add("--threads", whole_numbers, "threads per worker, gthread only (2)")
     add("--backlog", whole_numbers, "length of the accept queue (2048)")
-    add(
-        "--worker-connections",
-        whole,
-        "per gevent, eventlet or gthread worker (1000)",
-        "N",
-    )
+    add("--worker-connections", whole, "per gevent, eventlet or gthread worker (1000)", "N")
     add("--tool", tools, f"of {','.join(TOOLS)} (ab)")
-    add("--tool-processes", whole_numbers, "processes of the load tool, which share the load (1)")
-    add("--keepalive", keepalive, "use connections again: off, on, or off,on (off)")
-    add("--rate", rates, "then arrivals at a rate: 200 a second, 50%%,80%% of the capacity")
-    add("--duration", duration, "load for so long instead of counting requests", "S")
-    add("--ramp", duration, "begin the connections one after the other over so long", "S")
-    add("--load-hosts", hosts, "machines that send the load, with a tool that can: a,b (this one)")
-    add("--sleep", seconds, "how long the lab's own app sleeps (1)", "S")
+    add("--tool-processes", whole_numbers, "processes of the load tool; they share the load (1)")
+    add("--keepalive", keepalive, "reuse connections: off, on or off,on (off)")
+    add("--rate", rates, "then arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the capacity)")
+    add("--duration", duration, "load for S seconds instead of counting requests", "S")
+    add("--ramp", duration, "start the connections one after the other, over S seconds", "S")
+    add("--load-hosts", hosts, "machines that send the load: a,b (this one); locust only")
+    add("--sleep", seconds, "seconds that the bundled app sleeps (1)", "S")
     add("--rounds", rounds, "requests = 1 + rounds x concurrency (5)", "N")
     add("--trials", whole, "repetitions, each on a fresh server, in random order (1)", "N")
 
@@ -105,13 +100,13 @@ def _add_app(app: argparse._ArgumentGroup) -> None:
             name, type=parsed(kind), metavar=metavar, action="append", default=None, help=text
         )
 
-    add("--app", target, "MODULE:CALLABLE", "your application, in Gunicorn's spelling")
-    add("--chdir", existing_directory, "DIR", "where it is imported from (here)")
-    add("--python", interpreter, "PATH", "interpreter of its environment; the server runs there")
-    add("--config", existing_file, "FILE", "your own Gunicorn file: wins over the lab's defaults")
+    add("--app", target, "MODULE:CALLABLE", "the application, as Gunicorn spells it")
+    add("--chdir", existing_directory, "DIR", "directory it is imported from (the current one)")
+    add("--python", interpreter, "PATH", "interpreter of its environment, which runs the server")
+    add("--config", existing_file, "FILE", "your own Gunicorn file; it overrides the defaults")
     add_many("--env", setting, "K=V", "environment of the server (repeatable)")
-    add("--path", url_path, "PATH", "what is requested (/)")
-    add("--method", method, "NAME", "GET")
+    add("--path", url_path, "PATH", "path to request (/)")
+    add("--method", method, "NAME", "HTTP method (GET)")
     add_many("--header", header, "'K: V'", "request header (repeatable)")
     add("--body-file", existing_file, "FILE", "request body")
-    add("--expect-status", status, "CODE", "the answer that counts as success (200)")
+    add("--expect-status", status, "CODE", "status that counts as success (200)")

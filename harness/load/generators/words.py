@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small: 1 is the least")
+        raise argparse.ArgumentTypeError(f"{text} is too small: must be at least 1")
     return number
 
 
@@ -129,7 +129,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     amounts.add_argument("--requests", type=positive)
     amounts.add_argument("--duration", type=amount, help="seconds")
     add("--processes", type=positive, default=1)
-    add("--keepalive", action="store_true", help="use connections again")
+    add("--keepalive", action="store_true", help="reuse connections")
     add("--method", default="GET")
     add("--header", type=header, action="append", default=[], help="'Name: value', repeatable")
     add("--body-file")

@@ -82,7 +82,7 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab) -> None:
         (("--levels", "0"), "0 is too small"),
         (("--levels", "100000000"), "open files"),
         (("--duration", "0.2"), "must be at least 1"),
-        (("--keepalive", "off,on"), "one of them"),
+        (("--keepalive", "off,on"), "off or on, not both"),
         (("--resume", "nothing"), "nothing is no run"),
         (("--resume", "nothing", "--levels", "3"), "its plan is on file"),
     ],

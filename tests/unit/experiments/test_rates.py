@@ -75,7 +75,7 @@ def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> Non
         (("--rate", "fast"), "neither requests per second nor a share"),
         (("--rate", "1e9"), "a rate of 1e9"),
         (("--rate", "5,"), "empty entry"),
-        (("--ramp", "0"), "0 seconds are no time"),
+        (("--ramp", "0"), "greater than 0 seconds"),
         (("--duration", "-1"), "between 0 and 3600"),
         (("--rate", "5", "--tool", "ab"), "ab cannot send at a rate"),
         (("--rate", "5", "--tool", "fast,wrk"), "wrk cannot send at a rate"),
