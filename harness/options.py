@@ -67,6 +67,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     to.epilog = DEMO_EXAMPLES
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is
 
 
 def add_report(to: argparse.ArgumentParser) -> None:

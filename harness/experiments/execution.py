@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any, Protocol
 
 from harness import run_store
 from harness.analysis.facts import unusable
@@ -18,6 +21,7 @@ from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
 from harness.model import EnvironmentProblem, Fault, Plan, Record, Report, Server, Trial
+from harness.observe.observer import Observer
 from harness.plan import load_for, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
@@ -32,6 +36,30 @@ Beside = Callable[[Trial, Launch], Launch]
 def alone(_one: Trial, launch: Launch) -> Launch:
     """A server that works with nothing beside it."""
     return launch
+
+
+Predict = Callable[[Trial], float | None]
+
+
+class Display(Protocol):
+    """What the user sees of trials while they run."""
+
+    def begin(self, one: Trial) -> None: ...
+
+    def watch(self, server: Any, observer: Observer) -> None:
+        """Called again and again while a load runs."""
+
+    def end(self, one: Trial, record: Record) -> None: ...
+
+
+Show = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Display]]
+
+
+def progress(
+    _directory: Path, _plan: Plan, todo: Sequence[Trial], predict: Predict
+) -> AbstractContextManager[Display]:
+    """The usual display."""
+    return Progress(todo, predict)
 
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
@@ -76,7 +104,13 @@ class LoneResponse:
         return predicted_s(self._plan, one.cell, lone_s, counted=counted)
 
 
-def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside = alone) -> None:
+def execute(
+    directory: Path,
+    plan: Plan,
+    todo: list[Trial],
+    beside: Beside = alone,
+    show: Show = progress,
+) -> None:
     """Run `todo`, each trial kept before the next begins.
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
@@ -86,40 +120,30 @@ def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside = alo
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
         calibrate(directory, plan, tell)
-        progress = stack.enter_context(Progress(todo, lone.predict))
+        display = stack.enter_context(show(directory, plan, todo, lone.predict))
         for one in todo:
             name = one.cell.server.worker_class
-            progress.begin(one)
-            if why := unavailable.get(name) or lacks(one.cell.tool):
-                record = Record(one.key, Fault("unavailable", why))
+            display.begin(one)
+            why = unavailable.get(name) or lacks(one.cell.tool)
+            rps = Fault("unavailable", why) if why else rates.of(one)
+            if isinstance(rps, Fault):
+                record = Record(one.key, rps)
                 writer.ended(record)
             else:
-                record = _execute(directory, plan, one, writer, beside, rates)
+                task = task_for(plan, one, directory, rps, beside)
+                record = _execute(plan, task, writer, display)
                 lone.learn(one, record)
                 if record.fault and record.fault.kind == "unavailable":
                     unavailable[name] = record.fault.reason
-            progress.end(one, record)
+            display.end(one, record)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
 
 
-def _execute(
-    directory: Path,
-    plan: Plan,
-    one: Trial,
-    writer: run_store.Writer,
-    beside: Beside,
-    rates: Rates,
-) -> Record:
-    rps = rates.of(one)
-    if isinstance(rps, Fault):
-        record = Record(one.key, rps)
-        writer.ended(record)
-        return record
-    task = task_for(plan, one, directory, rps, beside)
+def _execute(plan: Plan, task: trial.Task, writer: run_store.Writer, display: Display) -> Record:
     trial.forget(task.directory)
-    writer.began(one.key)
-    record = trial.run(task, writer.ended)
+    writer.began(task.key)
+    record = trial.run(replace(task, watch=display.watch), writer.ended)
     stderr = run_store.read_text(task.directory / "tool" / "stderr") if plan.load_hosts else ""
     if missing := missing_hosts(stderr):
         raise EnvironmentProblem(missing)  # the next trial would wait in vain as well

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from harness import run_store
 from harness.experiments import part
-from harness.experiments.execution import Beside, alone, execute, unfinished
+from harness.experiments.execution import Beside, Show, alone, execute, progress, unfinished
 from harness.experiments.planning import check_tools
 from harness.experiments.reading import find
 from harness.experiments.results import document_of, kept, show
@@ -34,11 +34,14 @@ COMMON = frozenset({"command", "resume", "format", "explain"})
 @dataclass(frozen=True)
 class Setup:
     """A plan whose machine has been looked at. `environment`: what it is measured on, for a new
-    run. `beside`: adds to a server's launch what it works with."""
+    run; `label`: ends the name of its directory, "" for the command's name. `beside`: adds to a
+    server's launch what it works with. `show`: what the user sees while it runs."""
 
     plan: Plan
     environment: Mapping[str, object]
+    label: str = ""
     beside: Beside = alone
+    show: Show = progress
 
 
 class Experiment(Protocol):
@@ -81,7 +84,8 @@ def run(experiment: Experiment, options: argparse.Namespace) -> tuple[Path, int 
             tell(f"{name} is unavailable: {why}")
         again = f"{program()} {experiment.KIND} --resume {directory}"
         try:
-            execute(directory, setup.plan, unfinished(directory, setup.plan), setup.beside)
+            todo = unfinished(directory, setup.plan)
+            execute(directory, setup.plan, todo, setup.beside, setup.show)
         except Stopped as stopped:
             tell(f"Stopped. Finish it with: {again}")
             return directory, stopped.exit_code
@@ -116,9 +120,7 @@ def _resumed(experiment: Experiment, options: argparse.Namespace) -> Path:
 
 
 def _created(experiment: Experiment, options: argparse.Namespace, setup: Setup) -> Path:
-    classes = dict.fromkeys(server.worker_class for server in setup.plan.servers)
-    label = "-".join(classes) if experiment.KIND == "sweep" else experiment.KIND
-    directory = run_store.fresh(options.out, label)
+    directory = run_store.fresh(options.out, setup.label or experiment.KIND)
     run_store.create(directory, setup.plan, setup.environment)
     return directory
 

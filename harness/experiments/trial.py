@@ -31,6 +31,9 @@ RAMP_SAMPLES = 12  # of the TCP states while the connections come up
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
 
 
+Watch = Callable[[Any, Observer], None]
+
+
 @dataclass(frozen=True)
 class Task:
     """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
@@ -43,7 +46,7 @@ class Task:
     up: Callable[[], AbstractContextManager[Serving]]
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
-    watch: Callable[[Any, Observer], None] | None = None
+    watch: Watch | None = None
     parts: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -85,6 +85,9 @@ class Progress:
     def begin(self, one: Trial) -> None:
         self._now, self._began = describe(one), time.monotonic()
 
+    def watch(self, server: object, observer: object) -> None:
+        """Called again and again while a load runs: `__rich__` is all there is to see of it."""
+
     def end(self, one: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not one]
         self._done += 1

@@ -79,7 +79,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         yield Setup(
             plan,
             environment,
-            lambda trial, launch: found.beside(by_name[trial.cell.server.name], launch),
+            beside=lambda trial, launch: found.beside(by_name[trial.cell.server.name], launch),
         )
 
 

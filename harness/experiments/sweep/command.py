@@ -24,4 +24,5 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     else:
         interpreter = recheck(plan)
         plan = replace(plan, unavailable=lacking(plan.servers, interpreter))
-    yield Setup(plan, preflight.fingerprint(interpreter, versions(plan)))
+    label = "-".join(dict.fromkeys(server.worker_class for server in plan.servers))
+    yield Setup(plan, preflight.fingerprint(interpreter, versions(plan)), label)

@@ -7,17 +7,22 @@ import pty
 import struct
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness import run_store
+from harness.experiments.demo import Lesson
 from harness.experiments.lesson import STEPS, TOOL, Step, law, outcome
-from harness.model import Breakdown, CellResult, Trial
+from harness.model import Breakdown, CellResult, Fault, Record, Trial
 from harness.observe.live import Live
-from harness.report.picture import WIDTH, Now, draw
+from harness.plan import grid
 from harness.server.inside import probe
 from harness.server.worker_classes import configured_slots
 from harness.terminal import keys
+from harness.terminal.picture import WIDTH, Now, draw
+from tests.builders.runs import recorded
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
@@ -120,3 +125,30 @@ def test_one_key_is_read_without_enter(monkeypatch: pytest.MonkeyPatch) -> None:
         assert keys.one_key() == "b"
         typed.join()
     os.close(person)
+
+
+def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a recorded run: nothing is drawn, all the rest is said."""
+    run = run_store.load(recorded("lesson"))
+    plan = run.plan
+    with Lesson(False, run.directory, plan, grid(plan), lambda _: 20.0) as display:
+        for one in grid(plan):
+            display.begin(one)
+            display.end(one, run.records[one.key])
+    said = capsys.readouterr().out
+    assert "about 2 min 00 s." in said
+    assert [said.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
+    assert said.count("Came out: ") == said.count("Answer: ") == 6
+    assert "Your guess" not in said
+
+
+def test_a_step_that_cannot_be_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_store.load(recorded("lesson"))
+    plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
+    one = grid(plan)[0]
+    with Lesson(True, run.directory, plan, grid(plan), lambda _: 0.0) as display:
+        display.begin(one)
+        display.end(one, Record(one.key, Fault("unavailable", "no Gunicorn")))
+    said = capsys.readouterr().out
+    assert "This step is left out: no Gunicorn" in said
+    assert "Answer: " not in said
