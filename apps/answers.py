@@ -1,4 +1,5 @@
-"""How the plain apps answer: a line of text with its length, no body for HEAD.
+"""How the plain apps answer: what a request costs is spent, then comes a line of text with its
+length, no body for HEAD. They differ in how they sleep.
 
 A request's body is read before the answer. Left unread, it makes the kernel reset the connection
 when the server closes it, and the client loses an answer that was sent.
@@ -10,12 +11,51 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from apps.knobs import BadValue, burn, work_for
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def wsgi_app(
+    sleep: Callable[[float], None],
+) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+    """A WSGI app that sleeps by `sleep`, seconds."""
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            work = work_for(environ.get("QUERY_STRING", ""))
+        except BadValue as problem:
+            return wsgi_answer(environ, start_response, HTTPStatus.BAD_REQUEST, str(problem))
+        burn(work.cpu_ms)
+        sleep(work.sleep_s)
+        return wsgi_answer(environ, start_response, HTTPStatus.OK, work.done)
+
+    return app
+
+
+def asgi_app(sleep: Callable[[float], Awaitable[None]]) -> AsgiApp:
+    """An ASGI app that sleeps by `sleep`, seconds."""
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        if scope["type"] != "http":
+            raise ValueError(f"this app speaks http, not {scope['type']}")
+        try:
+            work = work_for(scope["query_string"].decode("latin-1"))
+        except BadValue as problem:
+            return await asgi_answer(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
+        burn(work.cpu_ms)
+        await sleep(work.sleep_s)
+        return await asgi_answer(scope, receive, send, HTTPStatus.OK, work.done)
+
+    return app
 
 
 def wsgi_answer(

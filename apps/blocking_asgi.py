@@ -14,21 +14,12 @@ cannot be awaited.
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 
-from apps.answers import Message, Receive, Send, asgi_answer, lifespan
-from apps.knobs import BadValue, burn, work_for
+from apps.answers import asgi_app
 
 
-async def app(scope: Message, receive: Receive, send: Send) -> None:
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
-    if scope["type"] != "http":
-        raise ValueError(f"this app speaks http, not {scope['type']}")
-    try:
-        work = work_for(scope["query_string"].decode("latin-1"))
-    except BadValue as problem:
-        return await asgi_answer(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
-    burn(work.cpu_ms)
-    time.sleep(work.sleep_s)  # the trap
-    return await asgi_answer(scope, receive, send, HTTPStatus.OK, work.done)
+async def sleep(seconds: float) -> None:
+    time.sleep(seconds)  # the trap
+
+
+app = asgi_app(sleep)

@@ -15,23 +15,8 @@ arbiter, before any app is loaded, and does not fall into it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from http import HTTPStatus
 from time import sleep  # the trap
-from typing import TYPE_CHECKING
 
-from apps.answers import wsgi_answer
-from apps.knobs import BadValue, burn, work_for
+from apps.answers import wsgi_app
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
-
-
-def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    try:
-        work = work_for(environ.get("QUERY_STRING", ""))
-    except BadValue as problem:
-        return wsgi_answer(environ, start_response, HTTPStatus.BAD_REQUEST, str(problem))
-    burn(work.cpu_ms)
-    sleep(work.sleep_s)
-    return wsgi_answer(environ, start_response, HTTPStatus.OK, work.done)
+app = wsgi_app(sleep)

@@ -68,13 +68,13 @@ def work_for(query: str) -> Work:
     """
     if not query:
         return DEFAULT
-    words = parse_qs(query, keep_blank_values=True)
+    options = parse_qs(query, keep_blank_values=True)
     for name in ("sleep", "cpu"):
-        if len(words.get(name, ())) > 1:
-            raise BadValue(f"{name} must be given once, not {len(words[name])} times.")
+        if len(options.get(name, ())) > 1:
+            raise BadValue(f"{name} must be given once, not {len(options[name])} times.")
     return Work(
-        sleep_s=_sleep_s("sleep", words["sleep"][0]) if "sleep" in words else DEFAULT.sleep_s,
-        cpu_ms=_cpu_ms("cpu", words["cpu"][0]) if "cpu" in words else DEFAULT.cpu_ms,
+        sleep_s=_sleep_s("sleep", options["sleep"][0]) if "sleep" in options else DEFAULT.sleep_s,
+        cpu_ms=_cpu_ms("cpu", options["cpu"][0]) if "cpu" in options else DEFAULT.cpu_ms,
     )
 
 

@@ -91,10 +91,10 @@ async def upload(site: Site, request: Request) -> Response:
 
 
 async def image(site: Site, request: Request, name: str) -> Response:
-    found = site.uploads.load(name)
-    if found is None:
+    stored = site.uploads.load(name)
+    if stored is None:
         raise NotFound("There is no such image.")
-    return Response(found[0], content_type=found[1], headers={"Cache-Control": FOREVER})
+    return Response(stored[0], content_type=stored[1], headers={"Cache-Control": FOREVER})
 
 
 async def style(site: Site, request: Request) -> Response:

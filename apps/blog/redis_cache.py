@@ -64,15 +64,15 @@ class RedisCache:
         if time.monotonic() < self._silent_until_s:
             return None
         try:
-            found = await self._trip(lambda: self._client.get(f"blog:{key}"))
+            stored = await self._trip(lambda: self._client.get(f"blog:{key}"))
         except FAILURES:
             return None
         finally:
             METRICS.add("redis_asked")  # now, so that what is under way is in neither of the two
-        if found is None:
+        if stored is None:
             return b""
         METRICS.add("redis_hits")
-        return bytes(found).partition(b" ")[2]
+        return bytes(stored).partition(b" ")[2]
 
     async def put(
         self, key: str, value: bytes, revision: int, expiry_s: float, *, sure: bool = False
@@ -81,10 +81,10 @@ class RedisCache:
         expiry_ms = int(expiry_s * 1000)
         if expiry_ms <= 0:
             return
-        words = [revision, value, expiry_ms]
+        arguments = [revision, value, expiry_ms]
         for _ in range(TRIES if sure else 1):
             with contextlib.suppress(*FAILURES):
-                await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=words))
+                await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=arguments))
                 return
 
     async def _trip(self, call: Callable[[], T | Awaitable[T]]) -> T:

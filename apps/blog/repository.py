@@ -57,17 +57,17 @@ class PostRepository:
 
     async def post(self, number: int) -> Post:
         """Raises NoSuchPost, Unreachable."""
-        found = await self._read(f"post:{number}", self._posts, lambda: self._storage.post(number))
-        if found is None:
+        post = await self._read(f"post:{number}", self._posts, lambda: self._storage.post(number))
+        if post is None:
             raise NoSuchPost(number)
-        return found
+        return post
 
     async def newest(self, number: int) -> Post:
         """As stored, past every cache: to be edited. Raises NoSuchPost, Unreachable."""
-        found = await self._storage.post(number)
-        if found is None:
+        post = await self._storage.post(number)
+        if post is None:
             raise NoSuchPost(number)
-        return found
+        return post
 
     async def page(self, number: int) -> Page:
         """Raises Unreachable."""
@@ -75,9 +75,9 @@ class PostRepository:
         async def fetch() -> Page | None:
             return await self._storage.page(number)
 
-        found = await self._read(f"page:{number}", self._pages, fetch)
-        assert found is not None
-        return found
+        page = await self._read(f"page:{number}", self._pages, fetch)
+        assert page is not None
+        return page
 
     async def add(self, draft: Draft) -> Post:
         """Raises Unreachable."""
@@ -88,7 +88,7 @@ class PostRepository:
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises NoSuchPost, Conflict, Unreachable."""
-        asked_s = self._now_s()  # somebody may edit it once more before this one is kept
+        asked_s = self._now_s()  # somebody may edit it once more before this one is cached
         post = await self._storage.edit(number, draft, revision)
         await self._keep(post, asked_s)
         return post
@@ -103,19 +103,19 @@ class PostRepository:
     ) -> V | None:
         local = self._local
         if local is None:
-            return await self._beyond(key, kind, fetch)
+            return await self._read_further(key, kind, fetch)
         METRICS.add("local_asked")
-        kept: V | None = local.get(key)
-        if kept is not None:
+        cached: V | None = local.get(key)
+        if cached is not None:
             METRICS.add("local_hits")
-            return kept
+            return cached
         asked_s = local.clock()
-        found = await self._beyond(key, kind, fetch)
-        if found is not None:
-            local.put(key, found, _revision(found), asked_s, kind.local_s)
-        return found
+        value = await self._read_further(key, kind, fetch)
+        if value is not None:
+            local.put(key, value, _revision(value), asked_s, kind.local_s)
+        return value
 
-    async def _beyond(
+    async def _read_further(
         self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
     ) -> V | None:
         """From Redis, else from the storage."""
@@ -126,10 +126,10 @@ class PostRepository:
             with METRICS.timed("serialise_ns"):
                 return kind.load(json.loads(text))
         asked_s = time.monotonic()
-        found = await fetch()
-        if found is not None and text is not None:
-            await self._put_in_redis(key, found, kind.redis_s - (time.monotonic() - asked_s))
-        return found
+        value = await fetch()
+        if value is not None and text is not None:
+            await self._put_in_redis(key, value, kind.redis_s - (time.monotonic() - asked_s))
+        return value
 
     async def _put_in_redis(
         self, key: str, value: Post | Page, expiry_s: float, sure: bool = False

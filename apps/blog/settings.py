@@ -57,23 +57,23 @@ class Settings:
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
     """Raises BadSetting."""
-    usual = Settings()
+    default = Settings()
     whole = {
-        name: int(_number(environ, f"BLOG_{name.upper()}", getattr(usual, name), 1, most, step=1))
+        name: int(_number(environ, f"BLOG_{name.upper()}", getattr(default, name), 1, most, step=1))
         for name, most in (("local_most", 1e6), ("pool", 1000))
     }
-    most_bytes = _number(environ, "BLOG_UPLOAD_MOST", usual.upload_most_bytes, 1, 100e6, step=1)
+    most_bytes = _number(environ, "BLOG_UPLOAD_MOST", default.upload_most_bytes, 1, 100e6, step=1)
     local = environ.get("BLOG_LOCAL", "0")
     if local not in ("0", "1"):
         raise BadSetting(f"BLOG_LOCAL must be 0 or 1, not {local[:40]!r}.")
     return Settings(
-        storage_url=_storage_url(environ.get("BLOG_STORAGE", usual.storage_url)),
+        storage_url=_storage_url(environ.get("BLOG_STORAGE", default.storage_url)),
         redis_url=_redis_url(environ.get("BLOG_REDIS", "")),
         local=local == "1",
-        local_expiry_s=_number(environ, "BLOG_LOCAL_EXPIRY", usual.local_expiry_s, 0.0, 3600.0),
-        redis_expiry_s=_number(environ, "BLOG_REDIS_EXPIRY", usual.redis_expiry_s, 0.1, 86400.0),
-        answer_s=_number(environ, "BLOG_ANSWER", usual.answer_s, 0.1, 3600.0),
-        uploads=Path(environ.get("BLOG_UPLOADS") or usual.uploads),
+        local_expiry_s=_number(environ, "BLOG_LOCAL_EXPIRY", default.local_expiry_s, 0.0, 3600.0),
+        redis_expiry_s=_number(environ, "BLOG_REDIS_EXPIRY", default.redis_expiry_s, 0.1, 86400.0),
+        answer_s=_number(environ, "BLOG_ANSWER", default.answer_s, 0.1, 3600.0),
+        uploads=Path(environ.get("BLOG_UPLOADS") or default.uploads),
         upload_most_bytes=int(most_bytes),
         **whole,
     )
@@ -96,8 +96,8 @@ def _redis_url(url: str) -> str:
 
 def _scheme(url: str) -> str:
     """ "": it has none."""
-    found = re.match(r"([a-z+]+)://", url)
-    return found[1] if found else ""
+    match = re.match(r"([a-z+]+)://", url)
+    return match[1] if match else ""
 
 
 def _not(url: str) -> str:
@@ -106,12 +106,17 @@ def _not(url: str) -> str:
 
 
 def _number(
-    environ: Mapping[str, str], name: str, usual: float, least: float, most: float, step: float = 0
+    environ: Mapping[str, str],
+    name: str,
+    default: float,
+    least: float,
+    most: float,
+    step: float = 0,
 ) -> float:
     """`step`: what it must be a multiple of; 0: any number."""
     text = environ.get(name)
     if text is None:
-        return usual
+        return default
     try:
         value = float(text)
     except ValueError:

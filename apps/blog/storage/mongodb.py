@@ -64,8 +64,8 @@ class Storage:
     async def post(self, number: int) -> Post | None:
         if not 0 < number <= MOST_ID:
             return None
-        found = await self._trip(lambda db: db.posts.find_one({"_id": number}))
-        return _post(found) if found else None
+        document = await self._trip(lambda db: db.posts.find_one({"_id": number}))
+        return _post(document) if document else None
 
     async def page(self, number: int) -> Page:
         posts = await self._trip(lambda db: db.posts.count_documents({}))
@@ -74,8 +74,8 @@ class Storage:
             return Page(number, (), posts)
         newest = {"sort": [("_id", pymongo.DESCENDING)], "skip": before, "limit": POSTS_PER_PAGE}
         fields = {"title": 1, "created": 1}
-        found = await self._trip(lambda db: db.posts.find({}, fields, **newest).to_list())
-        lines = tuple(Line(one["_id"], one["title"], one["created"]) for one in found)
+        documents = await self._trip(lambda db: db.posts.find({}, fields, **newest).to_list())
+        lines = tuple(Line(one["_id"], one["title"], one["created"]) for one in documents)
         return Page(number, lines, posts)
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
@@ -102,14 +102,14 @@ class Storage:
         if not 0 < number <= MOST_ID:
             raise NoSuchPost(number)
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
-        found = await self._trip(
+        document = await self._trip(
             lambda db: db.posts.find_one_and_update(
                 {"_id": number, "revision": min(revision, MOST_REVISION)},
                 {"$set": changed, "$inc": {"revision": 1}},
             )
         )
-        if found:
-            return _post({**found, **changed, "revision": revision + 1})
+        if document:
+            return _post({**document, **changed, "revision": revision + 1})
         post = await self.post(number)
         if post is None:
             raise NoSuchPost(number)
@@ -119,8 +119,8 @@ class Storage:
         """MongoDB's own server tells what it was built from; one that does not is another one that
         speaks its protocol."""
         built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
-        said = f"MongoDB {built['version']}"
-        return said if "gitVersion" in built else f"a server that calls itself {said} and is not it"
+        name = f"MongoDB {built['version']}"
+        return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
 
     async def stop(self) -> None:
         if self._client is not None and self._pid == os.getpid():

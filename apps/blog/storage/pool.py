@@ -55,10 +55,10 @@ class Pool(Generic[C]):
         """Raises TimeoutError where none became free, and what `connect` raises."""
         await self._turn()
         try:
-            while (kept := self._pop()) is not None:
-                if kept.usable:
-                    return kept
-                kept.drop()
+            while (connection := self._pop()) is not None:
+                if connection.usable:
+                    return connection
+                connection.drop()
             return await resolve(self._connect())
         except BaseException:
             self._turns.release()
@@ -74,8 +74,8 @@ class Pool(Generic[C]):
 
     def close(self) -> None:
         """Those that nobody has."""
-        while (kept := self._pop()) is not None:
-            kept.drop()
+        while (connection := self._pop()) is not None:
+            connection.drop()
 
     def _pop(self) -> C | None:
         try:

@@ -43,18 +43,18 @@ class _Bounded:
     pgconn: Any
     answer_s: float
 
-    def wait(self, generator: Any, **words: Any) -> Any:
+    def wait(self, generator: Any, **options: Any) -> Any:
         """Every statement's way to the server and back. Raises psycopg.OperationalError."""
-        words.setdefault("timeout", self.answer_s)
-        return super().wait(generator, **words)  # type: ignore[misc]
+        options.setdefault("timeout", self.answer_s)
+        return super().wait(generator, **options)  # type: ignore[misc]
 
     @property
     def usable(self) -> bool:
         if self.pgconn.transaction_status != TransactionStatus.IDLE:
             return False
-        looked = select.poll()
-        looked.register(self.pgconn.socket, select.POLLIN)
-        return not looked.poll(0)  # an idle server says nothing, but for its farewell
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return not poll.poll(0)  # an idle server says nothing, but for its farewell
 
     def drop(self) -> None:
         self.pgconn.finish()
@@ -88,7 +88,7 @@ class Storage(Sql):
                 (at,) = db.execute(AT).fetchone() or (0,)
                 for number, step in missing_steps(at, SERIAL):
                     db.execute(step)
-                    db.execute(_worded(STEPPED), (number,))
+                    db.execute(_with_markers(STEPPED), (number,))
         except psycopg.Error as problem:
             raise Unreachable(str(problem)) from problem
 
@@ -121,13 +121,13 @@ class Storage(Sql):
         connection is left within it and dropped, which undoes it."""
         if len(statements) > 1:
             await resolve(db.execute("BEGIN"))
-        found = []
-        for sql, words in statements:
-            cursor = await resolve(db.execute(_worded(sql), words))
-            found.append(await resolve(cursor.fetchall()) if cursor.description else [])
+        results = []
+        for sql, values in statements:
+            cursor = await resolve(db.execute(_with_markers(sql), values))
+            results.append(await resolve(cursor.fetchall()) if cursor.description else [])
         if len(statements) > 1:
             await resolve(db.execute("COMMIT"))
-        return found
+        return results
 
     async def _connect(self) -> Any:
         kind: Any = _Async if self._async_mode else _Blocking
@@ -147,6 +147,6 @@ class Storage(Sql):
             return self._pool
 
 
-def _worded(sql: str) -> str:
+def _with_markers(sql: str) -> str:
     """psycopg marks a value by %s."""
     return sql.replace("?", "%s")

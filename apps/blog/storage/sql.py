@@ -67,9 +67,9 @@ class Sql(ABC):
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
         at = now() if at is None else at
-        words = [(draft.title, draft.body, draft.html, at, at) for draft in drafts]
-        found = await self._run([(ADD, values) for values in words])
-        return [Post(*row) for (row,) in found]
+        rows = [(draft.title, draft.body, draft.html, at, at) for draft in drafts]
+        added = await self._run([(ADD, row) for row in rows])
+        return [Post(*row) for (row,) in added]
 
     async def drop(self) -> None:
         await self._run([(f"DROP TABLE IF EXISTS {name}", ()) for name in ("posts", "blog_schema")])
@@ -78,8 +78,8 @@ class Sql(ABC):
         if not 0 < number <= MOST_ID:
             raise NoSuchPost(number)
         if 0 < revision <= MOST_REVISION:
-            words = (draft.title, draft.body, draft.html, now(), number, revision)
-            (rows,) = await self._run([(EDIT, words)])
+            values = (draft.title, draft.body, draft.html, now(), number, revision)
+            (rows,) = await self._run([(EDIT, values)])
             if rows:
                 return Post(*rows[0])
         post = await self.post(number)
