@@ -25,8 +25,8 @@ from harness.server import preflight
 
 KIND = "bottleneck"
 RESUMES_WITH = ()
-HUNTED = ("locust", "fast")  # the first that is installed
-BESIDE = ("wrk", "fast", "locust-fast")  # who shows what the server can do
+GENERATORS = ("locust", "fast")  # the first that is installed
+OTHERS = ("wrk", "fast", "locust-fast")  # who shows what the server can do
 APP = App("apps.sleep_wsgi:app", "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4
@@ -49,15 +49,15 @@ FULL = Scale((200, 500, 1000), (1, 6, 200), 6.0)
 QUICK = Scale((50, 200), (1, 6), 3.0)
 
 
-def cells(hunted: str, beside: Iterable[str], scale: Scale) -> tuple[Cell, ...]:
+def cells(generator: str, others: Iterable[str], scale: Scale) -> tuple[Cell, ...]:
     """Every experiment's cells, each once."""
     most = scale.users[-1]
-    found = [_cell(SERVER, hunted, users) for users in scale.users]
-    found += [_cell(replace(SERVER, threads=many), hunted, most) for many in scale.threads]
-    found += [_cell(replace(SERVER, instances=2), hunted, users) for users in scale.users[1:]]
-    if tool_named(hunted).PROCESSES:
-        found.append(replace(_cell(SERVER, hunted, scale.middle), processes=PROCESSES))
-    found += [_cell(SERVER, tool, scale.middle) for tool in beside if tool != hunted]
+    found = [_cell(SERVER, generator, users) for users in scale.users]
+    found += [_cell(replace(SERVER, threads=many), generator, most) for many in scale.threads]
+    found += [_cell(replace(SERVER, instances=2), generator, users) for users in scale.users[1:]]
+    if tool_named(generator).PROCESSES:
+        found.append(replace(_cell(SERVER, generator, scale.middle), processes=PROCESSES))
+    found += [_cell(SERVER, tool, scale.middle) for tool in others if tool != generator]
     return tuple(dict.fromkeys(found))
 
 
@@ -69,10 +69,10 @@ def plan_of(scale: Scale) -> tuple[Plan, preflight.Interpreter]:
     """What is to be run, with what is installed here. Raises EnvironmentProblem, UsageError."""
     preflight.check_levels(scale.users)
     found = preflight.interpreter(sys.executable, Path(), None)
-    missing = {name: why for name in dict.fromkeys((*HUNTED, *BESIDE)) if (why := lacks(name))}
-    hunted = next(name for name in HUNTED if name not in missing)
-    beside = [name for name in BESIDE if name not in missing]
-    planned = cells(hunted, beside, scale)
+    missing = {name: why for name in dict.fromkeys((*GENERATORS, *OTHERS)) if (why := lacks(name))}
+    generator = next(name for name in GENERATORS if name not in missing)
+    others = [name for name in OTHERS if name not in missing]
+    planned = cells(generator, others, scale)
     plan = Plan(
         kind=KIND,
         cells=planned,

@@ -82,12 +82,9 @@ def _title(cells: Sequence[CellResult], generator: str) -> Finding:
 
 
 def _invalid(cell: CellResult) -> Finding:
-    values = {"cell": _cell(cell.trial.cell), "reason": cell.reason}
-    return Finding("bottleneck.invalid", values, (cell.trial.key,))
-
-
-def _cell(cell: Cell) -> Finding:
-    return Finding("bottleneck.cell", {**_way(cell), "users": cell.concurrency})
+    asked = cell.trial.cell
+    name = Finding("bottleneck.cell", {**_way(asked), "users": asked.concurrency})
+    return Finding("bottleneck.invalid", {"cell": name, "reason": cell.reason}, (cell.trial.key,))
 
 
 def _way(cell: Cell) -> dict[str, object]:

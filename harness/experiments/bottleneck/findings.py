@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from harness.experiments.bottleneck.factors import FACTORS
-from harness.model import CellResult, Finding, Text
+from harness.model import CellResult, Finding
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
 CHANGES = 1.2  # times the requests/s
@@ -187,7 +187,7 @@ def _bound(known: Mapping[str, Groups]) -> bool | None:
 
 def _against(known: Mapping[str, Groups], generator: str) -> tuple[Finding, ...]:
     """What speaks against the generator."""
-    evidence: list[Text] = []
+    evidence: list[Finding] = []
     cells = _cells(known)
     busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
     if busy and max(busy)[0] >= BUSY:
@@ -202,8 +202,9 @@ def _against(known: Mapping[str, Groups], generator: str) -> tuple[Finding, ...]
         best = max(group[1:], key=rate)
         if rate(best) > CHANGES * rate(group[0]):
             evidence.append(_rates((group[0], best), "tool"))
-    evidence += [reason for cell in cells[-1:] for reason in cell.bound_reasons]
-    return tuple(evidence)  # type: ignore[arg-type]  # reasons become findings
+    reasons = [reason for cell in cells[-1:] for reason in cell.bound_reasons]
+    evidence += [reason for reason in reasons if isinstance(reason, Finding)]
+    return tuple(evidence)
 
 
 def _for_generator(known: Mapping[str, Groups]) -> tuple[Finding, ...]:

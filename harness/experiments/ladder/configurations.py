@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from harness import codec
 from harness.model import App, Finding, Plan, Server, UsageError
@@ -27,8 +28,6 @@ ANSWER_S = 60
 BACKLOG = 2048
 CONNECTIONS = 4000  # a worker's, for classes that heed it
 LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
-# What two configurations may differ in
-SETTINGS = ("local_cache", "cache", "storage", "workers", "worker_class")
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,12 @@ class Configuration:
         return self.server.workers
 
     @property
-    def worker_class(self) -> str:
-        return self.server.worker_class
-
-    @property
     def text(self) -> Finding:
         """All its settings."""
         return Finding(
             "ladder.configuration",
             {
-                "worker_class": self.worker_class,
+                "worker_class": self.server.worker_class,
                 "workers": self.workers,
                 "storage": name_of(self.storage),
                 "cache": name_of(self.cache),
@@ -73,9 +68,15 @@ class Configuration:
         )
 
 
+# What two configurations may differ in
+SETTINGS = {
+    name.rpartition(".")[2]: attrgetter(name)
+    for name in ("local_cache", "cache", "storage", "server.workers", "server.worker_class")
+}
+
+
 def differences(one: Configuration, other: Configuration) -> tuple[str, ...]:
-    """Which settings differ."""
-    return tuple(name for name in SETTINGS if getattr(one, name) != getattr(other, name))
+    return tuple(name for name, setting in SETTINGS.items() if setting(one) != setting(other))
 
 
 def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:

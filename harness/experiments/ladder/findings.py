@@ -65,17 +65,15 @@ def _fast(ladder: Ladder) -> Finding:
 def _factor(step: Step, ratio: Ratio) -> Finding:
     """How many times as fast it is with what was removed, or without where that is faster."""
     low, high = ratio.low or ratio.value, ratio.high or ratio.value
-    ends = (ratio.value, low, high)
-    ends = ends if ratio.value > 1 else (1 / ratio.value, 1 / high, 1 / low)
-    factor, low, high = ends
-    values = {"removed": step.removed, "factor": factor, "low": low, "high": high}
-    return Finding("ladder.factor", values)
+    ends = (ratio.value, low, high) if ratio.value > 1 else (1 / ratio.value, 1 / high, 1 / low)
+    values = dict(zip(("factor", "low", "high"), ends, strict=True))
+    return Finding("ladder.factor", {"removed": step.removed, **values})
 
 
 def _against_the_one_before(step: Step, ratio: Ratio) -> Finding:
-    values = {"removed": step.removed, "rps": step.rps}
     interval = {"low": ratio.low, "high": ratio.high}
-    return Finding("ladder.ratio", {**values, "ratio": ratio.value, **interval})
+    values = {"removed": step.removed, "rps": step.rps, "ratio": ratio.value}
+    return Finding("ladder.ratio", {**values, **interval})
 
 
 # --- round trips --------------------------------------------------------------------------------

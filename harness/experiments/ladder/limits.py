@@ -15,7 +15,7 @@ comes late. Where none of them is it, the limit is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -42,10 +42,50 @@ class Limit:
 
 def limit(step: Step, cores: int | None) -> Limit:
     """`cores`: of the machine."""
-    for rule in RULES:
-        if found := rule(step, cores):
-            return found
-    return _limit(step, "unknown")
+    return next(_limits(step, cores))
+
+
+def _limits(step: Step, cores: int | None) -> Iterator[Limit]:
+    """All that limit it, in the order above."""
+    one, busy = step.configuration, step.mean("usage.host_busy") or 0.0
+    if step.tool_bound:
+        reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
+        yield _limit(step, "tool", tool=step.load.tool, reason=next(iter(reasons), None))
+    for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
+        used = step.metric("cores", role)
+        if used is not None and usable and used >= FULL * usable:
+            yield _limit(step, "service", service=name_of(kind), used=used, cores=usable)
+    used, usable = step.mean("usage.server_cores"), min(one.workers, cores or one.workers)
+    if used is not None and used >= FULL * usable:
+        yield _limit(step, "app", used=used, cores=usable)
+    share, slots = _slots_busy(step), step.cells[0].slots_configured
+    if share is not None and share >= SLOTS_FULL:
+        yield _limit(step, "app", "slots", slots=slots, share=min(1.0, share))
+    pool_s = step.metric("spent_s", "pool")
+    if pool_s and busy < FULL and pool_s > _longest_s(step, pool_s):
+        yield _limit(step, "pool", wait_s=pool_s)
+    if busy >= HOST_FULL and (others := others_cores(step, cores) or 0.0) >= DISTURBED:
+        yield _limit(step, "others", others=others, used=others)
+    if busy >= HOST_FULL:
+        yield _limit(step, "machine")
+    yield _limit(step, "unknown")
+
+
+def _slots_busy(step: Step) -> float | None:
+    """The share of the time; None where slots are unlimited."""
+    shares = [
+        (cell.throughput_rps or 0.0) * cell.breakdown.service_s / cell.slots_configured
+        for cell in step.cells
+        if cell.slots_configured and cell.breakdown.service_s is not None
+    ]
+    return fmean(shares) if shares else None
+
+
+def _longest_s(step: Step, otherwise: float) -> float:
+    """What a request spends longest in but the pool; `otherwise`: where nothing is known."""
+    others = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
+    others += [*map(step.mean, BEFORE), other_code_s(step)]
+    return max((value for value in others if value is not None), default=otherwise)
 
 
 def usage(step: Step, others: float | None = None) -> tuple[Finding, ...]:
@@ -74,86 +114,6 @@ def _limit(
     return Limit(
         Finding(f"ladder.limit.{name}", values), Finding(f"ladder.limit.{why or name}.why", values)
     )
-
-
-def _tool(step: Step, _cores: int | None) -> Limit | None:
-    if not step.tool_bound:
-        return None
-    reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
-    return _limit(step, "tool", tool=step.load.tool, reason=next(iter(reasons), None))
-
-
-def _cache(step: Step, _cores: int | None) -> Limit | None:
-    return _service(step, "cache", step.configuration.cache, 1)
-
-
-def _storage(step: Step, cores: int | None) -> Limit | None:
-    return None if cores is None else _service(step, "storage", step.configuration.storage, cores)
-
-
-def _service(step: Step, role: str, kind: str, cores: int) -> Limit | None:
-    used = step.metric("cores", role)
-    if used is None or used < FULL * cores:
-        return None
-    return _limit(step, "service", service=name_of(kind), used=used, cores=cores)
-
-
-def _app(step: Step, cores: int | None) -> Limit | None:
-    usable = min(step.configuration.workers, cores or step.configuration.workers)
-    used = step.mean("usage.server_cores")
-    if used is None or used < FULL * usable:
-        return None
-    return _limit(step, "app", used=used, cores=usable)
-
-
-def _slots(step: Step, _cores: int | None) -> Limit | None:
-    shares = [
-        (cell.throughput_rps or 0.0) * cell.breakdown.service_s / cell.slots_configured
-        for cell in step.cells
-        if cell.slots_configured and cell.breakdown.service_s is not None
-    ]
-    if not shares or fmean(shares) < SLOTS_FULL:
-        return None
-    slots = step.cells[0].slots_configured
-    return _limit(step, "app", "slots", slots=slots, share=min(1.0, fmean(shares)))
-
-
-def _pool(step: Step, _cores: int | None) -> Limit | None:
-    pool_s = step.metric("spent_s", "pool")
-    others = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
-    others += [*map(step.mean, BEFORE), other_code_s(step)]
-    known = [value for value in others if value is not None]
-    if not pool_s or not known or pool_s <= max(known) or _busy(step, FULL):
-        return None
-    return _limit(step, "pool", wait_s=pool_s)
-
-
-def _others(step: Step, cores: int | None) -> Limit | None:
-    used = others_cores(step, cores)
-    if used is None or used < DISTURBED or not _busy(step):
-        return None
-    return _limit(step, "others", others=used, used=used)
-
-
-def _machine(step: Step, _cores: int | None) -> Limit | None:
-    return _limit(step, "machine") if _busy(step) else None
-
-
-RULES: tuple[Callable[[Step, int | None], Limit | None], ...] = (
-    _tool,
-    _cache,
-    _storage,
-    _app,
-    _slots,
-    _pool,
-    _others,
-    _machine,
-)
-
-
-def _busy(step: Step, full: float = HOST_FULL) -> bool:
-    busy = step.mean("usage.host_busy")
-    return busy is not None and busy >= full
 
 
 def others_cores(step: Step, cores: int | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Whose limit it is: the hunt's findings from cells made by hand."""
+"""Whose limit it is: findings from cells made by hand."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def cell(
 
 
 # As it was once measured by hand, with one generator on a machine of four cores
-HUNT = (
+MEASURED = (
     cell(650, 200),
     cell(544, 500),
     cell(505, 1000),
@@ -82,12 +82,12 @@ HUNT = (
 )
 
 
-def hunted(*results: CellResult, cores: int | None = 8) -> Document:
+def document_of(*results: CellResult, cores: int | None = 8) -> Document:
     return study(Report("run", {"cores": cores}, None, results, (), {}))
 
 
 def test_the_generator_is_detected() -> None:
-    document = hunted(*HUNT)
+    document = document_of(*MEASURED)
     verdict = finding(document, "verdict")
     assert document.findings[0] == verdict
     assert (verdict.code, verdict.values["generator"]) == ("bottleneck.generator", "locust")
@@ -115,22 +115,22 @@ def test_the_generator_is_detected() -> None:
 def test_each_comparison_has_its_answer(
     question: str, outcome: str, values: dict[str, object]
 ) -> None:
-    one = finding(hunted(*HUNT), question)
+    one = finding(document_of(*MEASURED), question)
     assert one.code == f"bottleneck.{question}.{outcome}"
     assert {name: one.values[name] for name in values} == values
     assert one.evidence
 
 
 def test_where_a_request_waits() -> None:
-    one = finding(hunted(*HUNT), "inside")
+    one = finding(document_of(*MEASURED), "inside")
     assert one.values["users"] == 1000
     assert one.values["response_s"] == pytest.approx(1000 / 505)
     assert one.values["inside_s"] == pytest.approx(0.0011)
 
 
 def test_too_few_cores_to_show_the_cure() -> None:
-    few = [*HUNT[:7], cell(400, 500, processes=4), *HUNT[8:]]
-    one = finding(hunted(*few, cores=2), "processes")
+    few = [*MEASURED[:7], cell(400, 500, processes=4), *MEASURED[8:]]
+    one = finding(document_of(*few, cores=2), "processes")
     assert one.code == "bottleneck.processes.few_cores"
     assert (one.values["needed"], one.values["cores"]) == (5, 2)
 
@@ -142,7 +142,7 @@ def test_the_server_is_detected_where_all_get_the_same() -> None:
         *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
         cell(2050, 500, tool="wrk", **kept),  # type: ignore[arg-type]
     )
-    verdict = finding(hunted(*same), "verdict")
+    verdict = finding(document_of(*same), "verdict")
     assert verdict.code == "bottleneck.server.others"
     assert Finding("bottleneck.cores", {"generator": 0.3, "server": 0.99}) in verdict.evidence
 
@@ -153,21 +153,21 @@ def test_the_server_is_detected_where_more_of_it_helps() -> None:
         cell(500, 1000, bound=False, cores=0.2),
         cell(990, 1000, bound=False, cores=0.4, servers=2),
     )
-    verdict = finding(hunted(*more), "verdict")
+    verdict = finding(document_of(*more), "verdict")
     assert verdict.code == "bottleneck.server.kept_up"
     assert rates(verdict.evidence[0]) == [500, 990]
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
 def test_without_comparisons_it_is_inconclusive(results: tuple[CellResult, ...]) -> None:
-    document = hunted(*results)
+    document = document_of(*results)
     assert finding(document, "verdict").code == "bottleneck.inconclusive"
     assert document.valid == (bool(results) and results[0].verdict != "invalid")
 
 
 def test_invalid_cells_are_named_and_left_out() -> None:
-    broken = (*HUNT[:-1], replace(cell(None, 500, tool="fast"), reason="it died"))
-    document = hunted(*broken)
+    broken = (*MEASURED[:-1], replace(cell(None, 500, tool="fast"), reason="it died"))
+    document = document_of(*broken)
     assert not document.valid
     (note,) = document.notes
     assert isinstance(note, Finding)
@@ -185,7 +185,7 @@ def table(document: Document, factor: str) -> Table:
 
 
 def test_each_table_is_about_one_factor() -> None:
-    document = hunted(*HUNT)
+    document = document_of(*MEASURED)
     assert [row[:2] for row in table(document, "threads").rows] == [
         (1000, 1),
         (1000, 6),
@@ -196,7 +196,7 @@ def test_each_table_is_about_one_factor() -> None:
 
 
 def test_each_way_to_load_has_a_line() -> None:
-    (chart,) = hunted(*HUNT).charts
+    (chart,) = document_of(*MEASURED).charts
     assert [len(one.points) for one in chart.series] == [3, 1, 1, 2, 1, 1, 1]
     names = [one.name.values for one in chart.series if isinstance(one.name, Finding)]
     assert [name["threads"] for name in names][:3] == [None, 1, 200]
@@ -204,7 +204,7 @@ def test_each_way_to_load_has_a_line() -> None:
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_format_shows_it(name: str) -> None:
-    text = FORMATS[name](hunted(*HUNT))
+    text = FORMATS[name](document_of(*MEASURED))
     assert "4690" in text
 
 
@@ -232,12 +232,12 @@ def test_a_plan_of_two_servers_survives_its_file() -> None:
 
 
 def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> None:
-    worse = (*HUNT[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *HUNT[7:])
-    document = hunted(*worse)
+    worse = (*MEASURED[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *MEASURED[7:])
+    document = document_of(*worse)
     one = finding(document, "servers")
     assert (one.code, one.values["least"]) == ("bottleneck.servers.less", pytest.approx(250 / 544))
     assert finding(document, "verdict").code == "bottleneck.generator"
 
 
 def test_users_are_compared_on_the_usual_server_only() -> None:
-    assert [row[0] for row in table(hunted(*HUNT), "users").rows] == [200, 500, 1000]
+    assert [row[0] for row in table(document_of(*MEASURED), "users").rows] == [200, 500, 1000]
