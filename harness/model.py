@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-SCHEMA = 1
+SCHEMA = 1  # of the JSON that a report is
 
 Verdict = Literal["below capacity", "at capacity", "saturated", "generator-bound", "invalid"]
 
@@ -451,7 +451,7 @@ class AppMetricsSample:
 class Observations:
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
-    `missing`: which sampler (queue, processes, connections, counters, parts, app_metrics) gave
+    `missing`: which sampler (queue, processes, connections, counters, services, app_metrics) gave
     nothing or died, and why; what it gave before that stays, but must not be summed up.
     `intervals_s`: the median distance of its samples. `syn_steps_s`: when this kernel repeats an
     unanswered SYN, seconds after the first.
@@ -461,7 +461,7 @@ class Observations:
     processes: tuple[ProcessSample, ...] = ()
     connections: tuple[ConnectionSample, ...] = ()
     counters: Counters | None = None
-    parts: tuple[ServiceSample, ...] = ()
+    services: tuple[ServiceSample, ...] = ()
     app_metrics: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()

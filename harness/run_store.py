@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import codec
-from harness.model import SCHEMA, EnvironmentProblem, Fault, Output, Plan, Record, UsageError
+from harness.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
 
+SCHEMA = 2  # of the files of a run
 ROOT = Path(__file__).resolve().parent.parent
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
 STOPPED = Fault("interrupted", "the harness ended before this cell did")

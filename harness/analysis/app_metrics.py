@@ -63,9 +63,9 @@ def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
 
 def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
     """CPU seconds per second of each component that was seen twice."""
-    if "parts" in seen.missing:
+    if "services" in seen.missing:
         return {}
-    inside: Sequence[ServiceSample] = [one for one in seen.parts if steady.contains(one.at_ns)]
+    inside: Sequence[ServiceSample] = [one for one in seen.services if steady.contains(one.at_ns)]
     found = {}
     for name in dict.fromkeys(name for one in inside for name in one.cpu_s):
         known = [(one.at_ns, one.cpu_s[name]) for one in inside if name in one.cpu_s]

@@ -67,4 +67,4 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
 
 def service(spans: Iterable[Span]) -> Summary:
     """How long the app held requests: seconds, over the spans that ended."""
-    return summarise(durations_s(spans))
+    return Summary(*summarise(durations_s(spans)))

@@ -38,7 +38,7 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     each_s = _each_s(facts, service_s, response_s)
     if each_s is None:
         return Summary(mean=max(0.0, mean_s)), notes
-    return summarise(each_s), notes
+    return Summary(*summarise(each_s)), notes
 
 
 def _mean_response(facts: Facts) -> tuple[float | None, Finding | None]:

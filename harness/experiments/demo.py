@@ -25,6 +25,7 @@ from harness.experiments.reading import report_of
 from harness.experiments.results import document_of, kept
 from harness.experiments.runner import Setup, run, versions
 from harness.model import EnvironmentProblem, Plan, Record, Trial
+from harness.numbers.units import format_wait
 from harness.observe.live import Live
 from harness.observe.observer import Observer
 from harness.plan import load_for
@@ -36,7 +37,6 @@ from harness.server.worker_classes import class_named, configured_slots
 from harness.terminal.console import short, tell
 from harness.terminal.keys import interactive, one_key
 from harness.terminal.picture import WIDTH, Now, draw
-from harness.terminal.progress import duration
 
 KIND = "sweep"
 RESUMES_WITH = ()
@@ -105,7 +105,7 @@ class Lesson:
     def __enter__(self) -> Lesson:
         say(
             "What happens when more requests come in than a server can serve?"
-            f" {len(STEPS)} steps, each changes one thing; about {duration(self._seconds)}."
+            f" {len(STEPS)} steps, each changes one thing; about {format_wait(self._seconds)}."
         )
         print()
         return self

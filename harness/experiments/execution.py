@@ -205,5 +205,5 @@ def task_for(
         up=lambda: running(launch),
         load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
         command=tool_named(one.cell.tool).command,
-        parts=launch.parts,
+        services=launch.services,
     )

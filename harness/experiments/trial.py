@@ -38,7 +38,7 @@ Watch = Callable[[Any, Observer], None]
 class Task:
     """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
     does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
-    again and again while the load runs. `parts`: what the server works with, and is to be looked
+    again and again while the load runs. `services`: what the server works with, and is to be looked
     at too: pids by name."""
 
     key: str
@@ -47,7 +47,7 @@ class Task:
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
     watch: Watch | None = None
-    parts: Mapping[str, int] = field(default_factory=dict)
+    services: Mapping[str, int] = field(default_factory=dict)
 
 
 def null_task(one: Trial, run_directory: Path) -> Task:
@@ -168,7 +168,7 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     pids = tuple(server.proofs)
     place = (server.host, server.port, server.process.pid)
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
-    return Observer(task.directory, *place, pids, others, states_s, task.parts)
+    return Observer(task.directory, *place, pids, others, states_s, task.services)
 
 
 def limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:

@@ -349,7 +349,7 @@ def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
 
 
 def _seconds(ms: list[float] | list[int]) -> Summary:
-    return summarise(value / 1000 for value in ms)
+    return Summary(*summarise(value / 1000 for value in ms))
 
 
 def _lone(rows: list[_Row], totals: list[float]) -> float | None:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.load.programs import Document, Program, document_of, measurement
-from harness.model import Measurement, Output, ParseError, Timing
+from harness.model import Measurement, Output, ParseError, Summary, Timing
 from harness.numbers.quantiles import summarise
 
 ROWS = "requests.csv"
@@ -68,15 +68,15 @@ def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
     """With what the rows know of each request."""
     timings = tuple(row.timing for row in rows)
     whole = [timing for timing in timings if timing.end_s is not None]
-    response = summarise(timing.end_s for timing in timings if timing.end_s is not None)
+    response = Summary(*summarise(timing.end_s for timing in timings if timing.end_s is not None))
     if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
         return replace(found, response=response, timings=timings)
     connects = tuple(row.connected_s for row in rows if row.connected_s is not None)
     return replace(
         found,
         response=response,
-        connect=summarise(connects),
-        first_byte=summarise(t.first_byte_s for t in whole if t.first_byte_s is not None),
+        connect=Summary(*summarise(connects)),
+        first_byte=Summary(*summarise(t.first_byte_s for t in whole if t.first_byte_s is not None)),
         timings=timings,
         connects_s=connects,
     )

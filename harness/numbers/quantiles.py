@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-
-from harness.model import Summary
+from typing import NamedTuple
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -30,12 +29,21 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return min(max(below + (rank - low) * (above - below), below), above)
 
 
-def summarise(values: Iterable[float]) -> Summary:
-    """Mean, p50, p95, p99 and max, in the unit of the values; all None for an empty sample."""
+class Summarised(NamedTuple):
+    """In the unit of the values; all None for an empty sample."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+def summarise(values: Iterable[float]) -> Summarised:
     ordered = sorted(values)
     if not ordered:
-        return Summary()
-    return Summary(
+        return Summarised()
+    return Summarised(
         mean=min(max(math.fsum(ordered) / len(ordered), ordered[0]), ordered[-1]),
         p50=quantile(ordered, 0.50),
         p95=quantile(ordered, 0.95),

@@ -74,11 +74,20 @@ def format_duration(seconds: float | None) -> str:
     """Like "12.3 ms", "1.04 s", "2m 05s", "1h 02m"; "-" for a missing or non-finite one."""
     if seconds is None or not math.isfinite(seconds) or abs(seconds) < 119.5:
         return _format(seconds, _SPOKEN, " ")
-    sign, whole = "-" if seconds < 0 else "", round(abs(seconds))
+    return ("-" if seconds < 0 else "") + _clock(round(abs(seconds)))
+
+
+def format_wait(seconds: float) -> str:
+    """A time to wait for, without fractions: "45 s", "2m 05s", "1h 02m"."""
+    whole = max(0, round(seconds))
+    return f"{whole} s" if whole < 60 else _clock(whole)
+
+
+def _clock(whole: int) -> str:
     if whole < 3600:
-        return f"{sign}{whole // 60}m {whole % 60:02d}s"
+        return f"{whole // 60}m {whole % 60:02d}s"
     minutes = round(whole / 60)
-    return f"{sign}{minutes // 60}h {minutes % 60:02d}m"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
 
 
 def format_count(value: float | None) -> str:

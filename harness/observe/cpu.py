@@ -110,7 +110,7 @@ class Processes:
         )
 
 
-class Parts:
+class Services:
     """Samples what each of `pids` and all below it have used since the first sample, by name."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:

@@ -29,13 +29,13 @@ from harness.observe.kernel import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
-SOMETIMES = ("parts", "app_metrics")  # not every app stands on something, or counts
+SOMETIMES = ("services", "app_metrics")  # not every app stands on something, or counts
 SAMPLES: Mapping[str, type[Any]] = {  # by the names of their lines
     "queue": QueueSample,
     "processes": ProcessSample,
     "connections": ConnectionSample,
     "counters": CountersSample,
-    "parts": ServiceSample,
+    "services": ServiceSample,
     "app_metrics": AppMetricsSample,
 }
 
@@ -68,7 +68,6 @@ class _Lines:
     def read(self, line: bytes | str) -> None:
         """Raises ValueError when it cannot be read."""
         name, value = codec.by_kind(line)
-        name = "app_metrics" if name == "ledger" else name  # in transition: recorded test data
         if name in SAMPLES:
             self.samples[name].append(codec.decode(value, SAMPLES[name]))
         elif name == "lost":

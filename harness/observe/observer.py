@@ -8,7 +8,7 @@ at every 50 ms, would always be seen in the same phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
-    {"parts": a sample}                             where the app stands on what the lab started
+    {"services": a sample}                          where the app stands on what the lab started
     {"app_metrics": a sample}                       where the app publishes them
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
@@ -40,10 +40,10 @@ from harness.model import (
     ServiceSample,
 )
 from harness.observe.app_metrics import AppMetricsFiles
-from harness.observe.cpu import Parts, Processes
+from harness.observe.cpu import Processes, Services
+from harness.observe.instances import AllConnections, Queues
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
-from harness.observe.several import Everyone, Queues
 
 SHARE = 0.015  # of a core, per sampler
 JITTER = 0.25
@@ -103,31 +103,32 @@ class Observer:
         workers: Collection[int],
         others: Collection[tuple[str, int, int | None]] = (),
         states_s: float = 60.0,
-        parts: Mapping[str, int] | None = None,
+        services: Mapping[str, int] | None = None,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
         servers beside it; what is seen of them is added up. `states_s`: the connections are looked
-        at as often as this at least, whatever that costs. `parts`: what the app stands on, pids by
-        name."""
+        at as often as this at least, whatever that costs. `services`: what the app stands on, pids
+        by name."""
         places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = Queues(places)
         self._processes = Processes(server_pid, *(pid for _, _, pid in others))
+        connections = AllConnections(places, workers)
         often = min(0.1, states_s), states_s
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
             Sampler("queue", self._queues.sample, Cadence(0.05, 0.1 / (1 + JITTER))),
-            Sampler("connections", Everyone(places, workers).sample, Cadence(*often), last=True),
+            Sampler("connections", connections.sample, Cadence(*often), last=True),
             # Every half second at least, jitter included, though a hundred processes cost more than
             # the share: a load of a few seconds has no other word on its CPU
             Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
             Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
             Sampler("app_metrics", AppMetricsFiles(directory).sample, Cadence(0.1, 0.4), last=True),
         ]
-        if parts:
-            looks = Sampler("parts", Parts(parts).sample, Cadence(0.25, 0.4), last=True)
-            self.samplers.append(looks)
+        if services:
+            sample = Services(services).sample
+            self.samplers.append(Sampler("services", sample, Cadence(0.25, 0.4), last=True))
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 

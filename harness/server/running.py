@@ -70,7 +70,7 @@ class Launch:
     kept: bool = False  # it keeps its connections
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
-    parts: Mapping[str, int] = field(default_factory=dict)  # what it works with: pids by name
+    services: Mapping[str, int] = field(default_factory=dict)  # what it works with: pids by name
 
 
 @dataclass

@@ -13,16 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.model import Cell, Load, Record, Trial
-
-
-def duration(seconds: float) -> str:
-    """A time as a person would say it."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+from harness.numbers.units import format_wait
 
 
 def describe(trial: Trial) -> str:
@@ -68,7 +59,9 @@ class Progress:
 
     def __enter__(self) -> Progress:
         left = self._left()
-        about = f"about {duration(left)}" if left is not None else "time known after a first answer"
+        about = (
+            f"about {format_wait(left)}" if left is not None else "time known after a first answer"
+        )
         print(f"{self._counted()}, {about}", file=sys.stderr)
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
@@ -95,7 +88,7 @@ class Progress:
         self._done_s += took
         how = f"invalid: {record.fault.reason}" if record.fault else "done"
         left = self._left()
-        rest = f", {duration(left)} left" if self._todo and left is not None else ""
+        rest = f", {format_wait(left)} left" if self._todo and left is not None else ""
         line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took:.1f} s{rest}"
         if self._live is None:
             print(line, file=sys.stderr, flush=True)
@@ -119,5 +112,5 @@ class Progress:
         )
         words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
         line = Table.grid(padding=(0, 2))
-        line.add_row(bar, Text(f"{words}, {duration(ahead)} left"))
+        line.add_row(bar, Text(f"{words}, {format_wait(ahead)} left"))
         return line

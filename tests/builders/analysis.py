@@ -32,6 +32,7 @@ from harness.model import (
     Server,
     Span,
     Spans,
+    Summary,
     Timing,
     Trial,
 )
@@ -175,9 +176,9 @@ def measurement(done: Sequence[Served], *, lone_first: bool = True) -> Measureme
         errors={},
         duration_s=total_s,
         rps=len(done) / total_s,
-        response=summarise([one.end_s - one.sent_s for one in done]),
-        connect=summarise([0.0] * len(done)),
-        first_byte=summarise([one.end_s - one.sent_s for one in done]),
+        response=Summary(*summarise([one.end_s - one.sent_s for one in done])),
+        connect=Summary(*summarise([0.0] * len(done))),
+        first_byte=Summary(*summarise([one.end_s - one.sent_s for one in done])),
         connects_s=(0.0,) * len(done),
         lone_s=done[0].end_s - done[0].sent_s if lone_first else None,
     )

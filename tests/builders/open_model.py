@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 
 from harness.analysis import TrialData
-from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Timing, Trial
+from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
 from harness.numbers.quantiles import summarise
 from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
 
@@ -50,7 +50,7 @@ def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float
         errors={},
         duration_s=total_s,
         rps=len(sent) / total_s,
-        response=summarise([end - due for due, _, _, end in sent]),
+        response=Summary(*summarise([end - due for due, _, _, end in sent])),
         timings=tuple(
             Timing(due, at - due, None, end - due, 200, None, request_id=str(number))
             for number, (due, at, _, end) in enumerate(sent)
@@ -59,7 +59,7 @@ def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float
         asked_rps=rate,
         sent=len(sent),
         unsent=unsent,
-        lag=summarise([at - due for due, at, _, _ in sent]),
+        lag=Summary(*summarise([at - due for due, at, _, _ in sent])),
     )
 
 

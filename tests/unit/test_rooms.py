@@ -20,7 +20,7 @@ FILES = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "harness": (("apps", "configs"), ()),
     "harness.model": (("harness",), ()),
-    "harness.numbers": (("harness",), ("harness.numbers", "harness.model")),
+    "harness.numbers": (("harness",), ("harness.numbers",)),
     "harness.server": (MEANING, ()),
     "harness.server.inside": (("harness",), ()),
     "harness.observe": (MEANING, ()),

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import run_store as store
-from harness.model import SCHEMA, EnvironmentProblem, Fault, Record, UsageError
+from harness.model import EnvironmentProblem, Fault, Record, UsageError
+from harness.run_store import SCHEMA
 from tests.builders.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]

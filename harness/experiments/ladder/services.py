@@ -59,8 +59,8 @@ class Services:
             for role, kind in (("storage", one.storage), ("cache", one.cache))
             if kind
         }
-        parts = {role: pid for role, pid in pids.items() if pid is not None}
-        return replace(launch, env=self.env(one.storage, one.cache), parts=parts)
+        services = {role: pid for role, pid in pids.items() if pid is not None}
+        return replace(launch, env=self.env(one.storage, one.cache), services=services)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def counting(
     seen = replace(
         one.observations,
         app_metrics=tuple(AppMetricsSample(ns(at), said) for at, said in totals.items()),
-        parts=tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
+        services=tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
         missing=missing,
     )
     return derived(replace(one, observations=seen))
@@ -115,7 +115,7 @@ def test_what_was_not_seen_is_not_known(totals: Mapping[float, Mapping[str, int]
 def test_a_sampler_that_died_says_nothing() -> None:
     cpu = {2.0: {"storage": 1.0}, 4.0: {"storage": 2.0}}
     assert app_metrics(counting({2.0: FIRST, 4.0: LAST}, app_metrics="it died")) is None
-    assert said(counting({2.0: FIRST, 4.0: LAST}, cpu, parts="it died")).cores == {}
+    assert said(counting({2.0: FIRST, 4.0: LAST}, cpu, services="it died")).cores == {}
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))

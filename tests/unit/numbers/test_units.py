@@ -68,6 +68,14 @@ def test_scanning_counts_and_sizes() -> None:
     assert units.scan_bytes("3B") == 3
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0 s"), (59.4, "59 s"), (59.6, "1m 00s"), (125, "2m 05s"), (3725, "1h 02m")],
+)
+def test_a_wait_has_no_fractions(seconds: float, text: str) -> None:
+    assert units.format_wait(seconds) == text
+
+
 @pytest.mark.parametrize("text", ["", "1", "ms", "1 2s", "-nan", "1e3s", "1,5s", "1K", "1.s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):

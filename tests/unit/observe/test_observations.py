@@ -39,9 +39,10 @@ COUNTERS = [
     '{"counters": {"at_ns": 1000000000, "counts": {"listen_overflows": 7, "listen_drops": 9}}}',
     '{"counters": {"at_ns": 2000000000, "counts": {"listen_overflows": 7, "listen_drops": 12}}}',
 ]
-PARTS = [
-    '{"parts": {"at_ns": 1000000000, "cpu_s": {"storage": 0.0}, "rss_bytes": {"storage": 4096}}}',
-    '{"parts": {"at_ns": 2000000000, "cpu_s": {}, "rss_bytes": {}}}',
+SERVICES = [
+    '{"services": {"at_ns": 1000000000, "cpu_s": {"storage": 0.0},'
+    ' "rss_bytes": {"storage": 4096}}}',
+    '{"services": {"at_ns": 2000000000, "cpu_s": {}, "rss_bytes": {}}}',
 ]
 APP_METRICS = ['{"app_metrics": {"at_ns": 1500000000, "totals": {"requests": 3, "db_ns": 70}}}']
 END = '{"end": 2000000001}'
@@ -72,23 +73,23 @@ def test_what_the_lines_mean() -> None:
 
 
 def test_what_is_there_with_some_apps_only() -> None:
-    found = parse_observations([*LINES[:-1], *PARTS, *APP_METRICS, END])
-    assert found.parts == (
+    found = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS, END])
+    assert found.services == (
         ServiceSample(1_000_000_000, {"storage": 0.0}, {"storage": 4096}),
         ServiceSample(2_000_000_000, {}, {}),  # it has ended, which is not 0
     )
     assert found.app_metrics == (AppMetricsSample(1_500_000_000, {"requests": 3, "db_ns": 70}),)
-    assert found.intervals_s["parts"] == 1.0
+    assert found.intervals_s["services"] == 1.0
     assert found.missing == {}
 
 
-@pytest.mark.parametrize("name", ["parts", "app_metrics"])
+@pytest.mark.parametrize("name", ["services", "app_metrics"])
 def test_what_some_apps_have_is_missing_where_it_was_lost_or_cut_short(name: str) -> None:
     lost = json.dumps({"lost": {"sampler": name, "reason": "no such thing"}})
     assert parse_observations([*LINES[:-1], lost, END]).missing == {name: "no such thing"}
-    cut = parse_observations([*LINES[:-1], *PARTS, *APP_METRICS])
+    cut = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS])
     assert cut.missing[name] == "the observation was cut short"
-    assert len(cut.parts) == 2
+    assert len(cut.services) == 2
     assert len(cut.app_metrics) == 1
 
 
@@ -120,7 +121,7 @@ def test_cut_anywhere_it_is_missing_and_what_was_seen_is_kept(tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 @pytest.mark.parametrize("damage", ["", "{", "[]", "4", "{}", '{"queue": {}}', '{"queue": 3}',
-                                    '{"parts": {"at_ns": 1, "cpu_s": 3, "rss_bytes": {}}}',
+                                    '{"services": {"at_ns": 1, "cpu_s": 3, "rss_bytes": {}}}',
                                     '{"app_metrics": {"at_ns": 1, "totals": null}}',
                                     '{"end": 1, "queue": 2}', '{"moon": 1}', "\0\0"])  # fmt: skip
 def test_a_line_that_cannot_be_read_casts_doubt_on_all(number: int, damage: str) -> None:

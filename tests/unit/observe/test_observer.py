@@ -240,8 +240,8 @@ def test_an_app_that_counts_nothing_has_nothing_to_say(observer: Observer, tmp_p
     with observer:
         pass
     found = read_observations(tmp_path)
-    assert found.app_metrics == found.parts == ()
-    assert not {"app_metrics", "parts"} & set(found.missing)
+    assert found.app_metrics == found.services == ()
+    assert not {"app_metrics", "services"} & set(found.missing)
 
 
 def test_metrics_of_all_workers_are_added_up(observer: Observer, tmp_path: Path) -> None:
@@ -292,15 +292,15 @@ def test_what_the_app_stands_on_is_looked_at_by_name(stack: ExitStack, tmp_path:
     busy, idle = started(), started()
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
     pids = {"storage": busy.pid, "cache": idle.pid}
-    with Observer(tmp_path, *listener.getsockname(), os.getpid(), [], parts=pids):
-        (first,) = read_observations(tmp_path).parts[:1]
+    with Observer(tmp_path, *listener.getsockname(), os.getpid(), [], services=pids):
+        (first,) = read_observations(tmp_path).services[:1]
         assert first.cpu_s == {"storage": 0.0, "cache": 0.0}
         busy.stdin.write("\n")
         busy.stdin.flush()
         assert busy.stdout.readline() == "done\n"
         idle.kill()
         idle.wait()
-    last = read_observations(tmp_path).parts[-1]
+    last = read_observations(tmp_path).services[-1]
     assert set(last.cpu_s) == set(last.rss_bytes) == {"storage"}  # the other one is not 0
     assert last.cpu_s["storage"] >= 0.2  # CPU times are counted in hundredths of a second
     assert last.rss_bytes["storage"] > 1 << 20
@@ -310,6 +310,6 @@ def test_what_never_ran_is_missing(observer: Observer, tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
     ended.wait()
     place = ("127.0.0.1", 1, os.getpid(), [])
-    with Observer(tmp_path, *place, parts={"cache": ended.pid}):
+    with Observer(tmp_path, *place, services={"cache": ended.pid}):
         pass
-    assert "parts" in read_observations(tmp_path).missing
+    assert "services" in read_observations(tmp_path).missing

@@ -28,7 +28,7 @@ class Queues:
             listener.close()
 
 
-class Everyone:
+class AllConnections:
     """The connections of all of them, and of all their `workers`."""
 
     def __init__(self, places: Places, workers: Collection[int]) -> None:
