@@ -131,7 +131,8 @@ def recheck(plan: Plan) -> preflight.Interpreter:
     preflight.check_levels([cell.concurrency for cell in plan.cells])
     chdir = plan.cells[0].server.app.chdir
     classes = [server.worker_class for server in plan.servers]
-    return preflight.interpreter(plan.python, Path(chdir or "."), plan.config, classes)
+    env = dict(pair for server in plan.servers for pair in server.app.env)
+    return preflight.interpreter(plan.python, Path(chdir or "."), plan.config, classes, env)
 
 
 def versions(plan: Plan) -> dict[str, str | None]:

@@ -38,7 +38,7 @@ SYSCTLS = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What `introspect` found in the interpreter that serves the app."""
+    """What `introspect` says of the interpreter that serves the app."""
 
     python: str
     gunicorn: str
@@ -66,10 +66,14 @@ class Interpreter:
 
 
 def interpreter(
-    python: str, chdir: Path, config: str | None, classes: Iterable[str] = ()
+    python: str,
+    chdir: Path,
+    config: str | None,
+    classes: Iterable[str] = (),
+    env: Mapping[str, str] = {},
 ) -> Interpreter:
-    """`classes`: those that are to serve. Raises EnvironmentProblem when it does not run or has no
-    Gunicorn, UsageError when the user's Gunicorn file cannot be read."""
+    """`classes`: those that are to serve; `env`: of the apps. Raises EnvironmentProblem when it
+    does not run or has no Gunicorn, UsageError when the user's Gunicorn file cannot be read."""
     request = {
         "config": config,
         "packages": sorted(
@@ -81,27 +85,28 @@ def interpreter(
         done = subprocess.run(
             [python, str(INTROSPECT), json.dumps(request)],
             cwd=chdir,
+            env={**os.environ, **env},
             capture_output=True,
             text=True,
             timeout=ASK_S,
             stdin=subprocess.DEVNULL,
         )
-        found = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
-    if found["gunicorn"] is None:
+    if answer["gunicorn"] is None:
         raise EnvironmentProblem(
             f"{python} has no Gunicorn: {python} -m pip install gunicorn==25.3.0"
         )
-    if found["error"]:
-        raise UsageError(f"{config} cannot be read as a Gunicorn file: {found['error']}")
+    if answer["error"]:
+        raise UsageError(f"{config} cannot be read as a Gunicorn file: {answer['error']}")
     return Interpreter(
         python,
-        found["gunicorn"],
-        known=tuple(found["known"]),
-        missing=tuple(found["missing"]),
-        classes=found["classes"],
-        settings=found["settings"],
+        answer["gunicorn"],
+        known=tuple(answer["known"]),
+        missing=tuple(answer["missing"]),
+        classes=answer["classes"],
+        settings=answer["settings"],
     )
 
 
@@ -127,9 +132,9 @@ def port_range() -> tuple[int, int] | None:
 
 def narrows_ports() -> bool:
     """Whether a socket can be told which local ports to use (Linux 6.3)."""
-    with socket.socket() as asked:
+    with socket.socket() as probe:
         try:
-            asked.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)
+            probe.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)
         except OSError:
             return False
     return True
@@ -172,8 +177,8 @@ def tool_version(argv: tuple[str, ...]) -> str | None:
         return None
     with tool:
         assert tool.stdout is not None
-        said, _, _ = select.select([tool.stdout], [], [], VERSION_S)
-        text = os.read(tool.stdout.fileno(), 1000).decode(errors="replace") if said else ""
+        readable, _, _ = select.select([tool.stdout], [], [], VERSION_S)
+        text = os.read(tool.stdout.fileno(), 1000).decode(errors="replace") if readable else ""
         tool.kill()
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else None
@@ -194,9 +199,9 @@ def sysctl(name: str) -> str | None:
         return None
 
 
-def fingerprint(found: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
+def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
     """What somebody else must know to believe or repeat the numbers of a run of Gunicorn."""
-    return {**machine(tools), "server_python": found.python, "gunicorn": found.gunicorn}
+    return {**machine(tools), "server_python": interpreter.python, "gunicorn": interpreter.gunicorn}
 
 
 def cores() -> int | None:

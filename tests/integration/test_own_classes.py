@@ -56,3 +56,16 @@ def test_a_path_that_names_no_worker_class_starts_nothing(lab: Lab, path: str) -
     assert done.err.count("\n") == 1
     assert path in done.err
     assert not (lab.place / "results").exists()
+
+
+def test_a_run_of_an_own_class_is_resumed_from_anywhere(lab: Lab, worker_class: str) -> None:
+    if worker_class != "sync":
+        pytest.skip("once is enough")
+    (lab.place / "workers.py").write_text("from gunicorn.workers.sync import SyncWorker as Mine\n")
+    done = lab("sweep", "workers.Mine", "2", "--tool", "fast", "--sleep", "0.05")
+    assert done.code == 0, done.err
+    (lab.run / "trials.jsonl").write_text("")
+    elsewhere = Lab(lab.place / "elsewhere")
+    elsewhere.place.mkdir()
+    again = elsewhere("sweep", "--resume", str(lab.run), "--format", "json")
+    assert again.code == 0, again.err

@@ -166,14 +166,14 @@ def accept_queue_limit(worker: Any) -> int | None:
 def versions() -> dict[str, str]:
     from importlib import metadata
 
-    found = {}
+    installed = {}
     for name in ("gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop",
                  "httptools", "h11"):  # fmt: skip
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def http_parser(worker: Any) -> Any:

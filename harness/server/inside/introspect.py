@@ -32,44 +32,44 @@ def worker_class(path: str) -> dict[str, Any]:
     """What can be said of a class by its dotted path."""
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        cls = getattr(importlib.import_module(module), name)
     except BaseException as error:  # a module may do anything, sys.exit included
         return {"asgi": None, "error": f"{type(error).__name__}: {error}"}
-    if not isinstance(found, type) or not hasattr(found, "init_process"):
+    if not isinstance(cls, type) or not hasattr(cls, "init_process"):
         return {"asgi": None, "error": "it is no worker class of Gunicorn"}
-    ancestors = {cls.__name__ for cls in found.__mro__}
+    ancestors = {base.__name__ for base in cls.__mro__}
     return {"asgi": True if ancestors & ASGI else False if ancestors & WSGI else None}
 
 
 def settings_of(path: str) -> dict[str, Any]:
     names = runpy.run_path(path, run_name="__config__")
-    kept = {}
+    settings = {}
     for name, value in names.items():
         if not name.startswith("_") and isinstance(value, (str, int, float, bool, type(None))):
-            kept[name] = value
+            settings[name] = value
         elif name == "bind":
-            kept[name] = str(value)
-    return kept
+            settings[name] = str(value)
+    return settings
 
 
 def main(request: dict[str, Any]) -> None:
-    found: dict[str, Any] = {"python": sys.version.split()[0], "gunicorn": None}
-    found.update(known=[], missing=[], classes={}, settings={}, error=None)
+    answer: dict[str, Any] = {"python": sys.version.split()[0], "gunicorn": None}
+    answer.update(known=[], missing=[], classes={}, settings={}, error=None)
     # As Gunicorn does: the user's file and classes may be beside the app
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):
         import gunicorn
         from gunicorn.workers import SUPPORTED_WORKERS
 
-        found.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
-        found["missing"] = [name for name in request["packages"] if is_missing(name)]
-        found["classes"] = {path: worker_class(path) for path in request["classes"]}
+        answer.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
+        answer["missing"] = [name for name in request["packages"] if is_missing(name)]
+        answer["classes"] = {path: worker_class(path) for path in request["classes"]}
     if request["config"]:
         try:
-            found["settings"] = settings_of(request["config"])
+            answer["settings"] = settings_of(request["config"])
         except BaseException as error:  # a config file may do anything, sys.exit included
-            found["error"] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
+            answer["error"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

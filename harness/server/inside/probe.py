@@ -156,8 +156,8 @@ def identify(place: int, name: bytes) -> None:
 
 def name_in(headers: Any) -> bytes:
     """What the client calls the request, from ASGI headers; empty where it does not say."""
-    found: bytes = next((value for name, value in headers if name == NAME_HEADER), b"")
-    return found
+    identifier: bytes = next((value for name, value in headers if name == NAME_HEADER), b"")
+    return identifier
 
 
 def end(place: int) -> None:
