@@ -118,10 +118,10 @@ def trial_data(run: Run) -> tuple[TrialData, ...]:
     )
 
 
-def notes_of(run: Run, report: Report) -> tuple[Text, ...]:
+def notes_of(run: Run) -> tuple[Text, ...]:
     """Of its plan, and whether that was carried out."""
-    missing = len(grid(run.plan)) - len(report.cells)
-    values = {"trials": missing, "command": run.plan.kind, "run": report.run}
+    missing = len(grid(run.plan)) - len(run.records)
+    values = {"trials": missing, "command": run.plan.kind, "run": run.name}
     return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 
 

@@ -8,6 +8,7 @@ said:
     {rps:number}           3.984 -> "3.98"
     {n:# connection}       8 -> "8 connections", 1 -> "1 connection"
     {n:is/are}             8 -> "are", 1 -> "is"
+    {n:count}              10000 -> "10,000"
     {share:percent}        0.25 -> "25 %"
     {size:bytes}           1536 -> "1.50 KB"
     {size:missing}         None -> "missing", anything else -> ""
@@ -53,15 +54,19 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def count_text(count: float) -> str:
+    """'8', '1250', '10,000'."""
+    return f"{count:,}" if count >= 10_000 else str(count)
+
+
 def counted(count: float, noun: str) -> str:
     """'1 connection', '8 connections'; the plural may be given: 'process/processes'."""
     one, _, many = noun.partition("/")
-    number = f"{count:,}" if count >= 10_000 else count
-    return f"{number} {one if count == 1 else many or one + 's'}"
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
 
 
 def by_cause(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} x {name}" for name, count in sorted(counts.items()))
+    return ", ".join(f"{count_text(count)} x {name}" for name, count in sorted(counts.items()))
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -74,6 +79,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
     "missing": lambda value: "missing" if value is None else "",
     "list": lambda items: listed([_item(one) for one in items]),
+    "count": count_text,
     "counts": by_cause,
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
 }
@@ -1044,8 +1050,8 @@ SENTENCES |= {
         "Left out: the synchronous client and the million requests, because of --quick."
     ),
     "limits.left_out.connections": (
-        "Left out: more than {connections:,} connections. The limit of open files is {files:,};"
-        " raise it (ulimit -n 10064) for 10,000."
+        "Left out: more than {connections:count} connections. The limit of open files is"
+        " {files:count}; raise it (ulimit -n 10064) for 10,000."
     ),
     "limits.left_out.mistakes": (
         "Left out: the classic mistakes. They need aiohttp (pip install aiohttp)."
@@ -1061,26 +1067,21 @@ SENTENCES |= {
     "limits.step.asynchronous": "asynchronous: all at once",
     "limits.step.unbounded": "no bound",
     "limits.step.raised": "no bound, limit raised",
-    "limits.step.bounded": "at most {connections:,} at once",
+    "limits.step.bounded": "at most {connections:count} at once",
     "limits.step.bodies": "{body_bytes:bytes} each",
     "limits.step.new_connections": "{body_bytes:bytes} each, a new connection for each",
-    "limits.step.ports_used_up": "{ports:,} ports",
-    "limits.step.ports_sources": "{ports:,} ports, {sources} source addresses",
-    "limits.step.ports_reuse": "{ports:,} ports, fewer connections, reused",
+    "limits.step.ports_used_up": "{ports:count} ports",
+    "limits.step.ports_sources": "{ports:count} ports, {sources} source addresses",
+    "limits.step.ports_reuse": "{ports:count} ports, fewer connections, reused",
     "limits.step.mistake": "the mistake",
     "limits.step.abandoned": "the mistake with tasks",
     "limits.step.cure": "the cure",
-    "limits.step_failed": "{step} ({failed:,} failed)",
+    "limits.step_failed": "{step} ({failed:count} failed)",
     "limits.not_measured": "not measured: {why}",
     "limits.step": (
         "{tool}, {requests:# request} over {connections:# connection} ({step}):"
-        " {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:,} failed[[: {errors:counts}]]"
-    ),
-    "limits.columns": (
-        "Ideal: the server's delays, added up and shared by the connections, and at least its"
-        " longest answer. fast sends its first request alone, and at the end connections run out"
-        " of requests; the fewer requests each has, the more this adds. Memory: the highest sample"
-        " of the load tool's. CPU: the load tool's."
+        " {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:count} failed[[:"
+        " {errors:counts}]]"
     ),
     "limits.chart.title": "Time for so many requests",
     "limits.chart.x": "requests",
@@ -1092,7 +1093,7 @@ SENTENCES |= {
     ),
     "limits.question.asynchronous": "What does an asynchronous client gain?",
     "limits.asynchronous": (
-        "{requests:,} requests at once took {took_s:duration}[[, hardly longer than the longest"
+        "{requests:count} requests at once took {took_s:duration}[[, hardly longer than the longest"
         " answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]."
         " One after the other, they [[took {alone_s:duration}, {times:number} times as long]]"
         "[[would take {delays_s:duration}, the sum of all delays]]."
@@ -1101,48 +1102,48 @@ SENTENCES |= {
     "limits.causes": "{causes: }",
     "limits.no_files": (
         "Errno 24 (too many open files): {failed:# request} got no file for their connection."
-        " {connections:,} connections were wanted at once[[, and a process may have {open_files:,}"
-        " files open]]. Raise the limit (ulimit -n {needed}), or bound how many requests are under"
-        " way."
+        " {connections:count} connections were wanted at once[[, and a process may have"
+        " {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many"
+        " requests are under way."
     ),
     "limits.no_address": (
         "Errno 99 (cannot assign requested address): {failed:# request} found no free local port."
-        " {connections:,} connections were wanted at once[[, and there are {ports:,} ports]]; each"
-        " connection takes one, for each pair of a source address and a server. Reuse connections"
-        " (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3, and"
-        " so on), or widen net.ipv4.ip_local_port_range."
+        " {connections:count} connections were wanted at once[[, and there are {ports:count}"
+        " ports]]; each connection takes one, for each pair of a source address and a server. Reuse"
+        " connections (keep-alive), connect from more source addresses (on loopback 127.0.0.2,"
+        " 127.0.0.3, and so on), or widen net.ipv4.ip_local_port_range."
     ),
     "limits.enough_files": (
-        "{requests:,} requests at once did not run out of files here: {failed:,} failed."
+        "{requests:count} requests at once did not run out of files here: {failed:count} failed."
     ),
     "limits.question.bounded": "What avoids it?",
     "limits.bounded": (
-        "Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:,} connections took"
-        " {quick_s:duration}, the {slow:,} {slow_s:duration}.]]"
+        "Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:count} connections took"
+        " {quick_s:duration}, the {slow:count} {slow_s:duration}.]]"
     ),
     "limits.not_bounded": "Nothing did here: {bad:; }.",
     "limits.question.far": "How far does one client go?",
     "limits.far": (
-        "At least to {requests:,} requests over {connections:# connection} without a failure, in"
-        " {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}."
+        "At least to {requests:count} requests over {connections:# connection} without a failure,"
+        " in {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}."
     ),
     "limits.near_ideal": "close to the best possible",
     "limits.above_ideal": "so the client or the machine was slower than the server",
     "limits.question.memory": "How much memory does that take?",
     "limits.memory": (
-        "At most {memory_bytes:bytes} for {requests:,} requests: timings are counted in a"
+        "At most {memory_bytes:bytes} for {requests:count} requests: timings are counted in a"
         " histogram, and bodies are dropped once they are verified."
     ),
     "limits.memory_of": "{requests:# request}: {memory_bytes:bytes}",
     "limits.question.bodies": "And with large bodies?",
     "limits.bodies": (
-        "{bodies:,} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete in"
-        " {took_s:duration} ({bytes_per_s:bytes} per second); {failed:,} failed."
+        "{bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete"
+        " in {took_s:duration} ({bytes_per_s:bytes} per second); {failed:count} failed."
     ),
     "limits.question.ports": "What happens when the local ports run out?",
     "limits.ports": "{causes: }[[ Without a failure: {good:; }.]]",
     "limits.enough_ports": (
-        "They did not run out here: {failed:,} failed.[[ Without a failure: {good:; }.]]"
+        "They did not run out here: {failed:count} failed.[[ Without a failure: {good:; }.]]"
     ),
     "limits.mistake.missing_await": "missing await",
     "limits.mistake.session_per_request": "session per request",
@@ -1154,23 +1155,23 @@ SENTENCES |= {
     "limits.missing_await": (
         "As many objects come back as answers were expected ({returned:counts}), at once"
         " ({took_s:duration}), but the server sees {requests:# request}; with await it sees"
-        " {right_requests:,}."
+        " {right_requests:count}."
     ),
     "limits.question.session_per_request": "How does a session per request show?",
     "limits.session_per_request": (
         "{connections:# connection} for {requests:# request}, where one session needs"
-        " {right_connections:,}. It took {times:number} times as long ({took_s:duration} instead of"
-        " {right_took_s:duration})[[ and left {time_wait:,} ports in TIME_WAIT instead of"
-        " {right_time_wait:,}]]."
+        " {right_connections:count}. It took {times:number} times as long ({took_s:duration}"
+        " instead of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT"
+        " instead of {right_time_wait:count}]]."
     ),
 }
 HEADINGS |= {
-    "step": "step",
     "tool": "load tool",
     "wall_s": "took",
     "ideal_s": "ideal",
     "wall_to_ideal": "took / ideal",
     "memory_bytes": "memory",
+    "cpu_s": "CPU total",
     "asked": "requests wanted",
     "got": "returned",
     "requests_seen": "requests at the server",
@@ -1178,6 +1179,19 @@ HEADINGS |= {
     "took_s": "took",
     "time_wait": "in TIME_WAIT",
     "said": "reported",
+}
+MEANINGS |= {
+    "limits:ideal_s": (
+        "the server's delays, added up and shared by the connections, and at least its longest"
+        " answer"
+    ),
+    "limits:wall_to_ideal": (
+        "fast sends its first request alone, and at the end connections run out of requests; the"
+        " fewer requests each has, the more this adds"
+    ),
+    "limits:memory_bytes": "the highest sample of the load tool",
+    "limits:cpu_s": "of the load tool, from its start to its end",
+    "time_wait": "sockets of the client that its kernel keeps for a minute",
 }
 
 # --- generators: the load generators themselves ---------------------------------------------------
@@ -1187,7 +1201,7 @@ _PYTHON_LOW = (
     " ({second_s:duration}).]]"
 )
 _GIL_GROWTH = (
-    "{many:# thread} send {growth:number} times as much as {few:,}, with at most"
+    "{many:# thread} send {growth:number} times as much as {few:count}, with at most"
     " {thread_cores:.2f} cores"
 )
 SENTENCES |= {
@@ -1204,24 +1218,12 @@ SENTENCES |= {
         "At a low rate[[: {connections:# connection} to a server that takes its time]]"
     ),
     "generators.table.low_times": "Response times at that rate",
-    "generators.columns.cost": (
-        "CPU per request and cores: the generator's, in the middle of the load. CPU total: from its"
-        " start to its end. Memory: the highest sample; pages that processes share count in each."
-        " Server cores: of the one it has; near 1, the server sets the limit."
-    ),
-    "generators.columns.times": (
-        "p50, p99: response times as the generator reports them. Server-side: from a request read"
-        " until its answer was sent. Client overhead: the difference, which is the generator's own"
-        " queueing and the way through the kernel; missing where it is less than 1 %, the"
-        " resolution of these numbers. In flight: requests under way at once, as the generator"
-        " counts them."
-    ),
     "generators.load": "{name} at {connections:# connection}",
     "generators.no_time": "its output holds no time",
     "generators.doubt": "{name} at {connections:# connection}: {doubt}.",
     "generators.doubt.uncounted": "the server's own count is missing",
     "generators.doubt.more": (
-        "it counts {counted:# answer}, the server sent {sent:,}; one of them is wrong"
+        "it counts {counted:# answer}, the server sent {sent:count}; one of them is wrong"
     ),
     "generators.note.gaps": (
         "CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were more than"
@@ -1336,13 +1338,32 @@ HEADINGS |= {
     "cpu_per_request_s": "CPU per request",
     "server_cores": "server cores",
     "host_busy": "host busy",
-    "cpu_s": "CPU total",
     "host_memory_bytes": "host memory",
+    "achieved_concurrency": "in flight",
+    "generators:response_p50_s": "p50 reported",
+    "generators:response_p99_s": "p99 reported",
     "service_p50_s": "p50 server-side",
     "service_p99_s": "p99 server-side",
     "own_p50_s": "p50 client overhead",
     "own_p99_s": "p99 client overhead",
 }
+MEANINGS |= {
+    "generators:cpu_per_request_s": "of the generator, in the middle of the load",
+    "generators:cores": "used by the generator, in the middle of the load",
+    "generators:cpu_s": "of the generator, from its start to its end",
+    "generators:memory_bytes": "the highest sample; pages that processes share count in each",
+    "generators:server_cores": "used by the server, of its one; near 1, the server sets the limit",
+    "generators:achieved_concurrency": ("requests under way at once, as the generator counts them"),
+}
+for _statistic in ("p50", "p99"):
+    MEANINGS |= {
+        f"generators:response_{_statistic}_s": "response time as the generator reports it",
+        f"service_{_statistic}_s": "from a request read until its answer was sent",
+        f"own_{_statistic}_s": (
+            "the difference: the generator's own queueing and the way through the kernel; missing"
+            " below 1 %, the resolution of these numbers"
+        ),
+    }
 
 # --- the analysis ------------------------------------------------------------------------------
 

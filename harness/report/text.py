@@ -37,6 +37,7 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.unfinished",
         "note.not_measured",
         "note.left_out",
+        "generators.doubt",
         "ladder.invalid",
         "bottleneck.invalid",
     }

@@ -51,7 +51,7 @@ RESULTS: tuple[Field, ...] = (
 
 def document(run: Run) -> Document:
     report = report_of(run)
-    return study(report, notes_of(run, report))
+    return study(report, notes_of(run))
 
 
 def study(report: Report, notes: Sequence[Text] = ()) -> Document:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.analysis.facts import TrialData, unusable
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import DISTURBED, Usage, others_most, usage_of
-from harness.experiments.reading import trial_data
-from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Text, Value
+from harness.experiments.reading import notes_of, trial_data
+from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Value
 from harness.run_store import Run
 
 GAP_S = 0.5  # CPU and memory are to be seen at least that often
@@ -45,7 +46,8 @@ TIMES: tuple[Field, ...] = (
 
 
 def document(run: Run) -> Document:
-    return study(run.name, run.environment, run.plan, trial_data(run))
+    plan = replace(run.plan, notes=notes_of(run))
+    return study(run.name, run.environment, plan, trial_data(run))
 
 
 def study(
@@ -63,8 +65,8 @@ def study(
         environment=environment,
         findings=findings(full, low, cores if isinstance(cores, int) else None),
         tables=(
-            _table("full", (*WHO, *COST), full, Finding("generators.columns.cost")),
-            _table("full_times", (*WHO, *TIMES), full, Finding("generators.columns.times")),
+            _table("full", (*WHO, *COST), full),
+            _table("full_times", (*WHO, *TIMES), full),
             _table("low", (*WHO[:1], *COST), low),
             _table("low_times", (*WHO[:1], *TIMES), low),
         ),
@@ -93,13 +95,12 @@ def _in_order(usages: Sequence[Usage]) -> list[Usage]:
     return sorted(usages, key=lambda usage: (-best[usage.name], usage.name, usage.connections))
 
 
-def _table(title: str, fields: Sequence[Field], usages: Sequence[Usage], note: Text = "") -> Table:
+def _table(title: str, fields: Sequence[Field], usages: Sequence[Usage]) -> Table:
     connections = usages[0].connections if usages else None
     return Table(
         title=Finding(f"generators.table.{title}", {"connections": connections}),
         columns=tuple(column for column, _ in fields),
         rows=tuple(tuple(value(usage) for _, value in fields) for usage in usages),
-        note=note,
     )
 
 
@@ -132,7 +133,7 @@ def _charts(full: Sequence[Usage]) -> tuple[Chart, ...]:
 def _notes(trials: Sequence[TrialData], usages: Sequence[Usage]) -> list[Finding]:
     notes = []
     for data in trials:
-        if usage_of(data) is None:
+        if data.record and usage_of(data) is None:
             cell = data.trial.cell
             load = {"name": cell.tool, "connections": cell.concurrency}
             why = unusable(data) or Finding("generators.no_time")

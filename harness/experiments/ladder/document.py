@@ -22,7 +22,7 @@ from harness.run_store import Run
 
 def document(run: Run) -> Document:
     report = report_of(run)
-    return study(report, from_details(run.plan), notes_of(run, report))
+    return study(report, from_details(run.plan), notes_of(run))
 
 
 def study(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from harness.analysis.facts import TrialData
 from harness.experiments.limits.findings import findings, mistake_values
 from harness.experiments.limits.results import Result, results_of
-from harness.experiments.reading import trial_data
+from harness.experiments.reading import notes_of, trial_data
 from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Value
 from harness.run_store import Run
 
@@ -39,7 +40,8 @@ MISTAKE_COLUMNS = (
 
 
 def document(run: Run) -> Document:
-    return study(run.name, run.environment, run.plan, trial_data(run))
+    plan = replace(run.plan, notes=notes_of(run))
+    return study(run.name, run.environment, plan, trial_data(run))
 
 
 def study(
@@ -50,7 +52,7 @@ def study(
     lost = [
         Finding("note.not_measured", {"what": result.name, "why": result.missing})
         for result in results
-        if result.missing
+        if result.missing and result.data.record
     ]
     return Document(
         run=run,
@@ -61,19 +63,18 @@ def study(
         tables=(*_tables(results), *_mistake_tables(results)),
         charts=_charts(results),
         notes=(*lost, *plan.notes),
-        valid=not lost,
+        valid=not any(result.missing for result in results),
     )
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
-    """One per chapter that has steps; what the columns mean stands below the last."""
+    """One per chapter that has steps."""
     present = [name for name in CHAPTERS if any(result.chapter == name for result in results)]
     return [
         Table(
             title=Finding(f"limits.chapter.{name}"),
             columns=COLUMNS,
             rows=tuple(_row(result) for result in results if result.chapter == name),
-            note=Finding("limits.columns") if name == present[-1] else "",
         )
         for name in present
     ]

@@ -11,7 +11,7 @@ import pytest
 from harness import run_store as store
 from harness.experiments import EXPERIMENTS, part
 from harness.experiments.results import document_of
-from harness.model import Load, NullServer, Plan, UsageError
+from harness.model import Finding, Load, NullServer, Plan, UsageError
 from harness.plan import null_cell, null_plan
 from tests.builders.plan import plan
 
@@ -49,4 +49,6 @@ def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     details = {"server_core": 1, "keepalive": True}
     found = document_of(run(tmp_path, null_plan("generators", cells, details=details)))
     assert (found.kind, found.run, found.valid) == ("generators", "a-run", False)
-    assert len(found.notes) == 2
+    (note,) = found.notes
+    assert isinstance(note, Finding)
+    assert (note.code, note.values["trials"]) == ("note.unfinished", 2)
