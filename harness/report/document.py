@@ -18,6 +18,7 @@ from harness.report.sweep_tables import sweep_tables
 from harness.report.values import finite
 
 SWEEP = "sweep"
+BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
 
 
 def of_sweep(report: Report) -> Document:
@@ -102,15 +103,17 @@ def class_finding(
     phases: Mapping[str, tuple[Phase, ...]],
     names: Names,
 ) -> Finding:
-    """Where a class stops serving more and why; how its cells at a rate compare with the others,
-    and the phases of its loads, as evidence."""
+    """Where a class stops serving more and why; as evidence the whole diagnosis, how its cells at a
+    rate compare with the others, and the phases of its loads."""
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    evidence = (*comparisons(mine), *_phases(mine, phases))
+    most = next((cell for cell in closed if cell.trial.key == group.telling), None)
+    why = None if most is None or not _loses(most) else most
+    evidence = (*_diagnosis(why), *comparisons(mine), *_phases(mine, phases))
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in closed):
         code = "class.limits"
-        values |= _limits(group, closed) | _why(group, closed)
+        values |= _limits(group, closed) | _why(why)
     trials = tuple(cell.trial.key for cell in mine)
     return Finding(code, values, trials, evidence)
 
@@ -154,13 +157,20 @@ def _slots(group: ClassResult) -> Finding:
     return Finding(f"class.slots.{name}", values)
 
 
-def _why(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
-    """The diagnosis of the cell that tells most, where requests wait in it."""
-    most = next((cell for cell in cells if cell.trial.key == group.telling), None)
-    if most is None or not _loses(most):
+def _why(most: CellResult | None) -> dict[str, object]:
+    """What holds up the cell that tells most of its class; None: nothing does."""
+    if most is None:
         return {}
-    why = most.reason if most.diagnosis is None else most.diagnosis
+    why = most.diagnosis or Finding("class.reason", {"reason": most.reason})
+    if why.code in BRIEF:
+        why = Finding(f"{why.code}.brief", why.values)
     return {"connections": most.trial.cell.concurrency, "why": why}
+
+
+def _diagnosis(most: CellResult | None) -> Iterable[Finding]:
+    """In full, where it was told in short."""
+    if most is not None and most.diagnosis is not None and most.diagnosis.code in BRIEF:
+        yield most.diagnosis
 
 
 def _loses(cell: CellResult) -> bool:

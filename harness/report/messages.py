@@ -220,8 +220,9 @@ SENTENCES |= {
         "[[, saturated from {saturated_from:# connection} on]]"
         "[[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]"
         "[[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]."
-        "[[ At {connections:# connection}: {why}]]"
+        "[[ {why}]]"
     ),
+    "class.reason": "{reason}.",
     "class.slots.configured": "{slots:# slot}[[, at most {used} used]]",
     "class.slots.unlimited": "unlimited slots[[, at most {used} used]]",
     "class.slots.unknown": "slots not known[[, at most {used} used]]",
@@ -373,18 +374,18 @@ MEANINGS |= {
 
 # advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
 SENTENCES |= {
-    "advice.more_workers": "More workers serve more at once.",
+    "advice.more_workers": "more workers serve more at once",
     "advice.workers_threads_or_async": (
-        "More workers, threads (gthread) or an asynchronous class serve more at once."
+        "more workers, threads (gthread) or an asynchronous class serve more at once"
     ),
     "advice.threads_or_async": (
-        "More threads or workers, or an asynchronous class, serve more at once."
+        "more threads or workers, or an asynchronous class, serve more at once"
     ),
     "advice.worker_connections": (
-        "A higher --worker-connections or more workers serve more at once."
+        "a higher --worker-connections or more workers serve more at once"
     ),
     "advice.tornado": (
-        "A WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at once."
+        "a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at once"
     ),
 }
 
@@ -1570,59 +1571,61 @@ SENTENCES |= {
     ),
 }
 
-# diagnosis: what holds a cell up; it ends with the advice that follows and with what failed
+# diagnosis: what holds a cell up; with the advice that follows and what failed, one sentence
 SENTENCES |= {
-    code: sentence + "[[ {advice: }]][[ {failures}]]"
+    code: sentence + "[[; {advice:; }]][[; {failures}]]."
     for code, sentence in {
-        "diagnosis.load_tool": "{limit}.",
+        "diagnosis.load_tool": "{limit}",
         "diagnosis.full_queue": (
             "{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is"
             f" {{limit}})]] and the kernel dropped handshakes: {{counters:values}} ({NAMESPACE})"
             "[[; up to {half_open:# connection} existed for the client alone, as the last packet of"
             " the handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached"
-            " a worker]]."
+            " a worker]]"
         ),
-        "diagnosis.full_queue_likely": "{sharing}; {waiting}; {drops}.",
+        "diagnosis.full_queue.brief": (
+            "{sharing}; the accept queue was full and the kernel dropped handshakes"
+        ),
+        "diagnosis.full_queue_likely": "{sharing}; {waiting}; {drops}",
         "diagnosis.blocked_loop": (
             "Workers serve one request at a time: something blocks the event loop"
             " ({connections:# connection} on {workers:# worker}, and no worker ever had two"
-            " requests in the app)."
+            " requests in the app)"
         ),
         "diagnosis.busy_machine": (
             "The machine is the limit: {connections:# connection} got {rps:number} requests/s while"
-            " its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })."
+            " its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
         ),
         "diagnosis.busy_workers": (
             "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so that"
-            " {connections:# connection} got {rps:number} requests/s."
+            " {connections:# connection} got {rps:number} requests/s"
         ),
         "diagnosis.uneven": (
             "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s: they"
             " are dealt unevenly, and slots idle in one worker while requests wait"
             " {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]]"
             "[[requests per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number}"
-            " requests/s when dealt like this]])."
+            " requests/s when dealt like this]])"
         ),
         "diagnosis.waiting": (
-            "{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]."
+            "{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]"
         ),
         "diagnosis.slow_together": (
             "With {connections:# connection} a request spends {service_s:duration} inside the app,"
-            " a lone one {lone_s:duration}: they slow each other down.[[ The server uses"
-            " {used:cores} of {cores}.]]"
+            " a lone one {lone_s:duration}: they slow each other down[[ (the server uses"
+            " {used:cores} of {cores})]]"
         ),
         "diagnosis.nothing_waits": (
             "{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]] and nothing"
-            " waited."
+            " waited"
         ),
         "diagnosis.all_slots_busy": (
-            "{connections:# connection} used {used} slots and nothing waited; more connections"
-            " will."
+            "{connections:# connection} used {used} slots and nothing waited; more connections will"
         ),
     }.items()
 }
 SENTENCES |= {
-    "diagnosis.failures": "{requests:# request} failed ({causes:counts}).",
+    "diagnosis.failures": "{requests:# request} failed ({causes:counts})",
     "diagnosis.sharing": (
         "{connections:# connection} share {slots:# slot}[[, of which at most {used} were used]]"
     ),
@@ -1648,47 +1651,47 @@ SENTENCES |= {
 
 # advice that follows from a diagnosis, beside a class's own way to more slots
 BLOCKS = (
-    "It sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a sleep, a"
+    "it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a sleep, a"
     " database driver, an HTTP client): use "
 )
 SENTENCES |= {
     "advice.faster_load_tool": (
-        "A faster load tool (fast, wrk), more processes of it (--tool-processes) or a second"
-        " machine for it shows what it can do."
+        "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second"
+        " machine for it shows what it can do"
     ),
     "advice.load_from_elsewhere": (
-        "A faster load tool (fast, wrk) or a second machine for it shows what it can do: the cores"
-        " of this one are {host:percent} busy."
+        "a faster load tool (fast, wrk) or a second machine for it shows what it can do: the cores"
+        " of this one are {host:percent} busy"
     ),
-    "advice.backlog_hides": "A longer --backlog only hides it, in a longer queue.",
+    "advice.backlog_hides": "a longer --backlog only hides it, in a longer queue",
     "advice.move_computing": (
-        "It computes ({cores:cores} for {workers:# worker}): move the work to other processes, or"
-        " run as many workers as there are cores."
+        "it computes ({cores:cores} for {workers:# worker}): move the work to other processes, or"
+        " run as many workers as there are cores"
     ),
     "advice.patch_before_preload": (
         "preload_app loads the app before gevent replaces the calls that block: turn it off, or"
-        " begin the app with gevent.monkey.patch_all()."
+        " begin the app with gevent.monkey.patch_all()"
     ),
-    "advice.asynchronous_calls": BLOCKS + "asynchronous calls, or a class with threads.",
-    "advice.patched_calls": BLOCKS + "calls its loop can patch, or a class with threads.",
+    "advice.asynchronous_calls": BLOCKS + "asynchronous calls, or a class with threads",
+    "advice.patched_calls": BLOCKS + "calls its loop can patch, or a class with threads",
     "advice.faster_code_or_more_cores": (
-        "Faster code, more cores or a load tool on another machine bring more."
+        "faster code, more cores or a load tool on another machine bring more"
     ),
-    "advice.close_other_programs": "Close the other programs and measure again.",
+    "advice.close_other_programs": "close the other programs and measure again",
     "advice.faster_code_or_more_workers": (
-        "Faster code or more workers, up to one a core, bring more."
+        "faster code or more workers, up to one a core, bring more"
     ),
     "advice.look_for_what_is_shared": (
-        "Look for what they share (a lock, a pool of connections, a service behind the app)."
+        "look for what they share (a lock, a pool of connections, a service behind the app)"
     ),
     "advice.class_that_deals_evenly": (
-        "A class that accepts only what it can serve (sync, gevent) shares them evenly."
+        "a class that accepts only what it can serve (sync, gevent) shares them evenly"
     ),
     "advice.worker_connections_as_threads": (
         "--worker-connections {threads}, as many as threads, leaves what a worker cannot serve in"
-        " the accept queue for the next that can."
+        " the accept queue for the next that can"
     ),
-    "advice.ends_keepalive": "It also ends keep-alive: no connection stays.",
+    "advice.ends_keepalive": "it also ends keep-alive: no connection stays",
 }
 
 # knee: where it is, or why there is none
