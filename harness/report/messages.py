@@ -1798,7 +1798,7 @@ SENTENCES |= {
     "sampler.processes": "CPU and memory",
     "sampler.connections": "TCP connections",
     "sampler.counters": "kernel counters",
-    "sampler.parts": "CPU of storage and cache",
+    "sampler.services": "CPU of storage and cache",
     "sampler.app_metrics": "app metrics",
 }
 

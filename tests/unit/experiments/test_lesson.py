@@ -136,7 +136,7 @@ def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) ->
             display.begin(one)
             display.end(one, run.records[one.key])
     said = capsys.readouterr().out
-    assert "about 2 min 00 s." in said
+    assert "about 2m 00s." in said
     assert [said.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
     assert said.count("Came out: ") == said.count("Answer: ") == 6
     assert "Your guess" not in said
