@@ -13,11 +13,11 @@ from harness.terminal import interrupt
 
 def main() -> int:
     """Returns the exit code."""
-    try:
-        interrupt.install()
-        from harness import cli
+    interrupt.end_at_once()
+    from harness import cli
 
-        return cli.main()
+    try:
+        return cli.main(ready=interrupt.install)
     except interrupt.Stopped as stopped:
         return stopped.exit_code
     finally:

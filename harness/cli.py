@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -96,12 +96,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return top.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
+    """Run a command; returns the exit code. `ready` is called when all that it needs is imported,
+    and nothing is started yet."""
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        code: int = function(COMMANDS[options.command].action)(options)
-        return code
+        action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
+        ready()
+        return action(options)
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code

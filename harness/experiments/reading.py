@@ -5,9 +5,11 @@ Needs nothing but the directory, so any saved run can be understood again, on an
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from harness import codec
 from harness import run_store as store
 from harness.analysis import TrialData, analyse
 from harness.load.programs import summary_of
@@ -93,22 +95,34 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     )
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """What a null server writes when it ends."""
+
+    requests: int
+    connections: int
+    most_connections_at_once: int
+    cpu_s: float
+    delays_s: float
+    service: dict[str, Any]
+
+
 def null_counts(raw: Path) -> NullCounts | None:
     """What the null server of a trial counted; None where that is missing or damaged."""
     try:
-        counted = json.loads((raw / COUNTS).read_text())
-        service = Histogram.from_json(counted["service"])
-        return NullCounts(
-            requests=int(counted["requests"]),
-            answers=service.count,
-            connections=int(counted["connections"]),
-            most_connections=int(counted["most_connections_at_once"]),
-            cpu_s=float(counted["cpu_s"]),
-            delays_s=float(counted["delays_s"]),
-            service=summary_of(service),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        counted = codec.decode((raw / COUNTS).read_bytes(), _Counted)
+        service = Histogram.from_json(counted.service)
+    except (OSError, ValueError):
         return None
+    return NullCounts(
+        requests=counted.requests,
+        answers=service.count,
+        connections=counted.connections,
+        most_connections=counted.most_connections_at_once,
+        cpu_s=counted.cpu_s,
+        delays_s=counted.delays_s,
+        service=summary_of(service),
+    )
 
 
 def trial_data(run: Run) -> tuple[TrialData, ...]:

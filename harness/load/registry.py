@@ -109,7 +109,7 @@ TOOLS: dict[str, Tool] = {
 }
 
 # Other names that are understood
-ALSO = {"python": "fast", "processes\N{MULTIPLICATION SIGN}coroutines": "processes-coroutines"}
+ALSO = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"}
 
 
 def tool_named(name: str) -> Tool:

@@ -1,6 +1,7 @@
 """Ending on a signal: the first one unwinds (contexts clean up), a second one ends at once.
 
-Ending at once is safe: the guards see their pipes close and kill what they guard.
+Ending at once is safe: the guards see their pipes close and kill what they guard. As long as
+nothing was started, the first one does so, too: an exception amid an import may be lost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ class Stopped(BaseException):
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_at_once() -> None:
+    """Let any signal end the process: nothing was started yet."""
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
 def install() -> None:
