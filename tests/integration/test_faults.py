@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,11 @@ def in_mid_cell(lab: Lab, worker_class: str, levels: str = "1,2") -> subprocess.
         assert process.poll() is None, process.communicate()[1]
         return False
 
-    until(second_load, "the load of the second cell")
+    try:
+        until(second_load, "the load of the second cell")
+    except BaseException:
+        process.kill()
+        raise
     return process
 
 
@@ -192,34 +198,37 @@ def test_a_load_tool_that_hangs(
     assert "deadline" in record.fault.reason
 
 
-def _mount_small(place: Path) -> bool:
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """A file system of 3 MB at `place`, gone afterwards whatever has happened in it."""
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True
-    )
-    return mounted.returncode == 0
+    words = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
+    if subprocess.run(words, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield
+    finally:
+        try:
+            until(lambda: not processes(str(place)), "everything gone")
+        finally:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     """The first cell fits, the second does not; room is made and the run resumed."""
     small = tmp_path / "results"
-    if not _mount_small(small):
-        pytest.skip("mounting a small file system needs root")
-    try:
-        process = in_mid_cell(lab, worker_class)
-        filler = small / "filler"
-        _fill(filler)
-        _, err = process.communicate(timeout=LONG_S)
+    with small_disk(small), in_mid_cell(lab, worker_class) as process:
+        try:
+            filler = small / "filler"
+            _fill(filler)
+            _, err = process.communicate(timeout=LONG_S)
+        finally:
+            process.kill()
         assert process.returncode in (1, 3), err
         assert "Traceback" not in err
         filler.unlink()
         assert verdicts(lab)[0] != "invalid"
         resumed(lab)
-    finally:
-        process.kill()
-        process.communicate(timeout=LONG_S)
-        until(lambda: not processes(str(small)), "everything gone")
-        subprocess.run(["umount", str(small)], check=True)
 
 
 def _fill(path: Path) -> None:
