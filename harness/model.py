@@ -10,6 +10,9 @@ Who makes what:
                 Study                                  (what an experiment beyond the sweep shows)
 
 `None` means "not known" or "unlimited", never 0.
+
+Spans and timings come by the hundred thousand, so they are Structs of msgspec, which are made nine
+times as fast as dataclasses.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct
 
 SCHEMA = 1  # of the JSON that a report is
 
@@ -351,8 +356,7 @@ class Record:
     planned_connections: int | None = None  # the most at once
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True, gc=False):
     """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC; `end_ns` None: never ended.
 
     `accept_ns`: when the worker accepted its connection; the requests that follow on a kept-alive
@@ -501,8 +505,7 @@ class Summary:
     max: float | None = None
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True, gc=False):
     """One request as the client timed it: seconds, `start_s` since the tool's own start.
 
     `connect_s`, `first_byte_s` and `end_s` are measured from `start_s`; None: never reached.

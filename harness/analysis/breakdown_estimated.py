@@ -89,15 +89,13 @@ def _in_worker(facts: Facts, window: Window) -> Part:
 def _accepted(facts: Facts, window: Window) -> Part:
     """From accept to the app, where each connection carried one request (sync keeps none, whatever
     the load asks)."""
-    accepts = [(span.pid, span.accept_ns) for span in facts.spans]
-    if any(at is None for _, at in accepts):
-        return None
-    if facts.cell.keepalive and len(set(accepts)) < len(accepts):
+    accepts, requests = facts.accepts
+    if requests < len(facts.spans) or (facts.cell.keepalive and accepts < requests):
         return None
     known = window if facts.data.counted else _until_the_last_begun(facts, window)
     if known is None:
         return None
-    waited_s = sum(known.inside_s(span.accept_ns or 0, span.start_ns) for span in facts.spans)
+    waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
     return waited_s / known.completed, Finding("source.accept")
 
 
@@ -125,7 +123,7 @@ def _unread(facts: Facts, window: Window) -> Part:
 def _service(facts: Facts, window: Window) -> Part:
     """A request that never ended held its slot to the window's end."""
     closes = window.closes_ns
-    served_s = sum(window.inside_s(s.start_ns, s.end_ns or closes) for s in facts.spans)
+    served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
     return served_s / window.completed, Finding("source.spans")
 
 

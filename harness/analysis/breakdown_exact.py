@@ -14,8 +14,7 @@ which the kernel of the server may not: what it repeats then is in this part, to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from harness.analysis.facts import Facts
 from harness.analysis.spans import NS
@@ -32,12 +31,8 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True)
-class Walk:
-    """The six moments of one request, in order."""
-
-    moments_ns: tuple[int, int, int, int, int, int]
-    served_ns: tuple[int, int]  # start and end of its span
+# The six moments of a request, in order, and start and end of its span: nanoseconds
+Walk = tuple[Sequence[int], tuple[int, int]]
 
 
 def exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
@@ -89,20 +84,18 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
     moments = [sent]
     for moment in (connected, accepted, span.start_ns, through, end):
         moments.append(min(max(moment, moments[-1]), end))
-    first, second, third, fourth, fifth, sixth = moments
-    return Walk((first, second, third, fourth, fifth, sixth), (span.start_ns, through))
+    return moments, (span.start_ns, through)
 
 
 def _means(walks: list[Walk], window: Window) -> Breakdown | None:
     """Every part's time inside the window, per request completed in it."""
     opens, closes = window.opens_ns, window.closes_ns
-    completed = sum(share(*walk.served_ns, opens, closes) for walk in walks)
+    completed = sum(share(*served, opens, closes) for _, served in walks)
     if completed <= 0:
         return None
 
     def mean(begins: int, ends: int) -> float:
-        inside_s = (window.inside_s(w.moments_ns[begins], w.moments_ns[ends]) for w in walks)
-        return sum(inside_s) / completed
+        return window.inside_s((one[begins], one[ends]) for one, _ in walks) / completed
 
     parts = [mean(number, number + 1) for number in range(5)]
     response_s = mean(0, 5)

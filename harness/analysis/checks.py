@@ -76,8 +76,10 @@ def rates(facts: Facts) -> Finding | None:
         return None
     check = _counted_rate if facts.data.counted else _timed_rate
     answered = facts.measurement.requests  # by the tool: what was never accepted is in its rate
-    found = [check(facts, tool_rps, n) for n in (answered, answered - facts.outcome.wrong)]
-    return found[0] if all(found) else None
+    found = check(facts, tool_rps, answered)
+    if found is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
+        return None
+    return found
 
 
 def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:

@@ -50,7 +50,7 @@ def one_at_a_time(facts: Facts) -> float | None:
         return None
     closes = steady.closes_ns
     busy_s = (
-        sum(steady.inside_s(span.start_ns, span.end_ns or closes) for span in spans)
+        steady.inside_s((span.start_ns, span.end_ns or closes) for span in spans)
         for spans in by_worker.values()
     )
     return max(busy_s, default=0.0) / steady.length_s

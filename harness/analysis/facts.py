@@ -190,6 +190,12 @@ class Facts:
         return spanning.per_worker(self.spans, self.record.worker_pids)
 
     @cached_property
+    def accepts(self) -> tuple[int, int]:
+        """How many accepts were timed, and how many requests came on them."""
+        timed = [(span.pid, span.accept_ns) for span in self.spans if span.accept_ns is not None]
+        return len(set(timed)), len(timed)
+
+    @cached_property
     def usage(self) -> Usage:
         return usage(self.data.observations, self.record, self.load_s)
 

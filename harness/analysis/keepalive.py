@@ -23,8 +23,12 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
 
 
 def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
-    closes = steady.closes_ns
-    served = [s for s in facts.spans if steady.inside_s(s.start_ns, s.end_ns or closes) > 0]
+    opens, closes = steady.opens_ns, steady.closes_ns
+    served = [
+        span
+        for span in facts.spans
+        if span.start_ns < closes and (span.end_ns or closes) > max(opens, span.start_ns)
+    ]
     if not served or any(span.accept_ns is None for span in served):
         return None
     accepts = {(span.pid, span.accept_ns) for span in served}

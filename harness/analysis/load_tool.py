@@ -255,8 +255,8 @@ def _keeps(facts: Facts) -> bool:
     """Connections were asked to be kept and carried several requests each."""
     if not facts.cell.keepalive:
         return False
-    accepts = [(span.pid, span.accept_ns) for span in facts.spans if span.accept_ns is not None]
-    return bool(accepts) and 2 * len(set(accepts)) <= len(accepts)
+    accepts, requests = facts.accepts
+    return 0 < 2 * accepts <= requests
 
 
 RULES: tuple[Callable[[Facts, Compared], Answer], ...] = (

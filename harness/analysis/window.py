@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from harness.analysis.spans import NS, durations_s, ended
+from harness.analysis.spans import NS
 from harness.model import Finding, Span
 
 
@@ -46,9 +46,14 @@ class Window:
     def completed(self) -> float:
         return self.rps * self.length_s
 
-    def inside_s(self, start_ns: int, end_ns: int) -> float:
-        """The part of start..end that lies inside, in seconds."""
-        return max(0, min(end_ns, self.closes_ns) - max(start_ns, self.opens_ns)) / NS
+    def inside_s(self, stretches: Iterable[tuple[int, int]]) -> float:
+        """How much of all stretches, from and until, lies inside: seconds."""
+        opens, closes, inside = self.opens_ns, self.closes_ns, 0
+        for start, end in stretches:
+            length = (end if end < closes else closes) - (start if start > opens else opens)
+            if length > 0:
+                inside += length
+        return inside / NS
 
     def contains(self, at_ns: int) -> bool:
         return self.opens_ns <= at_ns <= self.closes_ns
@@ -87,31 +92,35 @@ def steady_window(
     if last < 1 or last >= len(ends):
         return Finding("check.too_few_requests", {"completed": len(ends), "in_flight": concurrency})
     opens, closes = ends[0], ends[last]
-    times = durations_s(ended(rest))
-    if closes <= opens or closes - opens < min(times) * NS / 2:
+    shortest = min(span.end_ns - span.start_ns for span in rest if span.end_ns is not None)
+    if closes <= opens or closes - opens < shortest / 2:
         length_s = (closes - opens) / NS
         return Finding("check.too_short", {"in_flight": concurrency, "length_s": length_s})
-    typical_ns = median(times) * NS
-    count = sum(_share(span, opens, closes, typical_ns) for span in rest)
+    count = _completed(rest, opens, closes)
     return Window(opens, closes, count * NS / (closes - opens))
 
 
-def _share(span: Span, opens: int, closes: int, typical_ns: float) -> float:
-    """The fraction of a request served inside the window.
+def _completed(spans: Sequence[Span], opens: int, closes: int) -> float:
+    """Requests served inside opens..closes, each by the fraction inside.
 
-    A span without duration is one request at its instant; the completion that opens the window
-    is outside, the one that closes it inside. A span that never ended held its slot to the
-    window's end at least; how long it would have taken is taken to be the typical time, or as
-    long as it was seen.
+    A span that never ended held its slot to the window's end at least; how long it would have taken
+    is taken to be the typical time, or as long as it was seen.
     """
-    if span.end_ns is None:
-        duration = max(typical_ns, closes - span.start_ns, 1.0)
-        return max(0, closes - max(span.start_ns, opens)) / duration
-    return share(span.start_ns, span.end_ns, opens, closes)
+    whole = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
+    count = sum(share(start, end, opens, closes) for start, end in whole)
+    if len(whole) < len(spans):
+        typical_ns = median(end - start for start, end in whole)
+        for start in (span.start_ns for span in spans if span.end_ns is None):
+            inside = max(0, closes - max(start, opens))
+            count += inside / max(typical_ns, closes - start, 1.0)
+    return count
 
 
 def share(start: int, end: int, opens: int, closes: int) -> float:
-    """The fraction of start..end inside opens..closes; an instant is inside or not."""
+    """The fraction of start..end inside opens..closes. An instant is inside or not: what opens the
+    window is outside, what closes it inside."""
     if end == start:
         return 1.0 if opens < end <= closes else 0.0
+    if opens <= start and end <= closes:
+        return 1.0
     return max(0, min(end, closes) - max(start, opens)) / (end - start)

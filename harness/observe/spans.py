@@ -29,8 +29,10 @@ def _spans(pid: int, data: bytes) -> Iterator[Span]:
     whole = len(data) - (len(data) - HEADER_BYTES) % RECORD.size
     for start, end, accepted, request_id in RECORD.iter_unpack(data[HEADER_BYTES:whole]):
         if start:
-            name = request_id.rstrip(b"\0").decode("ascii", "replace")
-            yield Span(pid, start, end or None, accepted or None, name or None)
+            name = None
+            if request_id[0]:
+                name = request_id.rstrip(b"\0").decode("ascii", "replace")
+            yield Span(pid, start, end or None, accepted or None, name)
 
 
 def used_bytes(data: bytes) -> int:

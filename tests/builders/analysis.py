@@ -16,6 +16,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as changed
+
 from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts, facts_of
 from harness.model import (
@@ -156,7 +158,7 @@ def bare(trial: TrialData) -> TrialData:
     """The same trial on a machine where nothing can be observed but spans and the tool."""
     names = ("queue", "processes", "connections", "counters")
     unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
-    spans = tuple(replace(span, accept_ns=None) for span in trial.spans.spans)
+    spans = tuple(changed(span, accept_ns=None) for span in trial.spans.spans)
     return replace(trial, observations=unseen, spans=replace(trial.spans, spans=spans))
 
 
@@ -263,7 +265,7 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
 def kept(trial: TrialData) -> TrialData:
     """The same trial on kept connections, which were accepted before the load began."""
     cell = replace(trial.cell, keepalive=True)
-    spans = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    spans = tuple(changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
     return replace(
         trial,
         trial=replace(trial.trial, cell=cell),

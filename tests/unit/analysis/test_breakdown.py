@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData
 from harness.analysis.window import Window
@@ -48,10 +49,10 @@ def test_connect_and_transfer_are_the_clients() -> None:
     0.2 to come back."""
     trial = shifted(
         evidence(SYNC, 4, tool="fast", delay_s=1.3),
-        lambda timing: replace(timing, connect_s=0.06),
+        lambda timing: changed(timing, connect_s=0.06),
     )
     spans = tuple(
-        replace(
+        changed(
             span,
             accept_ns=span.start_ns + 10**8,
             start_ns=span.start_ns + 2 * 10**8,
@@ -67,9 +68,9 @@ def test_connect_and_transfer_are_the_clients() -> None:
 
 def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -> None:
     trial = shifted(
-        evidence(SYNC, 8, tool="fast"), lambda timing: replace(timing, reused=True, connect_s=0.0)
+        evidence(SYNC, 8, tool="fast"), lambda timing: changed(timing, reused=True, connect_s=0.0)
     )
-    old = tuple(replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    old = tuple(changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
     found = judged(replace(trial, spans=replace(trial.spans, spans=old))).breakdown
     assert found.exact
     assert parts(found) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
@@ -77,7 +78,7 @@ def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -
 
 def without_accept(trial: TrialData, number: int) -> TrialData:
     spans = list(trial.spans.spans)
-    spans[number] = replace(spans[number], accept_ns=None)
+    spans[number] = changed(spans[number], accept_ns=None)
     return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
 
 
@@ -88,7 +89,7 @@ def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
     assert base.measurement is not None
     unknown = replace(base, measurement=replace(base.measurement, origin_ns=None))
     assert not judged(unknown).breakdown.exact
-    moved = shifted(base, lambda timing: replace(timing, start_s=timing.start_s + 5))
+    moved = shifted(base, lambda timing: changed(timing, start_s=timing.start_s + 5))
     assert not judged(moved).breakdown.exact  # clocks that do not agree
 
 
@@ -97,7 +98,7 @@ def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
     said = base.measurement
     assert said is not None
     timings = list(said.timings)
-    timings[20] = replace(timings[20], end_s=None, status=None, cause="reset")
+    timings[20] = changed(timings[20], end_s=None, status=None, cause="reset")
     broken = replace(said, timings=tuple(timings), requests=40, failed=1, errors={"reset": 1})
     cell = judged(replace(base, measurement=broken))
     assert cell.breakdown.exact

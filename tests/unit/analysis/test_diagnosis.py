@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData, analyse
 from harness.model import Counters, Finding, ProcessSample, Report, Server
@@ -135,7 +136,7 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     assert hello.record is not None
     # Requests that are in the app for four fifths of their time: the loop is free for the rest.
     spans = tuple(
-        replace(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
+        changed(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
     free = replace(hello, spans=replace(hello.spans, spans=spans))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData
 from harness.analysis.handshakes import at_steps
@@ -159,7 +160,7 @@ def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
     for place, cause in enumerate(
         (cause for cause, count in errors.items() for _ in range(count)), number
     ):
-        timings[place] = replace(timings[place], end_s=None, status=None, cause=cause)
+        timings[place] = changed(timings[place], end_s=None, status=None, cause=cause)
     failed = sum(errors.values())
     said = replace(
         said,

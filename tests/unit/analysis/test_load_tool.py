@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData, analyse
 from harness.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
@@ -24,10 +25,10 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) ->
     rounds = max(2, math.ceil(90 / connections))
     lasting = evidence(FAST, connections, slots=[1], delay_s=1 / rps, rounds=rounds, tool=tool)
     spans = tuple(
-        replace(span, start_ns=(span.end_ns or 0) - ns(SHORT_S) + ns(0), accept_ns=None)
+        changed(span, start_ns=(span.end_ns or 0) - ns(SHORT_S) + ns(0), accept_ns=None)
         for span in lasting.spans.spans
     )
-    spans = tuple(replace(span, accept_ns=span.start_ns) for span in spans)
+    spans = tuple(changed(span, accept_ns=span.start_ns) for span in spans)
     record = replace(lasting.record, lone_s=(SHORT_S,) * 3) if lasting.record else None
     said = lasting.measurement
     assert said is not None
@@ -207,7 +208,7 @@ def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
     base = slow_tool(connections, 100)
     cell = replace(base.trial.cell, keepalive=True)
     spans = tuple(
-        replace(span, accept_ns=ns(0) + number % accepts)
+        changed(span, accept_ns=ns(0) + number % accepts)
         for number, span in enumerate(base.spans.spans)
     )
     states = {"ESTABLISHED": established}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from harness.analysis import analyse
 from harness.analysis.samples import connections_per_worker, missing_notes, usage
@@ -113,7 +114,7 @@ def test_without_the_kernels_table_the_accepts_count() -> None:
     trial = kept(evidence(asked, 8, slots=[8]))
     blind = replace(trial, observations=Observations(missing={"connections": "not Linux"}))
     assert judged(blind).connections_per_worker == {100: 1, 101: 1}
-    spans = tuple(replace(span, accept_ns=None) for span in blind.spans.spans)
+    spans = tuple(changed(span, accept_ns=None) for span in blind.spans.spans)
     untimed = judged(replace(blind, spans=replace(blind.spans, spans=spans)))
     assert (untimed.connections_per_worker, untimed.split_prediction_rps) == (None, None)
 

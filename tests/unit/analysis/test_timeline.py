@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts
@@ -76,7 +77,7 @@ def with_spans(trial: TrialData, spans: tuple[Span, ...]) -> TrialData:
 def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
     whole = evidence(SYNC, 8)
     *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
-    found = seen(with_spans(whole, (*others, replace(last, end_ns=None))))
+    found = seen(with_spans(whole, (*others, changed(last, end_ns=None))))
     assert found.bars[-1].end_s == pytest.approx(found.shown[1])
     assert found.notes == (Finding("timeline.never_ended", {"requests": 1}),)
 
