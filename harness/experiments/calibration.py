@@ -63,8 +63,8 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which ceiling: the words of a Ceiling before it is measured."""
+class CeilingKey:
+    """Which ceiling: a Ceiling before it is measured."""
 
     tool: str
     keepalive: bool
@@ -78,19 +78,19 @@ class Wanted:
         return f"{self.tool}{many}, {self.connections}{kept} connections"
 
 
-def wanted(plan: Plan) -> list[Wanted]:
+def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     """The ceilings that the plan's cells need, each once; none where other hosts send the load, or
     to a null server, where each load finds a ceiling itself."""
     if plan.load_hosts or any(cell.server.null for cell in plan.cells):
         return []
-    found = (_wanted(cell) for cell in plan.cells if not _slow(cell))
-    return list(dict.fromkeys(found))
+    keys = (_key_of(cell) for cell in plan.cells if not _slow(cell))
+    return list(dict.fromkeys(keys))
 
 
-def _wanted(cell: Cell) -> Wanted:
+def _key_of(cell: Cell) -> CeilingKey:
     level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
     most = max(MOST.get(cell.tool, level), cell.processes)
-    return Wanted(cell.tool, cell.keepalive, cell.processes, min(level, most))
+    return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, most))
 
 
 def _slow(cell: Cell) -> bool:
@@ -114,14 +114,14 @@ def cache() -> Path:
 
 def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
     """Of what a ceiling depends on. `environment`: of the run, with the versions of its tools."""
-    said = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
+    machine = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
     versions = environment.get("tools")
     version = versions.get(tool) if isinstance(versions, Mapping) else None
-    text = json.dumps([FORMAT, *said, tool, version], default=str)
+    text = json.dumps([FORMAT, *machine, tool, version], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _key(one: Wanted | Ceiling, environment: Mapping[str, object]) -> str:
+def _key(one: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
     asked = [one.keepalive, one.processes, one.connections]
     return f"{fingerprint(one.tool, environment)} {json.dumps([one.tool, *asked])}"
 
@@ -164,7 +164,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
     environment = store.load(directory).environment
     path = cache()
     found, missing = list[Ceiling](), dict[str, str]()
-    for number, one in enumerate(wanted(plan), 1):
+    for number, one in enumerate(ceilings_needed(plan), 1):
         key = _key(one, environment)
         ceiling = read_cache(path).get(key)
         if ceiling is None:
@@ -180,7 +180,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
     store.learn(directory, {"ceilings": found, "ceilings_missing": missing})
 
 
-def measure(one: Wanted, place: Path) -> Ceiling | str:
+def measure(one: CeilingKey, place: Path) -> Ceiling | str:
     """The median of some short loads, kept in `place`, or why there is none."""
     shutil.rmtree(place, ignore_errors=True)  # of an attempt that was interrupted
     try:
@@ -189,7 +189,7 @@ def measure(one: Wanted, place: Path) -> Ceiling | str:
         return str(error)
 
 
-def _measure(one: Wanted, place: Path) -> Ceiling | str:
+def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
     requests = TRIED + one.connections
     loads: list[tuple[Measurement, NullCounts | None]] = []
     tool = tool_named(one.tool)
@@ -214,7 +214,7 @@ def _measure(one: Wanted, place: Path) -> Ceiling | str:
     )
 
 
-def _load(one: Wanted, requests: int, number: int, place: Path) -> TrialData:
+def _load(one: CeilingKey, requests: int, number: int, place: Path) -> TrialData:
     duration_s = LONG_S if one.tool in SLOW_START else DURATION_S
     load = Load(
         concurrency=one.connections,

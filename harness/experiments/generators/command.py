@@ -50,15 +50,15 @@ class Generator:
 
 def generators_of(names: Iterable[str], cores: int) -> list[Generator]:
     """Each tool in one process; the lab's own fast one also in one per core."""
-    found = []
+    generators = []
     for name in names:
         if name == "processes-coroutines":
-            found.append(Generator(name, max(2, cores)))
+            generators.append(Generator(name, max(2, cores)))
             continue
-        found.append(Generator(name))
+        generators.append(Generator(name))
         if name == "fast" and cores > 1:
-            found.append(Generator(name, cores))
-    return found
+            generators.append(Generator(name, cores))
+    return generators
 
 
 def cells(
@@ -72,18 +72,18 @@ def cells(
     quick = NullServer(core=core)
     slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
     low_s = max(LOW_LEAST_S, duration_s)
-    found = []
+    planned = []
     for one in generators:
         load = _load(one, LOW_CONNECTIONS, low_s, LOW_CONNECTIONS / LOW_DELAY_S, keepalive)
-        found.append(null_cell(f"low-{one.name}-c{LOW_CONNECTIONS}", slow, one.tool, load))
+        planned.append(null_cell(f"low-{one.name}-c{LOW_CONNECTIONS}", slow, one.tool, load))
     for level in sorted(set(levels)):
         for one in generators:
             if one.processes > level > 0:
                 continue
             kind = "anew" if not keepalive else "one" if level == 1 else "several"
             load = _load(one, level, duration_s, COUNTED_RPS[kind], keepalive)
-            found.append(null_cell(f"full-{one.name}-c{level}", quick, one.tool, load))
-    return found
+            planned.append(null_cell(f"full-{one.name}-c{level}", quick, one.tool, load))
+    return planned
 
 
 def _load(one: Generator, level: int, duration_s: float, rps: float, keepalive: bool) -> Load:

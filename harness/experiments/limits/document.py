@@ -98,8 +98,8 @@ def _row(result: Result) -> tuple[Value, ...]:
 
 
 def _mistake_tables(results: Sequence[Result]) -> list[Table]:
-    shown = [result for result in results if result.chapter == "mistakes" and result.measured]
-    rows = tuple(_mistake_row(result) for result in shown)
+    made = [result for result in results if result.chapter == "mistakes" and result.measured]
+    rows = tuple(_mistake_row(result) for result in made)
     return [Table(Finding("limits.chapter.mistakes"), MISTAKE_COLUMNS, rows)] if rows else []
 
 

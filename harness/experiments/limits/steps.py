@@ -114,9 +114,9 @@ def _clients(machine: Machine, quick: bool) -> list[Step]:
         )  # fmt: skip
 
     plain = "threads" if machine.has("threads") else "fast"
-    found = [] if quick else [one("sync-100", "synchronous", plain, 1)]
+    chosen = [] if quick else [one("sync-100", "synchronous", plain, 1)]
     tools = (tool for tool in ("coroutines", "fast") if machine.has(tool))
-    return [*found, *(one(f"async-100-{tool}", "asynchronous", tool, 100) for tool in tools)]
+    return [*chosen, *(one(f"async-100-{tool}", "asynchronous", tool, 100) for tool in tools)]
 
 
 def _unbounded(machine: Machine) -> list[Step]:
@@ -133,14 +133,14 @@ def _unbounded(machine: Machine) -> list[Step]:
             connections=connections, delay_s=BRISK_S, open_files=files,
         )  # fmt: skip
 
-    found = [
+    chosen = [
         one(f"unbounded-{many}", "unbounded", many, many, usual),
         one(f"raised-{many}", "raised", many, many, many + SPARE_FILES),
         one(f"bounded-{many}", "bounded", many, few, usual),
     ]
     if few == many:
-        return found
-    return [one(f"unbounded-{few}", "unbounded", few, few, usual), *found]
+        return chosen
+    return [one(f"unbounded-{few}", "unbounded", few, few, usual), *chosen]
 
 
 def _far(machine: Machine, quick: bool) -> list[Step]:
@@ -152,14 +152,14 @@ def _far(machine: Machine, quick: bool) -> list[Step]:
         return _step(machine, name, "far", what, requests=requests, connections=connections, **load)
 
     novel: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
-    found = [
+    chosen = [
         one("bodies-10000", "bodies", 10_000, bounded, **novel),
         one("kept-100000", "bodies", 100_000, most),
     ]
     if not quick:
-        found.append(one("new-100000", "new_connections", 100_000, bounded, keepalive=False))
-        found.append(one("kept-1000000", "bodies", 1_000_000, most))
-    return found
+        chosen.append(one("new-100000", "new_connections", 100_000, bounded, keepalive=False))
+        chosen.append(one("kept-1000000", "bodies", 1_000_000, most))
+    return chosen
 
 
 def _ports(machine: Machine) -> list[Step]:
@@ -173,7 +173,7 @@ def _ports(machine: Machine) -> list[Step]:
         ("sources", crowd, {"sources": ("127.0.0.2", "127.0.0.3")}),
         ("reuse", crowd // 2, {}),
     )
-    found = []
+    chosen = []
     for number, (what, connections, load) in enumerate(loads):
         low = middle + number * FEW_PORTS
         step = _step(
@@ -181,16 +181,16 @@ def _ports(machine: Machine) -> list[Step]:
             requests=4 * FEW_PORTS, connections=connections, delay_s=QUICK_S,
             ports=(low, low + FEW_PORTS - 1), **load,
         )  # fmt: skip
-        found.append(step)
-    return found
+        chosen.append(step)
+    return chosen
 
 
 def _mistakes(machine: Machine) -> list[Step]:
-    found = []
+    chosen = []
     for tool, mistake in MISTAKES.items():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
         name = tool.replace("_", "-")
         cell = null_cell(name, NullServer(core=machine.core), tool, load)
-        found.append(Step(cell, "mistakes", mistake.form))
-    return found if machine.has(next(iter(MISTAKES))) else []
+        chosen.append(Step(cell, "mistakes", mistake.form))
+    return chosen if machine.has(next(iter(MISTAKES))) else []

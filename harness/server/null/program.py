@@ -1,4 +1,4 @@
-"""The null server as a program: reads its words, listens, says where, serves until it is ended."""
+"""The null server as a program: reads its options, listens, says where, serves until it is ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from harness.server.null import words
+from harness.server.null import options as command_line
 from harness.server.null.replies import Replies
 from harness.server.null.server import Server
 from harness.server.null.tally import Tally
@@ -44,7 +44,7 @@ def _use_all_files() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 once it was ended by a signal, 3 where it cannot listen or write."""
-    options = words.parse(argv)
+    options = command_line.parse(argv)
     _use_all_files()
     gc.disable()  # nothing here forms a cycle, and 10 000 connections take long to look through
     try:

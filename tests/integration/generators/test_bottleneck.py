@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.experiments import calibration
-from harness.experiments.calibration import Wanted
+from harness.experiments.calibration import CeilingKey
 from tests.integration.conftest import Lab, fake_program, until
 
 # --- ceilings -------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 ) -> None:
     with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as place:
         monkeypatch.setenv("PATH", str(place), prepend=":")
-        one = Wanted("ab", keepalive=False, processes=1, connections=4)
+        one = CeilingKey("ab", keepalive=False, processes=1, connections=4)
         found = calibration.measure(one, tmp_path / "calibration")
     assert isinstance(found, str)
     assert found

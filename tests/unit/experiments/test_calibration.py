@@ -12,7 +12,13 @@ import pytest
 from harness import run_store as store
 from harness.analysis.load_tool import Ceiling, ceilings
 from harness.experiments import calibration
-from harness.experiments.calibration import Wanted, fingerprint, read_cache, wanted, write_cache
+from harness.experiments.calibration import (
+    CeilingKey,
+    ceilings_needed,
+    fingerprint,
+    read_cache,
+    write_cache,
+)
 from harness.model import App, Plan, Server
 from harness.plan import product
 
@@ -31,20 +37,20 @@ def plan(app: App, *levels: int, tool: str = "ab", **changes: Any) -> Plan:
 
 
 def test_an_app_that_sleeps_needs_no_ceiling_at_few_connections() -> None:
-    assert wanted(plan(SLEEPS, 4, 8, 16)) == []
-    assert wanted(plan(SLEEPS, 4, 1000)) == [Wanted("ab", False, 1, 256)]
+    assert ceilings_needed(plan(SLEEPS, 4, 8, 16)) == []
+    assert ceilings_needed(plan(SLEEPS, 4, 1000)) == [CeilingKey("ab", False, 1, 256)]
 
 
 @pytest.mark.parametrize("app", [FAST, FOREIGN])
 def test_others_need_one_for_each_range_of_connections(app: App) -> None:
-    assert wanted(plan(app, 4, 8, 16, 32)) == [
-        Wanted("ab", False, 1, 16),
-        Wanted("ab", False, 1, 64),
+    assert ceilings_needed(plan(app, 4, 8, 16, 32)) == [
+        CeilingKey("ab", False, 1, 16),
+        CeilingKey("ab", False, 1, 64),
     ]
 
 
 def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
-    found = wanted(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
+    found = ceilings_needed(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
     assert {(one.keepalive, one.processes) for one in found} == {
         (False, 1),
         (False, 2),
@@ -54,11 +60,13 @@ def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
 
 
 def test_what_other_hosts_can_do_is_not_measured_here() -> None:
-    assert wanted(plan(FAST, 8, tool="locust", load_hosts=("a", "b"))) == []
+    assert ceilings_needed(plan(FAST, 8, tool="locust", load_hosts=("a", "b"))) == []
 
 
 def test_a_process_per_connection_is_not_started_by_the_hundred() -> None:
-    assert wanted(plan(FAST, 200, tool="processes")) == [Wanted("processes", False, 1, 16)]
+    assert ceilings_needed(plan(FAST, 200, tool="processes")) == [
+        CeilingKey("processes", False, 1, 16)
+    ]
 
 
 def test_another_machine_or_version_is_measured_anew() -> None:

@@ -1,4 +1,4 @@
-"""The null server's words, checked."""
+"""The options of the null server, checked."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _delay(text: str) -> tuple[float, float]:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Ends the program with exit code 2 and a sentence where a word is off."""
-    words = argparse.ArgumentParser(
+    """Ends the program with exit code 2 and a sentence where one of them is wrong."""
+    parser = argparse.ArgumentParser(
         prog="null", description="A fast HTTP server that answers every request alike."
     )
-    add = words.add_argument
+    add = parser.add_argument
     add("--host", default="127.0.0.1")
     add("--port", type=_port, default=0, help="0: one of the kernel's choice")
     add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
@@ -57,4 +57,4 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--backlog", type=_whole, default=4096)
     add("--fault", choices=FAULTS, default="", help="what every answer suffers from")
     add("--report", metavar="FILE", help="where it counts what it did")
-    return words.parse_args(argv)
+    return parser.parse_args(argv)
