@@ -279,7 +279,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 # What takes long to import, and nobody needs to say how a command is called
 HEAVY = {
-    *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "msgspec", "psutil"),
+    *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "psutil"),
     *("pyroute2", "rich", "socket", "statistics", "subprocess", "vl_convert"),
     *("harness.analysis", "harness.experiments.runner", "harness.plan", "harness.run_store"),
 }

@@ -1,4 +1,4 @@
-"""The null server as a program: reads its options, listens, says where, serves until it is ended."""
+"""The null server as a program: reads its options, listens, says where, and serves until ended."""
 
 from __future__ import annotations
 
