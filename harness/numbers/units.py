@@ -50,7 +50,7 @@ def scan_bytes(text: str) -> float:
 def three_digits(value: float) -> str:
     """About three significant digits, never fewer than the whole part has: "3.98", "1250"."""
     size = abs(value)
-    return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+    return f"{value:z.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
 def _format(value: float | None, table: dict[str, float], gap: str) -> str:

@@ -15,6 +15,7 @@ said:
     {causes:counts}        {"reset": 3} -> "reset: 3"
     {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
     {gain:change}          0.05 -> "+5 %"
+    {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
     {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
     {errors:counts}        {"reset": 2} -> "2 x reset"
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
@@ -75,6 +76,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "number": amount,
     "percent": lambda share: f"{100 * share:.0f} %",
     "change": lambda share: f"{100 * share:+.0f} %",
+    "factor": three_digits,
     "bytes": format_bytes,
     "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
     "missing": lambda value: "missing" if value is None else "",
@@ -255,32 +257,32 @@ SENTENCES |= {
         " ({closed_rps:number} req/s) within {closed_p95_s:duration}. {why}"
     ),
     "compare.backlog": (
-        "Arrivals do not wait for answers: more came than went, so the backlog grew as long as the"
-        " load lasted (up to {longest_s:duration}) and would go on; {clients:# client} never wait"
-        " for more than each other."
+        "Arrivals do not wait for responses: more requests arrived than were served, so the backlog"
+        " grew as long as the load lasted (waits up to {longest_s:duration}). {clients:# closed"
+        " client} only ever wait for each other."
     ),
     "compare.lag": (
-        "Much of that is lag: {tool} itself was late, by {lag_s:duration} on average, so this says"
-        " little of the server."
+        "Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average, so"
+        " this says little about the server."
     ),
     "compare.agree": "They agree: a request finds a free slot in both, so none has to wait.",
     "compare.wait": (
-        "They agree: in both, some requests wait about {wait_s:duration}, for a slot or the CPU."
+        "They agree: some requests wait about {wait_s:duration} in both, for a slot or the CPU."
     ),
     "compare.longer": (
-        "Open they take {ratio:.3g} times as long: a request that is due does not wait for those"
-        " before it to be answered, so what comes while the slots are busy queues; clients would"
-        " have asked later."
+        "Open, responses take {ratio:.3g} times as long: arrivals do not wait for earlier"
+        " responses, so those that find all slots busy queue; closed clients would have sent theirs"
+        " later."
     ),
     "compare.shorter": (
-        "Closed they take {wait_s:duration} longer: {clients:# client} ask again at once and so"
-        " always find each other there, while arrivals that are evenly spaced find a free slot."
+        "Closed, responses take {wait_s:duration} longer: {clients:# client} send again at once and"
+        " queue behind each other, while evenly spaced arrivals find a free slot."
     ),
-    "phases.cell": "At {load}: {phases: }",
-    "phases.ramp-up": "Ramp-up until {end_s:duration}[[: {why}]].",
-    "phases.drain": "Drain until {end_s:duration}[[: {why}]].",
-    "phases.steady": "Steady until {end_s:duration}[[: {why}]].",
-    "phases.churn": "Churn until {end_s:duration}[[: {why}]].",
+    "phases.cell": "Phases with {load}. {phases: }",
+    "phases.ramp-up": "Ramp-up until {end_s:duration}[[ ({why})]].",
+    "phases.drain": "Drain until {end_s:duration}[[ ({why})]].",
+    "phases.steady": "Steady until {end_s:duration}[[ ({why})]].",
+    "phases.churn": "Churn until {end_s:duration}[[ ({why})]].",
 }
 
 # --- a sweep: its tables --------------------------------------------------------------------------
@@ -369,7 +371,7 @@ MEANINGS |= {
     "table.open:response_p95_s": "response time, open: since the request was due",
     "table.open:response_p99_s": "response time, open: since the request was due",
     "table.open:response_max_s": "response time, open: since the request was due",
-    "table.open:lag_p95_s": "sent later than due, 95 % of the requests by no more",
+    "table.open:lag_p95_s": "how late requests were sent, 95th percentile",
 }
 
 # advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
@@ -424,7 +426,9 @@ SENTENCES |= {
         "[[: {names:list}]]. As pictures: --png DIR."
     ),
     # --- its first line
-    "page.headline.nothing": "No cell of this run is valid, so it answers nothing: see below why.",
+    "page.headline.nothing": (
+        "No cell of this run is valid, so it answers nothing; the reasons are below."
+    ),
     "page.headline": (
         "With {connections:# connection}, {best} answers {best_rate}[[; {worst} {worst_rate}]]."
     ),
@@ -768,7 +772,7 @@ SENTENCES |= {
     "ladder.redis.none": "It costs nothing here that is statistically significant.",
     "ladder.redis.gain": "It costs nothing here: throughput rose by {share:percent}.",
     "ladder.redis.little": "Here it costs {share:percent} of the throughput.",
-    "ladder.redis.much": "It does not cost little here: {share:percent} of the throughput is lost.",
+    "ladder.redis.much": "Here it costs much: {share:percent} of the throughput.",
     "ladder.redis.cpu": (
         "A request takes {before_s:duration} of the app's CPU with Redis, {after_s:duration}"
         " without."
@@ -919,6 +923,15 @@ SENTENCES |= {
 
 # --- bottleneck -----------------------------------------------------------------------------------
 
+_USERS = (
+    "with {more:number} times as many users, throughput is {brings:factor} times as high"
+    "[[, and each waits {wait:factor} times as long]]."
+)
+_PROCESSES = (
+    "with {processes:# process/processes} of {generator}, throughput is {brings:factor} times as"
+    " high[[; the host was {busy:percent} busy]]."
+)
+
 SENTENCES |= {
     "bottleneck.title": (
         "Is it the server or the load generator? One factor at a time. Generator: {generator};"
@@ -930,7 +943,7 @@ SENTENCES |= {
     "bottleneck.question.verdict": "Is it the server or the load generator?",
     "bottleneck.generator": (
         "The generator, {generator}, is the bottleneck, so its figures are a lower bound of the"
-        " server[[: another one got {brings:number} times as much out of it]]."
+        " server[[: another one got {brings:factor} times the throughput from it]]."
     ),
     "bottleneck.server.kept_up": (
         "The server is the bottleneck: {generator} kept up with more of it."
@@ -938,7 +951,7 @@ SENTENCES |= {
     "bottleneck.server.others": (
         "The server is the bottleneck: no other generator gets more out of it than {generator}."
     ),
-    "bottleneck.inconclusive": "Inconclusive: these cells do not tell.",
+    "bottleneck.inconclusive": "Inconclusive: these cells show no limit of either.",
     "bottleneck.busy": (
         "{generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}"
     ),
@@ -953,41 +966,25 @@ SENTENCES |= {
     "bottleneck.level.processes": "{level:# process/processes}",
     "bottleneck.level.tool": "{level}",
     "bottleneck.question.users": "Do more users bring more throughput?",
-    "bottleneck.users.yes": (
-        "Yes: {more:number} times as many users bring {brings:number} times the requests/s"
-        "[[, and each waits {wait:number} times as long]]."
-    ),
-    "bottleneck.users.hardly": (
-        "Hardly: {more:number} times as many users bring {brings:number} times the requests/s"
-        "[[, and each waits {wait:number} times as long]]."
-    ),
-    "bottleneck.users.no": (
-        "No: {more:number} times as many users bring {brings:number} times the requests/s"
-        "[[, and each waits {wait:number} times as long]]."
-    ),
+    "bottleneck.users.yes": "Yes: " + _USERS,
+    "bottleneck.users.hardly": "Hardly: " + _USERS,
+    "bottleneck.users.no": "No: " + _USERS,
     "bottleneck.question.threads": "Do more threads in the server help?",
     "bottleneck.question.servers": "Does a second server help?",
     "bottleneck.question.processes": "Do more processes of the generator help?",
-    "bottleneck.processes.yes": (
-        "Yes: {processes:# process/processes} of {generator} bring {brings:number} times the"
-        " requests/s[[; the host was {busy:percent} busy]]."
-    ),
-    "bottleneck.processes.no": (
-        "No: {processes:# process/processes} of {generator} bring {brings:number} times the"
-        " requests/s[[; the host was {busy:percent} busy]]."
-    ),
+    "bottleneck.processes.yes": "Yes: " + _PROCESSES,
+    "bottleneck.processes.no": "No: " + _PROCESSES,
     "bottleneck.processes.few_cores": (
-        "This machine has too few cores to show the cure: {processes:# process/processes} and the"
-        " server need {needed}, it has {cores}. On these, the processes of {generator} bring"
-        " {brings:number} times the requests/s[[; the host was {busy:percent} busy]]."
+        "Inconclusive: {processes:# process/processes} and the server need {needed} cores, this"
+        " machine has {cores}. On these, " + _PROCESSES
     ),
     "bottleneck.question.tool": "Does another generator get more out of the same server?",
     "bottleneck.tool.yes": (
-        "Yes: with the same {users:# user} the same server does {brings:number} times as much under"
-        " {other}. What {generator} measured is a lower bound."
+        "Yes: with {users:# user}, {other} gets {brings:factor} times the throughput of {generator}"
+        " from the same server. What {generator} measured is a lower bound."
     ),
     "bottleneck.tool.no": (
-        "No: with {users:# user} {other} gets {brings:number} times what {generator} does."
+        "No: with {users:# user}, {other} gets {brings:factor} times the throughput of {generator}."
     ),
     "bottleneck.question.inside": "Where is a request while it waits?",
     "bottleneck.inside": (
@@ -1022,9 +1019,9 @@ SENTENCES |= {
 for _factor in ("threads", "servers"):
     SENTENCES |= {
         f"bottleneck.{_factor}.yes": (
-            "Yes: up to {brings:number} times the requests/s, so the server had its part."
+            "Yes: throughput is up to {brings:factor} times as high, so the server was a limit."
         ),
-        f"bottleneck.{_factor}.less": "No: throughput falls, down to {least:number} times as much.",
+        f"bottleneck.{_factor}.less": "No: throughput falls to {least:factor} times what it was.",
         f"bottleneck.{_factor}.no": (
             "No: throughput differs by less than {change:percent}. The server is not the limit."
         ),
@@ -1209,14 +1206,14 @@ SENTENCES |= {
     "generators.title": (
         "Load generators, each against the same server, which does nothing; {core}; {connections}."
     ),
-    "generators.core.own": "it has core {core} to itself",
-    "generators.core.shared": "it shares the only core",
+    "generators.core.own": "the server has core {core} to itself",
+    "generators.core.shared": "the server shares the only core",
     "generators.connections.kept": "kept-alive connections",
     "generators.connections.anew": "a new connection for each request",
-    "generators.table.full": "As fast as each can",
-    "generators.table.full_times": "Response times, as fast as each can",
+    "generators.table.full": "At full speed",
+    "generators.table.full_times": "Response times at full speed",
     "generators.table.low": (
-        "At a low rate[[: {connections:# connection} to a server that takes its time]]"
+        "At a low rate[[: {connections:# connection} to a server that answers late]]"
     ),
     "generators.table.low_times": "Response times at that rate",
     "generators.load": "{name} at {connections:# connection}",
@@ -1238,7 +1235,7 @@ SENTENCES |= {
         "wrk corrects its response times with samples that it makes up, and uses two threads above"
         " 64 connections."
     ),
-    "generators.not_measured": "Inconclusive: no generator was measured as fast as it can.",
+    "generators.not_measured": "Inconclusive: no generator was measured at full speed.",
     "generators.question.low_rate": "Which generator needs the least CPU at a low rate?",
     "generators.low_rate": (
         "At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per request."
@@ -1249,7 +1246,7 @@ SENTENCES |= {
         " request: the kernel's clock is too coarse to tell them apart." + _PYTHON_LOW
     ),
     "generators.low_rate.no_cpu": (
-        "Inconclusive: no CPU time was seen of a generator at a low rate."
+        "Inconclusive: no CPU time of a generator was recorded at the low rate."
     ),
     "generators.low_rate.cpu": (
         "{name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or take"
@@ -1267,9 +1264,9 @@ SENTENCES |= {
     ),
     "generators.question.gil": "Where does the GIL show?",
     "generators.gil.few_levels": (
-        "Inconclusive: it takes threads at two levels of connections, and processes."
+        "Inconclusive: this needs threads at two levels of connections, and processes."
     ),
-    "generators.gil.no_cpu": "Inconclusive: no CPU time was seen.",
+    "generators.gil.no_cpu": "Inconclusive: no CPU time was recorded.",
     "generators.gil.disturbed": (
         "Inconclusive: other processes used up to {others_cores:.2f} cores meanwhile. Close them"
         " and repeat."
@@ -1321,7 +1318,7 @@ SENTENCES |= {
     "generators.axis.megabytes": "MB",
     "generators.chart.throughput": "Throughput",
     "generators.chart.throughput.note": (
-        "Each generator as fast as it can. A factor of ten is one line of the grid."
+        "Each generator at full speed. Grid lines are a factor of ten apart."
     ),
     "generators.chart.cpu": "CPU per request",
     "generators.chart.cpu.note": (
@@ -1442,7 +1439,7 @@ SENTENCES |= {
 
 # verdicts: the reason of each; it ends with what failed
 FAILED = "[[; {failures}]]"
-EACH_WAITS = "once steady, each request waits {wait_s:duration} of {response_s:duration}"
+EACH_WAITS = "once steady, each request spends {wait_s:duration} of {response_s:duration} waiting"
 SENTENCES |= {
     code: sentence + FAILED
     for code, sentence in {
@@ -1459,7 +1456,7 @@ SENTENCES |= {
         ),
         "verdict.slowed": (
             "with {connections:# connection} a request spends {service_s:duration} inside the app,"
-            " a lone one {lone_s:duration}: they slow each other down[[; {drops}]]"
+            " a lone one {lone_s:duration}: requests slow each other down[[; {drops}]]"
         ),
         "verdict.slots_shared": (
             "{connections:# connection} share {slots:# slot}[[ ({limit})]]: "
@@ -1467,17 +1464,19 @@ SENTENCES |= {
             + "[[; {drops}]]"
         ),
         "verdict.uneven": (
-            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s, as"
-            " they are dealt unevenly to the workers (requests per worker: {per_worker:, }): "
+            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
+            " as they are dealt unevenly to the workers ({per_worker:, } requests per worker): "
             + EACH_WAITS
             + "[[; {drops}]]"
         ),
         "verdict.slots_unused": (
-            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s: at"
-            " most {used} of {slots} slots were in use at once: " + EACH_WAITS + "[[; {drops}]]"
+            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
+            " as at most {used} of {slots} slots were in use at once: "
+            + EACH_WAITS
+            + "[[; {drops}]]"
         ),
         "verdict.slots_idle": (
-            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s,"
+            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
             " although {used} slots were in use: " + EACH_WAITS + "[[; {drops}]]"
         ),
         "verdict.generator_bound": (
@@ -1528,7 +1527,7 @@ SENTENCES |= {
     ),
     "load_tool.plateau": (
         "from {below} to {connections} connections requests/s changed by {gain:change}, although"
-        " nothing of the server is busy ([[slots {slots:percent}, ]]workers' CPU"
+        " no part of the server is busy ([[slots {slots:percent}, ]]workers' CPU"
         " {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections}"
         " requests were inside it at once"
     ),
@@ -1593,16 +1592,16 @@ SENTENCES |= {
             " requests in the app)"
         ),
         "diagnosis.busy_machine": (
-            "The machine is the limit: {connections:# connection} got {rps:number} requests/s while"
-            " its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
+            "The machine is the limit: {connections:# connection} reached {rps:number} requests/s"
+            " while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
         ),
         "diagnosis.busy_workers": (
-            "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so that"
-            " {connections:# connection} got {rps:number} requests/s"
+            "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so"
+            " {connections:# connection} reached no more than {rps:number} requests/s"
         ),
         "diagnosis.uneven": (
-            "{connections:# connection} got {rps:number} of {possible_rps:number} requests/s: they"
-            " are dealt unevenly, and slots idle in one worker while requests wait"
+            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s:"
+            " they are dealt unevenly, and slots idle in one worker while requests wait"
             " {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]]"
             "[[requests per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number}"
             " requests/s when dealt like this]])"
@@ -1612,7 +1611,7 @@ SENTENCES |= {
         ),
         "diagnosis.slow_together": (
             "With {connections:# connection} a request spends {service_s:duration} inside the app,"
-            " a lone one {lone_s:duration}: they slow each other down[[ (the server uses"
+            " a lone one {lone_s:duration}: requests slow each other down[[ (the server uses"
             " {used:cores} of {cores})]]"
         ),
         "diagnosis.nothing_waits": (
@@ -1657,20 +1656,20 @@ BLOCKS = (
 SENTENCES |= {
     "advice.faster_load_tool": (
         "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second"
-        " machine for it shows what it can do"
+        " machine for it would show what the server can do"
     ),
     "advice.load_from_elsewhere": (
-        "a faster load tool (fast, wrk) or a second machine for it shows what it can do: the cores"
-        " of this one are {host:percent} busy"
+        "a faster load tool (fast, wrk) or a second machine for it would show what the server can"
+        " do: the cores of this one are {host:percent} busy"
     ),
-    "advice.backlog_hides": "a longer --backlog only hides it, in a longer queue",
+    "advice.backlog_hides": "a longer --backlog only moves the wait into a longer queue",
     "advice.move_computing": (
         "it computes ({cores:cores} for {workers:# worker}): move the work to other processes, or"
         " run as many workers as there are cores"
     ),
     "advice.patch_before_preload": (
-        "preload_app loads the app before gevent replaces the calls that block: turn it off, or"
-        " begin the app with gevent.monkey.patch_all()"
+        "preload_app loads the app before gevent patches blocking calls: turn it off, or start the"
+        " app with gevent.monkey.patch_all()"
     ),
     "advice.asynchronous_calls": BLOCKS + "asynchronous calls, or a class with threads",
     "advice.patched_calls": BLOCKS + "calls its loop can patch, or a class with threads",
@@ -1691,7 +1690,7 @@ SENTENCES |= {
         "--worker-connections {threads}, as many as threads, leaves what a worker cannot serve in"
         " the accept queue for the next that can"
     ),
-    "advice.ends_keepalive": "it also ends keep-alive: no connection stays",
+    "advice.ends_keepalive": "it also disables keep-alive",
 }
 
 # knee: where it is, or why there is none
@@ -1812,7 +1811,7 @@ SENTENCES |= {
     "note.no_capacity": "{worker_class} by {tool}: no capacity, {why}",
     "note.slower_alone": (
         "lone requests took {lone_s:duration}, slower than under load, where no request holds a"
-        " slot for more than {most_s:duration} on average: bound and knee follow from the latter"
+        " slot for more than {most_s:duration} on average: bound and knee are computed from that"
     ),
     "note.short_window": "the steady part lasted only {length_s:duration}: raise --rounds",
     "note.missing": "{samplers:, } missing: {why}",
@@ -1835,10 +1834,10 @@ SENTENCES |= {
     ),
     "note.sent_late": (
         "{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent late"
-        " while connections were free, so these times say little of the server"
+        " while connections were free, so these times say little about the server"
     ),
     "note.share_of_highest": (
         "shares are of the highest throughput that the closed loop reached ({rps:number}"
-        " requests/s): its capacity may be more, add higher levels"
+        " requests/s); its capacity may be higher: add higher levels"
     ),
 }
