@@ -11,6 +11,7 @@ it held up says nothing of the server's.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
@@ -20,9 +21,9 @@ from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.load_tool import with_limits
 from harness.analysis.open_model import best_rps, open_result
 from harness.analysis.r0 import lone_responses, under_load
-from harness.analysis.series import Series, by_series
+from harness.analysis.series import Series
 from harness.analysis.timeline import timelines
-from harness.model import Cell, CellResult, ClassResult, Finding, Record, Report
+from harness.model import Cell, CellResult, ClassResult, Finding, Report
 from harness.numbers.intervals import TRIALS
 
 __all__ = ["TrialData", "analyse"]
@@ -37,11 +38,12 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
     the open model last and by rate.
     Trials without a record are unfinished: they are not in the report but for a note.
     """
-    records = [trial.record for trial in trials if trial.record is not None]
     done = [trial for trial in trials if trial.record is not None]
-    lone = lone_responses(done)
-    members = by_series(done).items()
-    every = with_limits([_series(key, own, lone[key.server]) for key, own in members], environment)
+    lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
+    for trial in done:
+        members[trial.cell.series].append(trial)
+    checked = [_series(key, own, lone[key.server]) for key, own in members.items()]
+    every = with_limits(checked, environment)
     cells: list[CellResult] = []
     classes: list[ClassResult] = []
     for series in every:
@@ -54,8 +56,10 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
         overhead=_overhead(cells),
         cells=tuple(cells),
         classes=tuple(classes),
-        setup_s=_setup(records),
-        notes=(*_unfinished(run, len(trials) - len(done)), *_capacity_notes(every)),
+        setup_s={
+            name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
+        },
+        notes=tuple(_notes(run, len(trials) - len(done), every)),
         timelines=timelines(facts for series in every for facts in series.valid),
     )
 
@@ -108,29 +112,21 @@ def _overhead(cells: Iterable[CellResult]) -> float | None:
     return sum(pair[0] for pair in pairs) / ideal if ideal > 0 else None
 
 
-def _setup(records: Sequence[Record]) -> Mapping[str, float | None]:
-    """The median cell's start, warm-up and stop, in seconds."""
-    found: dict[str, float | None] = {}
-    for name in SETUP:
-        values = [getattr(record, f"{name}_s") for record in records]
-        known = [float(value) for value in values if value is not None]
-        found[name] = median(known) if known else None
-    return found
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
-def _unfinished(run: str, trials: int) -> Iterable[Finding]:
-    if trials:
-        yield Finding("note.unfinished", {"trials": trials, "command": "sweep", "run": run})
-
-
-def _capacity_notes(every: Sequence[Series]) -> Iterable[Finding]:
-    """Why there is no capacity: once for a sweep without repeated trials, else class by class."""
+def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
+    """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
+    else class by class."""
+    if unfinished:
+        yield Finding("note.unfinished", {"trials": unfinished, "command": "sweep", "run": run})
     numbers = [facts.data.trial.number for series in every for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield Finding("note.capacity_needs_trials", {"trials": TRIALS})
         return
     for series in every:
         if series.closed and series.capacity.rps is None:
-            key, why = series.key, series.capacity.note
-            names = {"worker_class": key.server.worker_class, "tool": key.tool}
-            yield Finding("note.no_capacity", {**names, "why": why})
+            names = {"worker_class": series.key.server.worker_class, "tool": series.key.tool}
+            yield Finding("note.no_capacity", {**names, "why": series.capacity.note})

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.analysis.facts import Facts
-from harness.analysis.spans import NS
-from harness.analysis.window import Window
-from harness.model import AppMetrics, Observations, ServiceSample
+from harness.analysis.samples import NS, per_second
+from harness.model import AppMetrics, AppMetricsSample, ServiceSample
 
 REQUESTS = "requests"
 # How names end: of nanoseconds, and of what a cache was asked and had
@@ -22,21 +21,20 @@ SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
     """Over the steady window; None where neither app metrics nor components were seen in it."""
-    steady, seen = facts.window, facts.data.observations
+    steady, seen = facts.window, facts.seen
     if steady is None:
         return None
-    grown = _grown(seen, steady)
-    cores = _cores(seen, steady)
-    requests = grown.get(REQUESTS, 0)
+    grown = _grown([one for one in seen.app_metrics if steady.contains(one.at_ns)])
+    cores = _cores([one for one in seen.services if steady.contains(one.at_ns)])
+    requests = grown.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
-    counts = {name: n for name, n in grown.items() if name != REQUESTS}
     return AppMetrics(
         requests=requests,
-        per_request={n: v / requests for n, v in counts.items() if not n.endswith(SPENT)},
+        per_request={n: v / requests for n, v in grown.items() if not n.endswith(SPENT)},
         spent_s={
             name.removesuffix(SPENT): value / NS / requests
-            for name, value in counts.items()
+            for name, value in grown.items()
             if name.endswith(SPENT)
         },
         hit_ratio={
@@ -49,11 +47,8 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
     )
 
 
-def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
+def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
     """By name, of all workers together; empty where it was not seen twice."""
-    if "app_metrics" in seen.missing:
-        return {}
-    inside = [one for one in seen.app_metrics if steady.contains(one.at_ns)]
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals
@@ -61,16 +56,8 @@ def _grown(seen: Observations, steady: Window) -> Mapping[str, int]:
     return {} if any(value < 0 for value in grown.values()) else grown
 
 
-def _cores(seen: Observations, steady: Window) -> Mapping[str, float]:
+def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
     """CPU seconds per second of each component that was seen twice."""
-    if "services" in seen.missing:
-        return {}
-    inside: Sequence[ServiceSample] = [one for one in seen.services if steady.contains(one.at_ns)]
-    found = {}
-    for name in dict.fromkeys(name for one in inside for name in one.cpu_s):
-        known = [(one.at_ns, one.cpu_s[name]) for one in inside if name in one.cpu_s]
-        (began_ns, before), (ended_ns, after) = known[0], known[-1]
-        if ended_ns > began_ns:
-            # A process that ended takes its CPU time out of the sum of those that are left
-            found[name] = max(0.0, (after - before) * NS / (ended_ns - began_ns))
-    return found
+    names = dict.fromkeys(name for one in inside for name in one.cpu_s)
+    rates = {name: per_second((one.at_ns, one.cpu_s.get(name)) for one in inside) for name in names}
+    return {name: cores for name, cores in rates.items() if cores is not None}

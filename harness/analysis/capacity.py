@@ -1,28 +1,103 @@
-"""Capacity with its interval, where levels on both sides of the knee and repeated trials allow.
+"""Where a server stops serving more: the knee, and the capacity with its interval.
 
-With Ĉ = Xmax * R0: above, log X of every trial with N >= 2Ĉ; below, log(X/N) of every trial with
-N <= Ĉ/2. log C = mean above - mean below is the log of the slots, with Welch's 95 % interval.
-Multiplied by the rate of one slot, exp(mean below), it becomes requests/s. The unit of replication
-is a fresh launch of the server. In simulation this interval covered 94 to 97 %, a fitted breakpoint
-with bootstrap 68 to 87 %, so the latter was rejected.
+In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
+bounds); the two meet at N* = Xmax * R0, the knee: how many requests the server takes before more of
+them only wait. That is a number only where throughput has been seen to stop growing. Where nothing
+waits yet at the highest level, or the last doubling still gains, the answer is a lower limit with
+its reason. Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by
+up to half.
+
+Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above,
+log X of every trial with N >= 2Ĉ; below, log(X/N) of every trial with N <= Ĉ/2. log C = mean above
+- mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of one
+slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
+server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with bootstrap 68 to
+87 %, so the latter was rejected.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from harness.model import Finding
 from harness.numbers.intervals import TRIALS, half_width
 
+BUSY = 0.95  # X*R0/N from which on nothing waits
+FLAT = 1.05  # gain up to which throughput has stopped growing
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One valid trial: connections, its number, successful requests/s (above 0)."""
+class Knee:
+    """`connections` None: not reached, or not shown; `note` says which. `levels`: throughput by
+    concurrency, from which it was read."""
+
+    connections: float | None
+    note: Finding
+    levels: Mapping[int, float] = field(default_factory=dict)
+
+    def above(self, concurrency: int) -> float:
+        """The highest throughput seen with more connections; 0 where there was none."""
+        return max((x for n, x in self.levels.items() if n > concurrency), default=0.0)
+
+
+def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -> Knee:
+    """Where throughput stops growing.
+
+    levels: throughput in requests/s by concurrency, one figure a level (the median of its
+    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited.
+    """
+    if not levels or not lone_s:
+        return Knee(None, Finding("knee.no_cell"))
+    highest = max(levels)
+    if levels[highest] * lone_s / highest >= BUSY:
+        return Knee(None, _not_reached(highest, slots), levels)
+    most = max(levels.values()) * lone_s
+    below = _half(levels, highest)
+    if below is not None and levels[highest] <= FLAT * levels[below]:
+        gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
+        step = {"below": below, "highest": highest, "gain": gain}
+        return Knee(most, Finding("knee.levels_off", step), levels)
+    # Not seen to be flat. But slots that are all busy give no more (X <= C/R0), and where half
+    # of the connections wait it is not the connections that are too few. A doubling that gains
+    # is believed rather than the settings.
+    doubled = below is not None and highest <= 2 * below
+    if slots and not doubled and most >= BUSY * slots and highest >= 2 * most / FLAT:
+        busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
+        return Knee(most, busy, levels)
+    known: dict[str, float | None] = {"least": most, "add": 2 * highest}
+    if below is None:
+        return Knee(None, Finding("knee.one_level", known), levels)
+    gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
+    known |= {"below": below, "highest": highest, "gain": gains}
+    return Knee(None, Finding("knee.still_gains", known), levels)
+
+
+def _half(levels: Mapping[int, float], highest: int) -> int | None:
+    """The largest level of at most half the highest, else the lowest; None if it is the only."""
+    halves = [level for level in levels if level <= highest / 2]
+    rest = [level for level in levels if level < highest]
+    return max(halves) if halves else min(rest, default=None)
+
+
+def _not_reached(highest: int, slots: int | None) -> Finding:
+    """Nothing waits at the highest level. The settings may still say that it ends there: then
+    "more than" would be false, and the number would be the settings' and not a measured one."""
+    if slots is None:
+        return Finding("knee.no_limit", {"highest": highest})
+    if highest == slots:
+        return Finding("knee.no_wait_with_all_slots", {"highest": highest, "add": 2 * highest})
+    if highest > slots:
+        return Finding("knee.above_slots", {"highest": highest, "slots": slots})
+    return Finding("knee.above", {"highest": highest})
+
+
+class Sample(NamedTuple):
+    """One valid trial: connections, its number, successful requests/s."""
 
     concurrency: int
     trial: int
@@ -31,10 +106,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Capacity:
-    """Requests/s, or None with the reason in `note`."""
+    """Requests/s with their interval, or the reason why there are none."""
 
-    rps: float | None
-    ci95: tuple[float, float] | None
+    rps: float | None = None
+    ci95: tuple[float, float] | None = None
     note: Finding | None = None
 
 
@@ -46,29 +121,30 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
     """
     samples = [sample for sample in samples if sample.rps > 0]
     if not samples or not lone_s:
-        return Capacity(None, None, Finding("capacity.no_cell"))
+        return Capacity(note=Finding("capacity.no_cell"))
     estimate = max(sample.rps for sample in samples) * lone_s
     above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR]
     below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR]
     missing = _missing(above, below, estimate)
     if missing is not None:
-        return Capacity(None, None, missing)
+        return Capacity(note=missing)
     if not flat:
-        return Capacity(None, None, Finding("capacity.still_growing"))
+        return Capacity(note=Finding("capacity.still_growing"))
     tops = [math.log(sample.rps) for sample in above]
-    slopes = [math.log(sample.rps / sample.concurrency) for sample in below]
-    half = half_width(tops, slopes)
-    centre = fmean(tops)
+    half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
     if half is None:
-        return Capacity(None, None, Finding("capacity.trials_differ"))
+        return Capacity(note=Finding("capacity.trials_differ"))
+    centre = fmean(tops)
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
 def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> Finding | None:
-    """What to add to the sweep."""
+    """What to add to the sweep. Trials are missing where the side that has fewest launches has too
+    few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
+    trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
     wants = []
-    if _trials(above, below) < TRIALS:
+    if min(trials, default=0) < TRIALS:
         wants.append(Finding("capacity.trials", {"trials": TRIALS}))
     if not below:
         if not low:
@@ -77,9 +153,3 @@ def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) 
     if not above:
         wants.append(Finding("capacity.high_level", {"level": high}))
     return Finding("capacity.needs", {"wants": tuple(wants)}) if wants else None
-
-
-def _trials(above: Sequence[Sample], below: Sequence[Sample]) -> int:
-    """Launches on the side that has fewest; a side without levels does not count."""
-    sides = [{sample.trial for sample in side} for side in (above, below) if side]
-    return min((len(side) for side in sides), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.analysis.app_metrics import app_metrics
@@ -12,10 +12,9 @@ from harness.analysis.facts import Facts, TrialData
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight, lower_bound
-from harness.analysis.r0 import parallel
-from harness.analysis.samples import accept_queue, counters, missing_notes
+from harness.analysis.samples import missing_notes
 from harness.analysis.series import Series
-from harness.analysis.verdict import verdict, with_failures
+from harness.analysis.verdict import verdict
 from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
 
@@ -35,7 +34,7 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     )
 
 
-def _recorded(texts: Sequence[str]) -> tuple[Finding, ...]:
+def _recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(Finding("note.recorded", {"text": text}) for text in texts)
 
 
@@ -45,8 +44,8 @@ def result(facts: Facts, series: Series) -> CellResult:
     lone_s, bound = series.lone_s, series.bound.get(facts.key)
     word, reason = verdict(facts, lone_s, series.knee)
     if bound:
-        word, reason = "generator-bound", with_failures(facts, lower_bound(facts, bound))
-    bound_rps = parallel(facts.connections, facts.slots) / lone_s
+        word, reason = "generator-bound", lower_bound(facts, bound)
+    bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
     cell = measured(facts, word, reason)
@@ -69,7 +68,7 @@ def result(facts: Facts, series: Series) -> CellResult:
             *_short(facts),
             *series.notes,
             *left_out,
-            *missing_notes(facts.data.observations),
+            *missing_notes(facts.seen),
             *counters_of_others(facts),
         ),
     )
@@ -77,15 +76,20 @@ def result(facts: Facts, series: Series) -> CellResult:
 
 
 def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
-    """What was counted and seen of any valid cell, closed loop or at a rate."""
+    """What was counted and seen of any valid cell, closed loop or at a rate, and as a part of its
+    reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
-    longest, limit = accept_queue(data.observations)
+    longest, limit = facts.accept_queue
+    failures = None
+    if outcome.failed:
+        causes = dict(sorted(outcome.errors.items()))
+        failures = Finding("verdict.failures", {"requests": outcome.failed, "causes": causes})
     return CellResult(
         trial=data.trial,
         app=data.app,
         sleep_s=data.sleep_s,
         verdict=word,
-        reason=reason,
+        reason=Finding(reason.code, {**reason.values, "failures": failures}),
         worker_class=data.worker_class,
         requests=outcome.answered,
         failed=outcome.failed,
@@ -99,7 +103,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         service=facts.service,
         requests_per_worker=facts.per_worker,
         load_s=facts.load_s,
-        counters=counters(data.observations),
+        counters=facts.counters,
         accept_queue_max=longest,
         accept_queue_limit=limit,
         usage=facts.usage,
@@ -107,12 +111,10 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
     )
 
 
-def _short(facts: Facts) -> Sequence[Finding]:
+def _short(facts: Facts) -> Iterable[Finding]:
     """Chance decides over what lasts a moment."""
-    length_s = facts.window.length_s if facts.window else None
-    if length_s is None or length_s >= SHORT_S:
-        return ()
-    return (Finding("note.short_window", {"length_s": length_s}),)
+    if facts.window and facts.window.length_s < SHORT_S:
+        yield Finding("note.short_window", {"length_s": facts.window.length_s})
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
@@ -120,6 +122,5 @@ def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     where nobody knows how many slots there are."""
     if not facts.data.counted or not facts.data.worker_class.slots_known:
         return None
-    together = parallel(facts.connections, facts.slots)
     alone = 1 if facts.data.lone_first else 0
-    return lone_s * (alone + -(-(facts.outcome.answered - alone) // together))
+    return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.parallel))

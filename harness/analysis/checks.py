@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.analysis.facts import Facts
-from harness.analysis.spans import NS
+from harness.analysis.samples import NS
 from harness.analysis.window import Window
 from harness.model import Finding
 

@@ -3,20 +3,36 @@
 RULES in order; the first that applies is taken. The order is by what would make the next one's
 advice wrong: a full accept queue also looks like waiting in it, a blocked event loop also like too
 few slots, a busy machine also like slots that more workers would add. Where the load tool is the
-limit, no advice on the server is worth anything.
+limit, no advice on the server is worth anything. Those that are about slots are in
+`diagnosis_slots`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
-from harness.analysis.diagnosis_cpu import blocked_loop, busy_machine, busy_workers, slow_together
-from harness.analysis.diagnosis_slots import full_queue, nothing_waits, uneven, waiting
+from harness.analysis.capacity import BUSY
+from harness.analysis.diagnosis_slots import (
+    full_queue,
+    nothing_waits,
+    possible_rps,
+    service_s,
+    uneven,
+    waiting,
+    waits,
+)
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import handshakes
-from harness.analysis.load_tool import FULL
 from harness.analysis.outcomes import NEVER_ACCEPTED
-from harness.model import CellResult, Finding
+from harness.analysis.samples import most_open
+from harness.model import CellResult, Finding, Span
+
+BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
+LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
+COMPUTING = 0.7  # of the cores its workers could use
+FULL = 0.9  # of all cores
+COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 
 def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
@@ -24,11 +40,121 @@ def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
     if not cell.generator_bound:
         return None
     host = facts.usage.host_busy
-    crowded = host is not None and host > FULL
-    advice = Finding("advice.load_from_elsewhere", {"host": host})
-    if not crowded:
-        advice = Finding("advice.faster_load_tool")
+    advice = Finding("advice.faster_load_tool")
+    if host is not None and host > FULL:
+        advice = Finding("advice.load_from_elsewhere", {"host": host})
     return Finding("diagnosis.load_tool", {"limit": cell.reason, "advice": (advice,)})
+
+
+def blocked_loop(facts: Facts, cell: CellResult) -> Finding | None:
+    """One request at a time in workers that could serve many."""
+    busy = one_at_a_time(facts) if waits(facts, cell) else None
+    if busy is None:
+        return None
+    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
+    behind = served_s >= LONG_S and queued_s >= QUEUED * served_s
+    if busy < BLOCKED and not behind:
+        return None
+    found = {"connections": facts.connections, "workers": facts.cell.server.workers}
+    return Finding("diagnosis.blocked_loop", {**found, "advice": (_what_blocks(facts),)})
+
+
+def one_at_a_time(facts: Facts) -> float | None:
+    """Where no worker ever had two requests in the app although its loop could: the part of the
+    steady window that the busiest one spent in the app, 0 to 1. None where some worker had two.
+
+    The busiest, because chance may deal the connections to a part of the workers. An app that
+    answers at once is one at a time as well; it leaves the loop free for the rest of the time.
+    """
+    server, steady, row = facts.cell.server, facts.window, facts.data.worker_class
+    # More open at once than there are workers: two in one of them, without looking.
+    if steady is None or facts.open_at_once > server.workers:
+        return None
+    if not row.loop or row.slots_per_worker(server) == 1:
+        return None
+    by_worker: dict[int, list[Span]] = defaultdict(list)
+    for span in facts.spans:
+        by_worker[span.pid].append(span)
+    if any(most_open(spans) > 1 for spans in by_worker.values()):
+        return None
+    closes = steady.closes_ns
+    busy_s = (
+        steady.inside_s((span.start_ns, span.end_ns or closes) for span in spans)
+        for spans in by_worker.values()
+    )
+    return max(busy_s, default=0.0) / steady.length_s
+
+
+def _what_blocks(facts: Facts) -> Finding:
+    workers, cores = facts.cell.server.workers, facts.seen.cores
+    used, could = facts.usage.server_cores, min(workers, cores or workers)
+    if used is not None and used >= COMPUTING * could:
+        return Finding("advice.move_computing", {"cores": used, "workers": workers})
+    proof = facts.record.proof
+    # gevent replaces the calls that block in each worker; eventlet does it before any fork
+    if proof.get("preload_app") is True and proof.get("patched") == "gevent":
+        return Finding("advice.patch_before_preload")
+    asynchronous = facts.data.worker_class.asgi
+    code = "advice.asynchronous_calls" if asynchronous else "advice.patched_calls"
+    return Finding(code, {"cores": used})
+
+
+def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
+    """No core is left: by the server itself, or while its slots are not what holds it up."""
+    cores, used = facts.seen.cores, facts.usage
+    if not cores or not waits(facts, cell):
+        return None
+    server, tool, host = used.server_cores, used.generator_cores, used.host_busy
+    by_server = server is not None and server >= FULL * cores
+    ours = (server or 0.0) + (tool or 0.0)
+    beside = host is not None and host > FULL and ours > COUNTS * cores
+    if not by_server and not (beside and facts.rps < BUSY * possible_rps(facts, cell)):
+        return None
+    others = 0.0
+    if host is not None and server is not None and tool is not None:
+        others = host * cores - server - tool
+    shares = {"server": server, "load_tool": tool}
+    if others > (1 - FULL) * cores:
+        shares["others"] = others
+    known = {name: share for name, share in shares.items() if share is not None}
+    used_by = tuple(Finding(f"cores.{name}", {"cores": share}) for name, share in known.items())
+    advice = "close_other_programs" if others > (server or 0.0) else "faster_code_or_more_cores"
+    return Finding(
+        "diagnosis.busy_machine",
+        {
+            "connections": facts.connections,
+            "rps": facts.rps,
+            "cores": cores,
+            "host": host,
+            "used_by": used_by or (Finding("cores.unknown"),),
+            "advice": (Finding(f"advice.{advice}"),),
+        },
+    )
+
+
+def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
+    """Every worker computes all the time: a Python process does on one core at a time."""
+    used, workers = facts.usage.server_cores, facts.cell.server.workers
+    if not waits(facts, cell) or used is None or used < FULL * workers:
+        return None
+    if facts.rps >= BUSY * possible_rps(facts, cell):
+        return None  # the slots say it as well
+    found = {"workers": workers, "used": used, "cores": facts.seen.cores}
+    load = {"connections": facts.connections, "rps": facts.rps}
+    advice = (Finding("advice.faster_code_or_more_workers"),)
+    return Finding("diagnosis.busy_workers", {**found, **load, "advice": advice})
+
+
+def slow_together(facts: Facts, cell: CellResult) -> Finding | None:
+    """Nobody waits for a slot, and yet requests take longer than a lone one."""
+    if not waits(facts, cell):
+        return None
+    cores, used = facts.seen.cores, facts.usage.server_cores
+    machine = {"used": used if cores else None, "cores": cores or None}
+    times = {"service_s": service_s(cell), "lone_s": cell.lone_s}
+    advice = (Finding("advice.look_for_what_is_shared"),)
+    found = {"connections": facts.connections, **times, **machine, "advice": advice}
+    return Finding("diagnosis.slow_together", found)
 
 
 RULES: tuple[Callable[[Facts, CellResult], Finding | None], ...] = (
@@ -52,10 +178,8 @@ def diagnosis(facts: Facts, cell: CellResult) -> Finding:
 
 def _failures(facts: Facts) -> Finding | None:
     """What failed, by cause, but for what the full queue has told."""
-    told = {NEVER_ACCEPTED} if handshakes(facts).dropped else set[str]()
-    errors = facts.outcome.errors
-    causes = {cause: n for cause, n in sorted(errors.items()) if cause not in told}
+    outcome, causes = facts.outcome, dict(sorted(facts.outcome.errors.items()))
+    told = causes.pop(NEVER_ACCEPTED, 0) if handshakes(facts).dropped else 0
     if not causes:
         return None
-    failed = facts.outcome.failed - sum(errors.get(cause, 0) for cause in told)
-    return Finding("diagnosis.failures", {"requests": failed, "causes": causes})
+    return Finding("diagnosis.failures", {"requests": outcome.failed - told, "causes": causes})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from harness.analysis.capacity import BUSY
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, growth, handshakes, steps
-from harness.analysis.knee import BUSY
-from harness.analysis.r0 import parallel
-from harness.analysis.verdict import no_limit
 from harness.model import CellResult, Finding
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
@@ -19,25 +17,16 @@ def waits(facts: Facts, cell: CellResult) -> bool:
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < BUSY
 
 
-def slots(facts: Facts) -> int:
-    """Those worth naming: of the settings, or what was used where these tell no limit."""
-    return facts.open_at_once if facts.slots is None else facts.slots
-
-
 def possible_rps(facts: Facts, cell: CellResult) -> float:
-    return parallel(facts.connections, slots(facts)) / (cell.lone_s or 1.0)
+    return facts.possible_rps(cell.lone_s or 1.0)
 
 
 def service_s(cell: CellResult) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
 
 
-def _response_s(facts: Facts) -> float:
-    return facts.connections / facts.rps
-
-
 def _waited_s(facts: Facts, cell: CellResult) -> float:
-    return max(0.0, _response_s(facts) - service_s(cell))
+    return max(0.0, facts.connections / facts.rps - service_s(cell))
 
 
 def _more_slots(facts: Facts) -> Finding:
@@ -68,34 +57,33 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
 
 
 def uneven(facts: Facts, cell: CellResult) -> Finding | None:
-    """Slots idle while requests wait in other workers: what the kernel's dealing costs."""
+    """Slots idle while requests wait in other workers: what the kernel's dealing costs, more than
+    5 % by the measurement or by what the connections per worker allow."""
     kept = cell.connections_per_worker
-    dealt = sorted((kept or cell.requests_per_worker).values(), reverse=True)
+    dealt = tuple(sorted((kept or cell.requests_per_worker).values(), reverse=True))
     if not waits(facts, cell) or not facts.data.worker_class.accepts_first or len(set(dealt)) < 2:
         return None
-    if facts.slots is None or not _dealing_costs(facts, cell):
+    predicted, bound, possible = (
+        cell.split_prediction_rps,
+        cell.bound_rps,
+        facts.possible_rps(cell.lone_s or 1.0),
+    )
+    by_split = predicted is not None and bound is not None and predicted < BUSY * bound
+    if facts.slots is None or not (by_split or facts.rps < BUSY * possible):
         return None
     return Finding(
         "diagnosis.uneven",
         {
             "connections": facts.connections,
             "rps": facts.rps,
-            "possible_rps": possible_rps(facts, cell),
+            "possible_rps": possible,
             "wait_s": _waited_s(facts, cell),
-            "connections_per_worker": tuple(dealt) if kept is not None else None,
-            "requests_per_worker": tuple(dealt) if kept is None else None,
-            "predicted_rps": cell.split_prediction_rps,
+            "connections_per_worker": dealt if kept is not None else None,
+            "requests_per_worker": dealt if kept is None else None,
+            "predicted_rps": predicted,
             "advice": _deal_evenly(facts),
         },
     )
-
-
-def _dealing_costs(facts: Facts, cell: CellResult) -> bool:
-    """More than 5 %, by the measurement or by what the connections per worker allow."""
-    predicted, bound = cell.split_prediction_rps, cell.bound_rps
-    if predicted is not None and bound is not None and predicted < BUSY * bound:
-        return True
-    return facts.rps < BUSY * possible_rps(facts, cell)
 
 
 def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
@@ -109,27 +97,25 @@ def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
 
 
 def waiting(facts: Facts, cell: CellResult) -> Finding | None:
-    """More requests than slots, by the place where the rest waits."""
-    if not waits(facts, cell) or _waited_s(facts, cell) < (1 - BUSY) * _response_s(facts):
+    """More requests than slots, by the place where the rest waits. The time to connect is named
+    where it shows that the client does not see the accept queue."""
+    response_s = facts.connections / facts.rps
+    if not waits(facts, cell) or _waited_s(facts, cell) < (1 - BUSY) * response_s:
         return None
-    return Finding(
-        "diagnosis.waiting",
-        {
-            "sharing": _sharing(facts),
-            "waiting": _waiting(facts, cell),
-            "connect_s": _connect_s(cell),
-            "advice": (_more_slots(facts),),
-        },
-    )
+    connect_s = cell.breakdown.connect_s
+    if not cell.breakdown.accept_queue_s or (connect_s or 0.0) >= STAYS_S:
+        connect_s = None
+    found = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "connect_s": connect_s}
+    return Finding("diagnosis.waiting", {**found, "advice": (_more_slots(facts),)})
 
 
 def _sharing(facts: Facts) -> Finding:
     """Who shares how many slots, and how few of them were used, where that is fewer."""
     n, used = facts.connections, facts.open_at_once
     if facts.slots is None:
-        limit = {"used": used, "limit": no_limit(facts)}
+        limit = {"used": used, "limit": facts.no_limit}
         return Finding("diagnosis.sharing_no_limit", {"connections": n, **limit})
-    few = used < BUSY * parallel(n, facts.slots)
+    few = used < BUSY * facts.parallel
     shared = {"slots": facts.slots, "used": used if few else None}
     return Finding("diagnosis.sharing", {"connections": n, **shared})
 
@@ -151,30 +137,14 @@ def _waiting(facts: Facts, cell: CellResult) -> Finding:
         for time_s, place in known
         if time_s >= PLACE * waited_s
     )
-    others = facts.connections - slots(facts)
+    others = facts.connections - facts.usable_slots
     return Finding(
         "diagnosis.others_wait" if others > 0 else "diagnosis.requests_wait",
         {"others": others, "places": named or (Finding("waits.unknown", {"wait_s": waited_s}),)},
     )
 
 
-def _connect_s(cell: CellResult) -> float | None:
-    """Where the client does not see the accept queue as a slow connect."""
-    connect_s = cell.breakdown.connect_s
-    if connect_s is None or connect_s >= STAYS_S or not cell.breakdown.accept_queue_s:
-        return None
-    return connect_s
-
-
 def nothing_waits(facts: Facts, cell: CellResult) -> Finding:
-    full = cell.verdict == "at capacity"
-    return Finding(
-        "diagnosis.all_slots_busy" if full else "diagnosis.nothing_waits",
-        {
-            "connections": facts.connections,
-            "used": facts.open_at_once,
-            "slots": facts.slots,
-            "limit": no_limit(facts),
-            "advice": (),
-        },
-    )
+    what = "all_slots_busy" if cell.verdict == "at capacity" else "nothing_waits"
+    used = {"used": facts.open_at_once, "slots": facts.slots, "limit": facts.no_limit}
+    return Finding(f"diagnosis.{what}", {"connections": facts.connections, **used, "advice": ()})

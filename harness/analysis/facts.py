@@ -7,18 +7,21 @@ of Facts, what other modules derive from them is kept with them by `once`.
 from __future__ import annotations
 
 import functools
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from harness.analysis import spans as spanning
 from harness.analysis.outcomes import Outcome, excused, outcome
-from harness.analysis.samples import overflowed, usage
+from harness.analysis.samples import NS, durations_s, most_open, usage
 from harness.analysis.window import Window, steady_window
 from harness.model import (
     ANY_CLASS,
     Cell,
+    Counters,
     Finding,
     Measurement,
     NullCounts,
@@ -31,6 +34,7 @@ from harness.model import (
     Usage,
     WorkerClass,
 )
+from harness.numbers.quantiles import summarise
 
 T = TypeVar("T")
 
@@ -103,8 +107,30 @@ class Facts:
         return self.data.slots_configured
 
     @property
+    def no_limit(self) -> Finding | None:
+        """Why there is no number of slots to tell; None where there is one."""
+        if self.slots is not None:
+            return None
+        known = self.data.worker_class.slots_known
+        return Finding("slots.unlimited" if known else "slots.unknown")
+
+    @property
+    def usable_slots(self) -> int:
+        """Those of the settings, or what was used where these tell no limit."""
+        return self.open_at_once if self.slots is None else self.slots
+
+    @property
+    def parallel(self) -> int:
+        """Requests that can be served at once: min(N, slots)."""
+        return self.connections if self.slots is None else min(self.connections, self.slots)
+
+    def possible_rps(self, lone_s: float) -> float:
+        """What its usable slots or connections allow: min(N, C)/R0."""
+        return min(self.connections, self.usable_slots) / lone_s
+
+    @property
     def load_s(self) -> float:
-        return (self.ended_ns - self.started_ns) / spanning.NS
+        return (self.ended_ns - self.started_ns) / NS
 
     @property
     def connections(self) -> int:
@@ -119,19 +145,45 @@ class Facts:
         return self.record.asked_rps or self.measurement.asked_rps or 0.0
 
     @cached_property
+    def seen(self) -> Observations:
+        """Of the samplers that are not missing: what the others gave must not be summed up."""
+        seen, nothing = self.data.observations, Observations()
+        known = (name for name in seen.missing if hasattr(nothing, name))
+        return replace(seen, **{name: getattr(nothing, name) for name in known})
+
+    @cached_property
+    def counters(self) -> Counters:
+        return self.seen.counters or Counters()
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether some accept queue of the network namespace was full during the load."""
+        return (self.counters.listen_overflows or 0) > 0
+
+    @cached_property
+    def accept_queue(self) -> tuple[int | None, int | None]:
+        """The longest it was seen, and the limit it had last."""
+        queue = self.seen.queue
+        return max((one.length for one in queue), default=None), queue[-1].limit if queue else None
+
+    @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Of the load, by start."""
-        return spanning.of_load(self.data.spans, self.record)
+        """Those that start during the load, by start: without readiness request and warm-up. ab's
+        lone first request is one of them, since the tool's response times contain it."""
+        begun, ended = self.started_ns, self.ended_ns
+        inside = [span for span in self.data.spans.spans if begun <= span.start_ns <= ended]
+        return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
 
     @cached_property
     def finished(self) -> tuple[Span, ...]:
         """What was answered while the tool listened."""
-        return spanning.ended(self.spans, None if self.data.counted else self.ended_ns)
+        until = sys.maxsize if self.data.counted else self.ended_ns
+        return tuple(one for one in self.spans if one.end_ns is not None and one.end_ns <= until)
 
     @cached_property
     def outcome(self) -> Outcome:
         found = outcome(self.measurement, self.data.expect_status)
-        if self.data.counted and overflowed(self.data.observations):
+        if self.data.counted and self.overflowed:
             return excused(found, self.measurement, self.spans)
         return found
 
@@ -143,7 +195,7 @@ class Facts:
             self.connections,
             lone_first=self.data.lone_first,
             stopped_ns=self._stopped_ns,
-            begun_ns=self.started_ns + round(self.data.ramp_s * spanning.NS),
+            begun_ns=self.started_ns + round(self.data.ramp_s * NS),
         )
 
     @property
@@ -157,7 +209,7 @@ class Facts:
             return None
         if planned_s is None or origin_ns is None:
             return self.ended_ns
-        return min(self.ended_ns, origin_ns + round(planned_s * spanning.NS))
+        return min(self.ended_ns, origin_ns + round(planned_s * NS))
 
     @property
     def window(self) -> Window | None:
@@ -176,18 +228,20 @@ class Facts:
 
     @cached_property
     def service(self) -> Summary:
-        return spanning.service(self.finished)
+        """How long the app held requests."""
+        return Summary(*summarise(durations_s(self.finished)))
 
     @cached_property
     def open_at_once(self) -> int:
         """An answer reaches the client before its span is closed, and the client's next request may
         start in between on another worker: more than it has connections is that overlap."""
-        return min(spanning.most_open(self.spans), self.connections)
+        return min(most_open(self.spans), self.connections)
 
     @cached_property
     def per_worker(self) -> Mapping[int, int]:
-        """Requests by pid."""
-        return spanning.per_worker(self.spans, self.record.worker_pids)
+        """Requests by pid; a worker that got none has 0."""
+        pids = dict.fromkeys(sorted(self.record.worker_pids), 0)
+        return pids | Counter(map(attrgetter("pid"), self.spans))
 
     @cached_property
     def accepts(self) -> tuple[int, int]:
@@ -197,7 +251,7 @@ class Facts:
 
     @cached_property
     def usage(self) -> Usage:
-        return usage(self.data.observations, self.record, self.load_s)
+        return usage(self.seen, self.record, self.load_s)
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:

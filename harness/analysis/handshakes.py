@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.analysis.facts import Facts, once
-from harness.analysis.samples import accept_queue, counters
 from harness.model import ConnectionSample, Counters, Finding
 
 EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
@@ -38,31 +37,18 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
 class Handshakes:
     """What is known of one trial's handshakes. `full`: the server's accept queue was seen longer
     than its limit, which is all it can hold. `half_open`: the most connections at once that were
-    established at the client and not at the server."""
+    established at the client and not at the server. `dropped`, measured: a queue overflowed, and
+    this trial shows that it was this server's. `suspected`: connections came up late, and the
+    kernel has no counters that would show a drop."""
 
     steps: Mapping[float, int]
     longest_s: float | None
     counters: Counters
     never_accepted: int
     full: bool
-    half_open: int = 0
-
-    @property
-    def counted(self) -> bool:
-        """The kernel has the counters that would show a drop."""
-        return self.counters.listen_overflows is not None
-
-    @property
-    def dropped(self) -> bool:
-        """Measured: a queue overflowed, and this trial shows that it was this server's."""
-        overflows = self.counters.listen_overflows or 0
-        return overflows > 0 and bool(self.steps or self.never_accepted or self.full)
-
-    @property
-    def suspected(self) -> bool:
-        """Likely: connections came up late, and the kernel was not asked."""
-        late = self.longest_s is not None and self.longest_s >= 1 - EARLY_S
-        return late and not self.counted
+    half_open: int
+    dropped: bool
+    suspected: bool
 
 
 def half_open(sample: ConnectionSample) -> int:
@@ -73,15 +59,21 @@ def half_open(sample: ConnectionSample) -> int:
 
 @once
 def handshakes(facts: Facts) -> Handshakes:
-    seen = facts.data.observations
-    length, limit = accept_queue(seen)
+    seen, counters = facts.data.observations, facts.counters
+    steps = at_steps(facts.measurement.connects_s, seen.syn_steps_s)
+    never_accepted = facts.outcome.never_accepted
+    length, limit = facts.accept_queue
+    full = length is not None and limit is not None and length > limit
+    longest_s = facts.measurement.connect.max
     return Handshakes(
-        steps=at_steps(facts.measurement.connects_s, seen.syn_steps_s),
-        longest_s=facts.measurement.connect.max,
-        counters=counters(seen),
-        never_accepted=facts.outcome.never_accepted,
-        full=length is not None and limit is not None and length > limit,
+        steps=steps,
+        longest_s=longest_s,
+        counters=counters,
+        never_accepted=never_accepted,
+        full=full,
         half_open=max(map(half_open, seen.connections), default=0),
+        dropped=facts.overflowed and bool(steps or never_accepted or full),
+        suspected=counters.listen_overflows is None and (longest_s or 0.0) >= 1 - EARLY_S,
     )
 
 

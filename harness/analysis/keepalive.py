@@ -4,11 +4,14 @@ throughput: worker i serves at most min(connections, slots of one worker) at onc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 from harness.analysis.facts import Facts, once
-from harness.analysis.samples import connections_per_worker
 from harness.analysis.window import Window
+from harness.model import ConnectionSample
+
+SAMPLES = 3  # of fewer, one at the window's edge (connections are closing) would be half
 
 
 @once
@@ -17,9 +20,21 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
     served meanwhile; None where none are kept, or nobody looked."""
     if not facts.cell.keepalive or facts.window is None:
         return None
-    pids = facts.record.worker_pids
-    held = connections_per_worker(facts.data.observations, pids, facts.window)
+    held = held_by(facts.seen.connections, facts.record.worker_pids, facts.window)
     return _accepted(facts, facts.window) if held is None else held
+
+
+def held_by(
+    samples: Sequence[ConnectionSample], pids: Sequence[int], window: Window
+) -> Mapping[int, int] | None:
+    """How many connections each worker held: its median in the window; None where it was not seen
+    often enough."""
+    inside = [one for one in samples if window.contains(one.at_ns)]
+    if len(inside) < SAMPLES:
+        return None
+    return {
+        pid: round(median(one.per_worker.get(pid, 0) for one in inside)) for pid in sorted(pids)
+    }
 
 
 def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:

@@ -23,19 +23,20 @@ anything is neither called bound nor cleared.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
+from harness import codec
 from harness.analysis.breakdown import in_server
+from harness.analysis.capacity import BUSY, FLAT
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import DONE, handshakes
-from harness.analysis.knee import BUSY, FLAT
-from harness.analysis.r0 import parallel
+from harness.analysis.samples import per_second
 from harness.analysis.series import Reasons, Series
-from harness.analysis.spans import NS
 from harness.model import Finding, Measurement, Server
 
 PER_UNIT = 0.8  # of a core, per thread or process of the tool
@@ -67,16 +68,11 @@ class Ceiling:
 
 def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
     """Those a run has kept; what cannot be read as one is left out."""
-    kept = environment.get("ceilings")
-    found = []
+    kept, found = environment.get("ceilings"), []
     for one in kept if isinstance(kept, list | tuple) else ():
-        try:
-            ceiling = Ceiling(**one)
-        except TypeError:
-            continue
-        if isinstance(ceiling.rps, int | float) and ceiling.rps > 0:
-            found.append(ceiling)
-    return tuple(found)
+        with contextlib.suppress(ValueError):
+            found.append(codec.convert(one, Ceiling))
+    return tuple(one for one in found if one.rps > 0)
 
 
 @dataclass(frozen=True)
@@ -98,26 +94,24 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
     for series in every:
         alike[series.key.server, series.key.keepalive].append(series)
 
-    def judged(series: Series) -> Series:
-        rivals = alike[series.key.server, series.key.keepalive]
-        bound = {}
-        for facts in series.closed:
-            others = _others(series, rivals, facts.connections)
-            compared = Compared(series.lone_s or 0.0, series.levels, others, known)
-            bound[facts.key] = limits(facts, compared)
-        return replace(series, bound=bound)
+    def compared(series: Series, level: int) -> Compared:
+        others = {
+            (other.key.tool, other.key.processes): rps
+            for other in alike[series.key.server, series.key.keepalive]
+            if other is not series and (rps := other.levels.get(level))
+        }
+        return Compared(series.lone_s or 0.0, series.levels, others, known)
 
-    return tuple(map(judged, every))
-
-
-def _others(
-    series: Series, rivals: Sequence[Series], level: int
-) -> Mapping[tuple[str, int], float]:
-    return {
-        (other.key.tool, other.key.processes): rps
-        for other in rivals
-        if other is not series and (rps := other.levels.get(level))
-    }
+    return tuple(
+        replace(
+            series,
+            bound={
+                facts.key: limits(facts, compared(series, facts.connections))
+                for facts in series.closed
+            },
+        )
+        for series in every
+    )
 
 
 def limits(facts: Facts, compared: Compared) -> Reasons:
@@ -125,13 +119,9 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
     found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
     if not found:
         return None
-    reasons = () if _gives_all(facts, compared.lone_s) else tuple(one for one in found if one)
+    gives_all = facts.rps >= BUSY * facts.parallel / compared.lone_s
+    reasons = () if gives_all and compared.lone_s >= OWN_S else filter(None, found)
     return (*reasons, *own_limits(facts))
-
-
-def _gives_all(facts: Facts, lone_s: float) -> bool:
-    best_rps = parallel(facts.connections, facts.slots) / lone_s
-    return lone_s >= OWN_S and facts.rps >= BUSY * best_rps
 
 
 # --- the rules ----------------------------------------------------------------------------------
@@ -142,8 +132,7 @@ def busy(facts: Facts, _compared: Compared) -> Answer:
     used = generator_cores(facts)
     if used is None or facts.data.elsewhere:
         return None
-    cores = facts.data.observations.cores
-    could = min(facts.data.units, cores) if cores else facts.data.units
+    could = min(facts.data.units, facts.seen.cores or facts.data.units)
     if used < PER_UNIT * could:
         return False
     return Finding("load_tool.cpu", {"cores": used, "share": used / could, "of_cores": could})
@@ -152,15 +141,11 @@ def busy(facts: Facts, _compared: Compared) -> Answer:
 def generator_cores(facts: Facts) -> float | None:
     """CPU seconds of the load tool per second while the load was steady; None where it lasted too
     short for the tool's own start not to matter."""
-    seen, steady = facts.data.observations, facts.window
-    if steady is not None and "processes" not in seen.missing:
-        inside = [
-            (one.at_ns, one.tool_cpu_s)
-            for one in seen.processes
-            if one.tool_cpu_s is not None and steady.contains(one.at_ns)
-        ]
-        if len(inside) >= 2 and (lasted_ns := inside[-1][0] - inside[0][0]) >= SAMPLED_S * NS:
-            return max(0.0, (inside[-1][1] - inside[0][1]) * NS / lasted_ns)
+    if (steady := facts.window) is not None:
+        samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
+        cores = per_second(((one.at_ns, one.tool_cpu_s) for one in samples), SAMPLED_S)
+        if cores is not None:
+            return cores
     if facts.record.tool_cpu_s is not None and facts.load_s >= STARTED_S:
         return facts.record.tool_cpu_s / facts.load_s
     return None
@@ -169,7 +154,8 @@ def generator_cores(facts: Facts) -> float | None:
 def plateau(facts: Facts, compared: Compared) -> Answer:
     """More connections bring no more, and nothing of the server is busy or waited for."""
     n = facts.connections
-    below = _well_below(n, compared.levels)
+    lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
+    below = max(lower, default=None)
     inside = in_server(facts)
     resources = _resources(facts, compared.lone_s)
     if facts.open_model or below is None or inside is None or resources is None:
@@ -183,15 +169,9 @@ def plateau(facts: Facts, compared: Compared) -> Answer:
     return Finding("load_tool.plateau", {**step, **resources, "inside": inside})
 
 
-def _well_below(connections: int, levels: Mapping[int, float]) -> int | None:
-    """The highest level that is clearly lower."""
-    lower = [level for level in levels if STEP * level <= connections]
-    return max((level for level in lower if levels[level] > 0), default=None)
-
-
 def _resources(facts: Facts, lone_s: float) -> Mapping[str, float | None] | None:
     """How busy each of the server's resources is, 0 to 1; None where its CPU is not known."""
-    cores, used, server = facts.data.observations.cores, facts.usage, facts.cell.server
+    cores, used, server = facts.seen.cores, facts.usage, facts.cell.server
     if used.server_cores is None or used.host_busy is None or not cores:
         return None
     could = min(server.workers * server.instances, cores)
@@ -234,29 +214,22 @@ def second_tool(facts: Facts, compared: Compared) -> Answer:
 
 def connections(facts: Facts, _compared: Compared) -> Answer:
     """How many were established, where the server keeps them."""
-    steady, seen = facts.window, facts.data.observations
-    if steady is None or facts.open_model or not _keeps(facts) or handshakes(facts).dropped:
+    steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
+    if steady is None or not kept or handshakes(facts).dropped:
         return None
+    accepts, requests = facts.accepts
     inside = [
         max(one.client.get(DONE, 0), one.server.get(DONE, 0))
-        for one in seen.connections
+        for one in facts.seen.connections
         if steady.contains(one.at_ns)
     ]
-    if "connections" in seen.missing or len(inside) < SAMPLES:
+    if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # each carried one request
         return None
     there = round(median(inside[len(inside) // 2 :]))  # a tool may take its time to begin them
     if there >= facts.connections:
         return False
     numbers = {"established": there, "connections": facts.connections}
     return Finding("load_tool.connections", numbers)
-
-
-def _keeps(facts: Facts) -> bool:
-    """Connections were asked to be kept and carried several requests each."""
-    if not facts.cell.keepalive:
-        return False
-    accepts, requests = facts.accepts
-    return 0 < 2 * accepts <= requests
 
 
 RULES: tuple[Callable[[Facts, Compared], Answer], ...] = (
@@ -270,9 +243,8 @@ RULES: tuple[Callable[[Facts, Compared], Answer], ...] = (
 
 def own_limits(facts: Facts) -> tuple[Finding, ...]:
     """What its machine did not give it."""
-    errors = facts.outcome.errors
-    found = {cause: n for cause in OWN_LIMITS if (n := errors.get(cause, 0))}
-    return tuple(Finding(f"load_tool.{cause}", {"requests": n}) for cause, n in found.items())
+    found = {cause: facts.outcome.errors.get(cause) for cause in OWN_LIMITS}
+    return tuple(Finding(f"load_tool.{cause}", {"requests": n}) for cause, n in found.items() if n)
 
 
 # --- what follows -------------------------------------------------------------------------------

@@ -23,15 +23,14 @@ held back is in them; `lag` is the part before it was sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
 from harness.analysis.facts import Facts
 from harness.analysis.samples import missing_notes
-from harness.analysis.verdict import with_failures
-from harness.model import Breakdown, Cell, CellResult, Finding, Report, Summary, Verdict
+from harness.model import Breakdown, Cell, CellResult, Finding, Measurement, Report, Verdict
 
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
 ALL_SENT = 0.99
@@ -63,22 +62,33 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
 
 @dataclass(frozen=True)
 class Offered:
-    """What was offered to a server and what became of it. Rates in requests/s, times in seconds.
-
-    `busy`: connections under way on average, of at most `connections`.
-    """
+    """What was offered to a server by a load tool of at most so many `connections`, and what became
+    of it: requests/s that were asked for and that were done, and what the tool says of them."""
 
     tool: str
     connections: int
     asked_rps: float
-    sent_rps: float | None
-    unsent: int
     done_rps: float
-    busy: float | None
-    response: Summary
-    lag: Summary
+    said: Measurement
     capacity_rps: float | None = None
     generator_cores: float | None = None
+
+    @property
+    def sent_rps(self) -> float | None:
+        """Of what was due; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        if sent is None or unsent is None or sent + unsent <= 0:
+            return None
+        return self.asked_rps * sent / (sent + unsent)
+
+    @property
+    def busy(self) -> float | None:
+        """Connections under way on average."""
+        said = self.said
+        if said.response.mean is None or said.duration_s <= 0:
+            return None
+        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
+        return under_way_s * said.requests / said.duration_s
 
     @property
     def all_sent(self) -> bool:
@@ -91,7 +101,7 @@ class Offered:
 
     @property
     def late(self) -> bool:
-        lag, mean = self.lag.mean, self.response.mean
+        lag, mean = self.said.lag.mean, self.said.response.mean
         return lag is not None and mean is not None and lag >= LATE * mean > 0
 
     @property
@@ -103,7 +113,7 @@ def verdict(offered: Offered) -> tuple[Verdict, Finding]:
     """The verdict and why, with numbers."""
     asked = {"asked_rps": offered.asked_rps}
     if offered.keeps_up:
-        capacity_rps, times = offered.capacity_rps, offered.response
+        capacity_rps, times = offered.capacity_rps, offered.said.response
         full = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
         known = times.p50 is not None and times.p95 is not None
         typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {}
@@ -111,11 +121,11 @@ def verdict(offered: Offered) -> tuple[Verdict, Finding]:
         return word, Finding("open.keeps_up", {**asked, "p50_s": None, "p95_s": None, **typical})
     if offered.idle and (offered.late or not offered.all_sent):
         return "generator-bound", _too_slow(offered)
-    backlog = {**asked, "done_rps": offered.done_rps, "longest_s": offered.response.max}
+    backlog = {**asked, "done_rps": offered.done_rps, "longest_s": offered.said.response.max}
     if offered.all_sent:
         grows_rps = max(0.0, offered.asked_rps - offered.done_rps)
         return "saturated", Finding("open.backlog_grows", {**backlog, "grows_rps": grows_rps})
-    full_up = {"connections": offered.connections, "unsent": offered.unsent}
+    full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
     return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
 
 
@@ -128,68 +138,38 @@ def _too_slow(offered: Offered) -> Finding:
         "cores": offered.generator_cores,
     }
     if offered.all_sent:
-        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.lag.mean or 0.0})
+        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
     sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
-    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.unsent})
-
-
-def offered(facts: Facts, capacity_rps: float | None) -> Offered:
-    """From a valid trial of the open model. capacity_rps: of the closed cells, None unknown."""
-    return Offered(
-        tool=facts.tool,
-        connections=facts.connections,
-        asked_rps=facts.asked_rps,
-        sent_rps=sent_rps(facts),
-        unsent=facts.measurement.unsent or 0,
-        done_rps=facts.rps,
-        busy=_busy(facts),
-        response=facts.measurement.response,
-        lag=facts.measurement.lag,
-        capacity_rps=capacity_rps,
-        generator_cores=facts.usage.generator_cores,
-    )
-
-
-def sent_rps(facts: Facts) -> float | None:
-    """Of what was due; None where the load tool does not tell."""
-    sent, unsent = facts.measurement.sent, facts.measurement.unsent
-    if sent is None or unsent is None or sent + unsent <= 0:
-        return None
-    return facts.asked_rps * sent / (sent + unsent)
-
-
-def _busy(facts: Facts) -> float | None:
-    measured = facts.measurement
-    if measured.response.mean is None or measured.duration_s <= 0:
-        return None
-    under_way_s = max(0.0, measured.response.mean - (measured.lag.mean or 0.0))
-    return under_way_s * measured.requests / measured.duration_s
+    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})
 
 
 def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
     """A valid cell of the open model. `reached`: the closed cells found where throughput stops
     growing, so that `capacity_rps` is a capacity."""
-    about = offered(facts, capacity_rps if reached else None)
-    word, reason = verdict(about)
-    reason = with_failures(facts, reason)
+    said = facts.measurement
+    offered = Offered(
+        *(facts.tool, facts.connections, facts.asked_rps, facts.rps, said),
+        capacity_rps=capacity_rps if reached else None,
+        generator_cores=facts.usage.generator_cores,
+    )
+    word, reason = verdict(offered)
     parts, left_out = _breakdown(facts)
     cell = measured(facts, word, reason)
     return replace(
         cell,
         breakdown=parts,
         generator_bound=word == "generator-bound",
-        bound_reasons=(reason,) if word == "generator-bound" else (),
-        achieved_concurrency=about.busy,
+        bound_reasons=(cell.reason,) if word == "generator-bound" else (),
+        achieved_concurrency=offered.busy,
         asked_rps=facts.asked_rps,
-        sent_rps=about.sent_rps,
-        unsent=facts.measurement.unsent,
-        lag=facts.measurement.lag,
+        sent_rps=offered.sent_rps,
+        unsent=said.unsent,
+        lag=said.lag,
         notes=(
             *cell.notes,
-            *_of_what(facts, capacity_rps, reached),
-            *_lateness(about),
+            *_notes(facts, offered, None if reached else capacity_rps),
             *left_out,
-            *missing_notes(facts.data.observations),
+            *missing_notes(facts.seen),
         ),
     )
 
@@ -203,15 +183,11 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     return (parts, left_out) if parts.exact else (Breakdown(), ())
 
 
-def _lateness(offered: Offered) -> Sequence[Finding]:
-    if not (offered.keeps_up and offered.late and offered.idle):
-        return ()
-    times = {"lag_s": offered.lag.mean, "response_s": offered.response.mean}
-    return (Finding("note.sent_late", {"tool": offered.tool, **times}),)
-
-
-def _of_what(facts: Facts, capacity_rps: float | None, reached: bool) -> Sequence[Finding]:
-    rate = facts.cell.rate
-    if rate is None or rate.share is None or reached or capacity_rps is None:
-        return ()
-    return (Finding("note.share_of_highest", {"rps": capacity_rps}),)
+def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
+    """`highest_rps`: what its rate is a share of, where that is no capacity."""
+    rate, said = facts.cell.rate, offered.said
+    if rate is not None and rate.share is not None and highest_rps is not None:
+        yield Finding("note.share_of_highest", {"rps": highest_rps})
+    if offered.keeps_up and offered.late and offered.idle:
+        times = {"lag_s": said.lag.mean, "response_s": said.response.mean}
+        yield Finding("note.sent_late", {"tool": offered.tool, **times})

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.analysis.facts import Facts, once
-from harness.analysis.spans import NS
+from harness.analysis.samples import NS
 from harness.model import ConnectionSample, Finding, Phase
 from harness.numbers.quantiles import quantile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 from harness.analysis.facts import Facts, TrialData
@@ -21,16 +21,10 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, float | None]
     values: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
         found = values[trial.cell.server]
-        if trial.record is None or trial.record.fault is not None:
-            continue
-        found.extend(trial.record.lone_s)
-        if trial.measurement is not None and trial.measurement.lone_s is not None:
-            found.append(trial.measurement.lone_s)
-    return {server: _median([one for one in found if one > 0]) for server, found in values.items()}
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
+        if trial.record is not None and trial.record.fault is None:
+            own = trial.measurement.lone_s if trial.measurement else None
+            found += [one for one in (*trial.record.lone_s, own or 0.0) if one > 0]
+    return {server: median(found) if found else None for server, found in values.items()}
 
 
 def under_load(
@@ -41,13 +35,7 @@ def under_load(
     X <= min(N, C)/R0, so R0 <= min(N, C)/X: lone requests that took longer were slow for a reason
     of their own.
     """
-    limits_s = [parallel(facts.connections, facts.slots) / facts.rps for facts in closed]
-    most_s = min(limits_s, default=None)
+    most_s = min((facts.parallel / facts.rps for facts in closed), default=None)
     if lone_s is None or most_s is None or lone_s <= CONTRADICTED * most_s:
         return lone_s, ()
     return most_s, (Finding("note.slower_alone", {"lone_s": lone_s, "most_s": most_s}),)
-
-
-def parallel(concurrency: int, slots: int | None) -> int:
-    """Requests that can be served at once: min(N, slots)."""
-    return concurrency if slots is None else min(concurrency, slots)

@@ -1,81 +1,68 @@
-"""What the samples of one trial say by themselves. What a sampler missed is None, never 0."""
+"""What spans and samples say by themselves. What was not seen is None, never 0."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
-from harness.analysis.spans import NS
-from harness.analysis.window import Window
-from harness.model import Counters, Finding, Observations, ProcessSample, Record, Usage
+from harness.model import Finding, Observations, Record, Span, Usage
 
-WORKER_SAMPLES = 3  # of fewer, one at the window's edge (connections are closing) would be half
+NS = 1e9
 
 
-def counters(seen: Observations) -> Counters:
-    if seen.counters is None or "counters" in seen.missing:
-        return Counters()
-    return seen.counters
+def most_open(spans: Sequence[Span]) -> int:
+    """Most spans open at the same time.
+
+    A span that ends in the nanosecond in which another starts has made room for it. One that
+    never ended stays open. A span without duration was open at its instant.
+    """
+    # Numbers that sort by time and, within one nanosecond, ends before starts before the ends of
+    # what started just now: 0, 1, 2 beside four times the nanoseconds.
+    instants = [4 * span.start_ns + 1 for span in spans]
+    instants += [
+        4 * span.end_ns + 2 * (span.end_ns <= span.start_ns)
+        for span in spans
+        if span.end_ns is not None
+    ]
+    instants.sort()
+    return max(accumulate(1 if instant & 1 else -1 for instant in instants), default=0)
 
 
-def overflowed(seen: Observations) -> bool:
-    """Whether some accept queue of the network namespace was full during the load."""
-    return (counters(seen).listen_overflows or 0) > 0
+def durations_s(spans: Iterable[Span]) -> list[float]:
+    """Service times of the spans that ended."""
+    return [(span.end_ns - span.start_ns) / NS for span in spans if span.end_ns is not None]
 
 
-def accept_queue(seen: Observations) -> tuple[int | None, int | None]:
-    """The longest it was seen, and the limit it had last."""
-    if not seen.queue or "queue" in seen.missing:
-        return None, None
-    return max(sample.length for sample in seen.queue), seen.queue[-1].limit
+def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -> float | None:
+    """How fast a sum grew between its first and its last known value, by time in nanoseconds; None
+    where these are less than `least_s` apart."""
+    known = [(at_ns, value) for at_ns, value in sums if value is not None]
+    lasted_ns = known[-1][0] - known[0][0] if known else 0
+    if lasted_ns <= 0 or lasted_ns < least_s * NS:
+        return None
+    # A process that ended takes its CPU time out of the sum of those that are left
+    return max(0.0, (known[-1][1] - known[0][1]) * NS / lasted_ns)
 
 
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     """The tool's CPU is exact where its guard reaped it, else from the samples."""
-    samples = () if "processes" in seen.missing else seen.processes
-    generator = _per_second(samples, lambda sample: sample.tool_cpu_s)
+    samples = seen.processes
+    generator = per_second((one.at_ns, one.tool_cpu_s) for one in samples)
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
-    host = _per_second(samples, lambda sample: sample.host_busy_s)
+    host = per_second((one.at_ns, one.host_busy_s) for one in samples)
     return Usage(
-        server_cores=_per_second(samples, lambda sample: sample.server_cpu_s),
+        server_cores=per_second((one.at_ns, one.server_cpu_s) for one in samples),
         generator_cores=generator,
         # The host's clock ticks, so that a busy moment may seem longer than it was
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        server_rss_bytes=_most(sample.server_rss_bytes for sample in samples),
-        generator_rss_bytes=_most(sample.tool_rss_bytes for sample in samples),
+        server_rss_bytes=_most(one.server_rss_bytes for one in samples),
+        generator_rss_bytes=_most(one.tool_rss_bytes for one in samples),
     )
-
-
-def _per_second(
-    samples: Sequence[ProcessSample], used: Callable[[ProcessSample], float | None]
-) -> float | None:
-    """Of a sum that only grows, between the first and the last sample that has it."""
-    known = [(sample.at_ns, value) for sample in samples if (value := used(sample)) is not None]
-    if len(known) < 2 or known[-1][0] <= known[0][0]:
-        return None
-    # A process that ended takes its CPU time out of the sum of those that are left.
-    return max(0.0, (known[-1][1] - known[0][1]) * NS / (known[-1][0] - known[0][0]))
 
 
 def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def connections_per_worker(
-    seen: Observations, pids: Sequence[int], window: Window
-) -> Mapping[int, int] | None:
-    """How many connections each worker held: its median in the window; None where it was not seen
-    often enough."""
-    if "connections" in seen.missing:
-        return None
-    inside = [sample for sample in seen.connections if window.contains(sample.at_ns)]
-    if len(inside) < WORKER_SAMPLES:
-        return None
-    return {
-        pid: round(median(sample.per_worker.get(pid, 0) for sample in inside))
-        for pid in sorted(pids)
-    }
 
 
 def missing_notes(seen: Observations) -> tuple[Finding, ...]:

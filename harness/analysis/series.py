@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 
-from harness.analysis.capacity import Capacity, Sample, capacity
+from harness.analysis.capacity import BUSY, Capacity, Knee, Sample, capacity, knee
 from harness.analysis.facts import Facts, TrialData
-from harness.analysis.knee import BUSY, Knee, knee
 from harness.model import Cell, CellResult, ClassResult, Finding
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
@@ -57,15 +56,14 @@ class Series:
         found = knee(_levels(self.free), self.lone_s, self.slots)
         if len(self.free) == len(self.closed):
             return found
-        return replace(found, note=self._up_to_the_tool(found), levels=self.levels)
-
-    def _up_to_the_tool(self, found: Knee) -> Finding:
         first = min(facts.connections for facts in self.closed if self.bound.get(facts.key))
         tool = {"connections": first, "tool": self.key.tool}
         if self.free:
-            return Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
-        least = max(self.levels.values(), default=0.0) * (self.lone_s or 0.0)
-        return Finding("knee.tool_is_limit", {"least": least, **tool})
+            note = Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
+        else:
+            least = max(self.levels.values(), default=0.0) * (self.lone_s or 0.0)
+            note = Finding("knee.tool_is_limit", {"least": least, **tool})
+        return replace(found, note=note, levels=self.levels)
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -75,12 +73,16 @@ class Series:
             if facts.throughput_rps
         ]
         if not samples and len(self.free) < len(self.closed):
-            return Capacity(None, None, Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
+            return Capacity(note=Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
         return capacity(samples, self.lone_s, flat=self.knee.connections is not None)
 
     def result(self, cells: Iterable[CellResult]) -> ClassResult:
-        """`cells`: those of this series."""
-        most = _most_telling(cell for cell in cells if cell.trial.cell.rate is None)
+        """`cells`: those of this series. The most telling of the closed loop is the valid one that
+        lost most of what its slots or connections allow, since that is what settings can win back;
+        where none lost any, the most loaded. Of several trials the first."""
+        closed = (cell for cell in cells if cell.trial.cell.rate is None)
+        valid = (cell for cell in closed if cell.verdict != "invalid")
+        most = max(valid, key=_tells, default=None)
         return ClassResult(
             server=self.key.server,
             tool=self.key.tool,
@@ -98,25 +100,11 @@ class Series:
         )
 
 
-def by_series(trials: Iterable[TrialData]) -> Mapping[Cell, list[TrialData]]:
-    """The trials of each series, by its key, in the order in which these first appear."""
-    found: dict[Cell, list[TrialData]] = {}
-    for trial in trials:
-        found.setdefault(trial.cell.series, []).append(trial)
-    return found
-
-
 def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
         rates[facts.connections].append(facts.rps)
     return {level: median(found) for level, found in rates.items()}
-
-
-def _most_telling(cells: Iterable[CellResult]) -> CellResult | None:
-    """The valid cell that lost most of what its slots or connections allow, since that is what
-    settings can win back; where none lost any, the most loaded. Of several trials the first."""
-    return max((cell for cell in cells if cell.verdict != "invalid"), key=_tells, default=None)
 
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:

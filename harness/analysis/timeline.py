@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from harness.analysis.facts import Facts
 from harness.analysis.phases import over_time, phases_of, responses_of, timed
-from harness.analysis.spans import NS
+from harness.analysis.samples import NS
 from harness.model import (
     Bar,
     Cell,

@@ -10,10 +10,9 @@ reach the knee or the slots, else below it.
 
 from __future__ import annotations
 
+from harness.analysis.capacity import BUSY, FLAT, Knee
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
-from harness.analysis.knee import BUSY, FLAT, Knee
-from harness.analysis.r0 import parallel
 from harness.model import Finding, Verdict
 
 
@@ -25,32 +24,15 @@ def verdict(facts: Facts, lone_s: float, knee: Knee) -> tuple[Verdict, Finding]:
         below = gains and not handshakes(facts).dropped
         return "below capacity" if below else "saturated", _waits(facts, lone_s)
     if slots is not None and n >= BUSY * slots:
-        return "at capacity", _finding(facts, "all_slots_busy", connections=n, slots=slots)
+        return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     if knee.connections is not None and n >= BUSY * knee.connections:
-        return "at capacity", _finding(facts, "at_knee", connections=n, rps=facts.rps)
-    used = {"used": facts.open_at_once, "slots": slots, "limit": no_limit(facts)}
-    return "below capacity", _finding(facts, "slots_free", connections=n, **used)
+        return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
+    used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
+    return "below capacity", _finding("slots_free", connections=n, **used)
 
 
-def no_limit(facts: Facts) -> Finding | None:
-    """Why there is no number of slots to tell; None where there is one."""
-    if facts.slots is not None:
-        return None
-    known = facts.data.worker_class.slots_known
-    return Finding("slots.unlimited" if known else "slots.unknown")
-
-
-def _finding(facts: Facts, code: str, **values: object) -> Finding:
-    return with_failures(facts, Finding(f"verdict.{code}", values))
-
-
-def with_failures(facts: Facts, reason: Finding) -> Finding:
-    """A reason, and what failed meanwhile."""
-    failures = None
-    if facts.outcome.failed:
-        causes = dict(sorted(facts.outcome.errors.items()))
-        failures = Finding("verdict.failures", {"requests": facts.outcome.failed, "causes": causes})
-    return Finding(reason.code, {**reason.values, "failures": failures})
+def _finding(code: str, **values: object) -> Finding:
+    return Finding(f"verdict.{code}", values)
 
 
 def _waits(facts: Facts, lone_s: float) -> Finding:
@@ -58,18 +40,17 @@ def _waits(facts: Facts, lone_s: float) -> Finding:
     n, rps, slots = facts.connections, facts.rps, facts.slots
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
-    limit = facts.open_at_once if slots is None else slots
-    possible_rps = parallel(n, limit) / lone_s
+    possible_rps = facts.possible_rps(lone_s)
     common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
     if wait_s < (1 - BUSY) * response_s:
-        return _finding(facts, "slowed", **common, service_s=service_s, lone_s=lone_s)
+        return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
     common |= {"wait_s": wait_s, "response_s": response_s}
     if rps >= BUSY * possible_rps:
-        return _finding(facts, "slots_shared", **common, slots=limit, limit=no_limit(facts))
+        return _finding("slots_shared", **common, slots=facts.usable_slots, limit=facts.no_limit)
     common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
     dealt = sorted(facts.per_worker.values(), reverse=True)
     if facts.data.worker_class.accepts_first and len(set(dealt)) > 1:
-        return _finding(facts, "uneven", **common, per_worker=tuple(dealt))
-    if slots is not None and facts.open_at_once < BUSY * parallel(n, slots):
-        return _finding(facts, "slots_unused", **common, slots=slots)
-    return _finding(facts, "slots_idle", **common)
+        return _finding("uneven", **common, per_worker=tuple(dealt))
+    if slots is not None and facts.open_at_once < BUSY * facts.parallel:
+        return _finding("slots_unused", **common, slots=slots)
+    return _finding("slots_idle", **common)

@@ -16,7 +16,7 @@ every request is timed and d is at most 5 % of the mean response; otherwise None
 from __future__ import annotations
 
 from harness.analysis.facts import Facts
-from harness.analysis.spans import durations_s
+from harness.analysis.samples import durations_s
 from harness.model import Finding, Summary
 from harness.numbers.quantiles import summarise
 
@@ -26,8 +26,7 @@ EVEN = 0.05  # how far a service may be from the mean, as a fraction of the mean
 
 def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     """Seconds a request waited, and notes on what is missing from the answer and why."""
-    response_s, note = _mean_response(facts)
-    notes = () if note is None else (note,)
+    response_s, notes = _mean_response(facts)
     service_s = facts.service.mean
     if response_s is None or service_s is None:
         return Summary(), notes
@@ -35,32 +34,22 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     if mean_s < -RESOLUTION_S:
         means = {"response_s": response_s, "service_s": service_s}
         return Summary(), (Finding("note.waiting_negative", means),)
-    each_s = _each_s(facts, service_s, response_s)
-    if each_s is None:
+    ends_s = [one.end_s for one in facts.measurement.timings if one.end_s is not None]
+    furthest_s = max(abs(one - service_s) for one in durations_s(facts.finished))
+    if len(ends_s) != facts.outcome.answered or furthest_s > EVEN * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
-    return Summary(*summarise(each_s)), notes
+    return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
 
 
-def _mean_response(facts: Facts) -> tuple[float | None, Finding | None]:
+def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     """The mean response in seconds, and a note where it is missing or not the tool's own."""
     tool, measured = {"tool": facts.tool}, facts.measurement
     if not measured.exact_mean:
-        if facts.rps:
-            return facts.connections / facts.rps, Finding("note.waiting_by_little", tool)
-        return None, None
+        if not facts.rps:
+            return None, ()
+        return facts.connections / facts.rps, (Finding("note.waiting_by_little", tool),)
     if (never := measured.requests - facts.outcome.answered) > 0:
-        return None, Finding("note.waiting_never_accepted", {**tool, "requests": never})
+        return None, (Finding("note.waiting_never_accepted", {**tool, "requests": never}),)
     if facts.data.counted and len(facts.finished) != facts.outcome.answered:
-        return None, Finding("note.waiting_unanswered")
-    return measured.response.mean, None
-
-
-def _each_s(facts: Facts, service_s: float, response_s: float) -> list[float] | None:
-    """Every request's waiting, or None where spans and timings cannot be paired."""
-    ends_s = [one.end_s for one in facts.measurement.timings if one.end_s is not None]
-    services_s = durations_s(facts.finished)
-    if not ends_s or len(ends_s) != facts.outcome.answered:
-        return None
-    if max(abs(one - service_s) for one in services_s) > EVEN * response_s:
-        return None
-    return [max(0.0, end_s - service_s) for end_s in ends_s]
+        return None, (Finding("note.waiting_unanswered"),)
+    return measured.response.mean, ()

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from harness.analysis.spans import NS
+from harness.analysis.samples import NS
 from harness.model import Finding, Span
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.analysis import TrialData, analyse
 from harness.analysis.open_model import Offered, capacity_of, verdict
-from harness.model import CellResult, Rate, Report, Summary
+from harness.model import CellResult, Measurement, Rate, Report, Summary
 from harness.report.document import of_sweep
 from harness.report.html.figures import spec
 from harness.report.html.page import figures
@@ -21,6 +21,7 @@ from tests.builders.open_model import opened
 
 LEVELS = (1, 2, 4, 8, 16)
 CAPACITY = 40.0
+SECONDS = st.none() | st.floats(0, 1e3)
 
 
 def closed_loop() -> list[TrialData]:
@@ -103,12 +104,16 @@ def test_less_than_asked_is_always_said(rate: float, tool_s: float, connections:
         tool=st.just("fast"),
         connections=st.integers(1, 10_000),
         asked_rps=st.floats(0.01, 1e6),
-        sent_rps=st.none() | st.floats(0, 1e6),
-        unsent=st.integers(0, 10**9),
         done_rps=st.floats(0, 1e6),
-        busy=st.none() | st.floats(0, 1e4),
-        response=st.builds(Summary, p50=st.none() | st.floats(0, 1e3)),
-        lag=st.builds(Summary),
+        said=st.builds(
+            Measurement,
+            requests=st.integers(0, 10**9),
+            duration_s=st.floats(0, 1e6),
+            response=st.builds(Summary, mean=SECONDS, p50=SECONDS, p95=SECONDS, max=SECONDS),
+            lag=st.builds(Summary, mean=SECONDS),
+            sent=st.none() | st.integers(0, 10**9),
+            unsent=st.none() | st.integers(0, 10**9),
+        ),
         capacity_rps=st.none() | st.floats(0.01, 1e6),
         generator_cores=st.none() | st.floats(0, 8),
     )

@@ -1,14 +1,19 @@
-"""What was seen from outside: sums and maxima where they are known, None where they are not."""
+"""Slots by settings, what spans say by themselves, and what was seen from outside: sums and maxima
+where they are known, None where they are not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from harness.analysis import analyse
-from harness.analysis.samples import connections_per_worker, missing_notes, usage
+from harness.analysis.facts import Facts
+from harness.analysis.keepalive import held_by
+from harness.analysis.samples import missing_notes, most_open, usage
 from harness.analysis.window import Window
 from harness.model import (
     CellResult,
@@ -18,13 +23,82 @@ from harness.model import (
     ProcessSample,
     Record,
     Server,
+    Span,
+    Spans,
     Usage,
 )
 from harness.server.worker_classes import class_named, configured_slots
-from tests.builders.analysis import SYNC, dealt, evidence, judged, kept, server
+from tests.builders.analysis import SYNC, dealt, derived, evidence, judged, kept, server
 
 RECORD = Record(key="x", fault=None)
 SECOND = 10**9
+
+
+@pytest.mark.parametrize(
+    ("worker_class", "slots"),
+    [
+        ("sync", 4),
+        ("gthread", 12),
+        ("eventlet", 400),
+        ("gevent", 400),
+        ("tornado", 4),
+        ("asgi", None),
+        ("uvicorn", None),
+    ],
+)
+def test_slots_by_class(worker_class: str, slots: int | None) -> None:
+    assert configured_slots(Server(worker_class, 4, 3, 2048, 100)) == slots
+
+
+def with_spans(*times: tuple[int, int | None], ended_ns: int = 10**10) -> Facts:
+    """A load from 100 to `ended_ns`; these are of worker 1, and another one served none."""
+    trial = evidence()
+    assert trial.record is not None
+    record = replace(trial.record, load_start_ns=100, load_end_ns=ended_ns, worker_pids=(1, 8))
+    spans = Spans(tuple(Span(1, start, end) for start, end in times))
+    return derived(replace(trial, record=record, spans=spans))
+
+
+def test_the_load_leaves_the_warm_up_out() -> None:
+    starts = (50, 200, 100, 99, 201, 150)
+    found = with_spans(*((start, start + 5) for start in starts), ended_ns=200)
+    assert [span.start_ns for span in found.spans] == [100, 150, 200]
+
+
+@pytest.mark.parametrize(
+    ("times", "most"),
+    [
+        ([], 0),
+        ([(0, 1)], 1),
+        ([(0, 1), (1, 2)], 1),  # an end makes room for the start of the same instant
+        ([(0, 2), (1, 3)], 2),
+        ([(0, None), (5, 6), (7, 8)], 2),
+        ([(0, 9), (3, 3)], 2),
+        ([(3, 3), (3, 3)], 2),
+    ],
+)
+def test_most_open(times: list[tuple[int, int | None]], most: int) -> None:
+    assert most_open([Span(1, start, end) for start, end in times]) == most
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30))))
+def test_most_open_is_what_counting_at_every_start_finds(times: list[tuple[int, int]]) -> None:
+    some = [Span(1, start, start + length) for start, length in times]
+    slow = max((sum(s <= at < s + n for s, n in times) for at, _ in times), default=0)
+    assert most_open(some) == slow
+
+
+def test_requests_per_worker_names_the_idle_ones() -> None:
+    assert dict(with_spans((100, 101), (102, 103)).per_worker) == {1: 2, 8: 0}
+
+
+def test_service_is_of_spans_that_ended() -> None:
+    found = with_spans((100, 100 + SECOND), (100, 100 + 3 * SECOND), (100, None))
+    assert found.service.mean == pytest.approx(2.0)
+    assert with_spans((100, None)).service.mean is None
+
+
+# --- from outside -----------------------------------------------------------------------------
 
 
 def process(at_s: float, *values: float | None, rss: int | None = None) -> ProcessSample:
@@ -87,11 +161,12 @@ def held(at_s: float, **per_worker: int) -> ConnectionSample:
 
 def test_connections_are_the_median_in_the_window_of_every_worker() -> None:
     samples = (held(0, p7=9), held(1, p7=3, p8=1), held(2, p7=4, p8=1), held(3, p7=4), held(9))
-    seen = Observations(connections=samples)
     steady = Window(SECOND, 3 * SECOND, 1.0)
-    assert connections_per_worker(seen, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
-    assert connections_per_worker(seen, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
-    assert connections_per_worker(replace(seen, missing={"connections": "x"}), (7,), steady) is None
+    assert held_by(samples, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
+    assert held_by(samples, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
+    trial = dealt(7, 1)
+    lost = replace(trial.observations, missing={"connections": "x"})
+    assert judged(replace(trial, observations=lost)).connections_per_worker == {100: 1, 101: 1}
 
 
 @pytest.mark.parametrize(
