@@ -190,29 +190,25 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
     return math.ceil(max(under_way, min(backlog, cell.server.backlog, OPEN_MOST)))
 
 
-def counts(plan: Plan, cell: Cell, *, counted: bool) -> bool:
-    """Whether the load is a number of requests. `counted`: what the tool does by itself."""
-    if cell.load is not None:
-        return counted and not cell.load.timed
+def counts(plan: Plan, cell: Cell) -> bool:
+    """Whether the load is a number of requests."""
     timed = plan.duration_s is not None or plan.ramp_s > 0 or cell.rate is not None
-    return counted and not timed
+    return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 
-def predicted_s(
-    plan: Plan, cell: Cell, lone_s: float, *, counted: bool, rps: float | None = None
-) -> float:
+def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
     """How long the trial will take, start and stop of the server included."""
     if cell.load is not None:
-        return _null_s(cell, cell.load)
+        return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
     beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
-    if not counts(plan, cell, counted=counted):
+    if not counts(plan, cell):
         return beside_s + load.duration_s + _drain_s(load, slots, lone_s)
     return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
 
 
-def _null_s(cell: Cell, load: Load) -> float:
+def null_s(cell: Cell, load: Load) -> float:
     """How long a null server and a fixed load take: the delays, shared by the connections, but at
     least the longest."""
     null = cell.server.null or NullServer()
@@ -235,9 +231,9 @@ def _drain_s(load: Load, slots: int | None, lone_s: float) -> float:
     return min(backlog, load.concurrency) / bound_rps
 
 
-def records_for(plan: Plan, cell: Cell, *, counted: bool, rps: float | None = None) -> int:
+def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
-    if counts(plan, cell, counted=counted):
+    if counts(plan, cell):
         return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
     sleep_s = cell.server.app.sleep_s
     if rps is not None:

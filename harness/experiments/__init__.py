@@ -1,7 +1,7 @@
 """The experiments: a directory and a line here for each.
 
     NAME/options.py     add_options(parser): its command line
-    NAME/command.py     setup(options, plan): what is to be run; `runner.Experiment` says more
+    NAME/command.py     setup(options, plan): what is to be run; `runner.Setup` says more
     NAME/document.py    document(run): what came of it
 
 A part is imported when it is needed, so that `--help` answers at once.

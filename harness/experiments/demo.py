@@ -20,10 +20,10 @@ from rich.text import Text
 
 from harness import run_store
 from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, Step, law, outcome
-from harness.experiments.planning import lacking, new_seed
+from harness.experiments.planning import gunicorn_plan
 from harness.experiments.reading import report_of
 from harness.experiments.results import document_of, kept
-from harness.experiments.runner import Setup, run, versions
+from harness.experiments.runner import Setup, run
 from harness.model import EnvironmentProblem, Plan, Record, Trial
 from harness.numbers.units import format_wait
 from harness.observe.live import Live
@@ -38,8 +38,6 @@ from harness.terminal.console import short, tell
 from harness.terminal.keys import interactive, one_key
 from harness.terminal.picture import WIDTH, Now, draw
 
-KIND = "sweep"
-RESUMES_WITH = ()
 REDRAW_S = 0.1
 
 
@@ -51,24 +49,13 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
         tell("no terminal to ask, so it runs through as with --yes")
         ask = False
     interpreter = preflight.interpreter(sys.executable, Path(), None)
-    plan = Plan(
-        kind=KIND,
-        cells=tuple(step.cell for step in STEPS),
-        trials=1,
-        rounds=ROUNDS,
-        seed=new_seed(),
-        python=sys.executable,
-        config=None,
-        unavailable=lacking([step.cell.server for step in STEPS], interpreter),
-        notes=(),
-    )
-    environment = preflight.fingerprint(interpreter, versions(plan))
-    yield Setup(plan, environment, label="lesson", show=partial(Lesson, ask))
+    plan = gunicorn_plan("sweep", (step.cell for step in STEPS), interpreter, rounds=ROUNDS)
+    yield Setup(plan, interpreter, label="lesson", show=partial(Lesson, ask))
 
 
 def command(options: argparse.Namespace) -> int:
     """Give the lesson and make its page. Returns the exit code."""
-    directory, stopped = run(sys.modules[__name__], options)
+    directory, stopped = run("sweep", setup, options)
     if stopped is None:
         path = directory / "report.html"
         try:

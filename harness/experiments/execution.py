@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from harness import run_store
 from harness.analysis.facts import unusable
@@ -20,8 +20,7 @@ from harness.experiments.reading import report_of, trial_data
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
-from harness.model import EnvironmentProblem, Fault, Plan, Record, Report, Server, Trial
-from harness.observe.observer import Observer
+from harness.model import EnvironmentProblem, Fault, Plan, Record, Report, Trial
 from harness.plan import load_for, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
@@ -31,6 +30,10 @@ from harness.terminal.progress import Progress
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
 
 Beside = Callable[[Trial, Launch], Launch]
+Predict = Callable[[Trial], float | None]
+# What the user sees of trials while they run: begin(trial), then watch(server, observer) again and
+# again, end(trial, record)
+Show = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Any]]
 
 
 def alone(_one: Trial, launch: Launch) -> Launch:
@@ -38,26 +41,7 @@ def alone(_one: Trial, launch: Launch) -> Launch:
     return launch
 
 
-Predict = Callable[[Trial], float | None]
-
-
-class Display(Protocol):
-    """What the user sees of trials while they run."""
-
-    def begin(self, one: Trial) -> None: ...
-
-    def watch(self, server: Any, observer: Observer) -> None:
-        """Called again and again while a load runs."""
-
-    def end(self, one: Trial, record: Record) -> None: ...
-
-
-Show = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Display]]
-
-
-def progress(
-    _directory: Path, _plan: Plan, todo: Sequence[Trial], predict: Predict
-) -> AbstractContextManager[Display]:
+def progress(_directory: Path, _plan: Plan, todo: Sequence[Trial], predict: Predict) -> Progress:
     """The usual display."""
     return Progress(todo, predict)
 
@@ -82,35 +66,23 @@ class LoneResponse:
         self._plan = plan
         self._measured: dict[tuple[str, str], float] = {}
 
-    @staticmethod
-    def _app(server: Server) -> tuple[str, str]:
-        return server.name, server.app.target
-
     def learn(self, one: Trial, record: Record) -> None:
         if record.lone_s:
-            self._measured[self._app(one.cell.server)] = median(record.lone_s)
+            server = one.cell.server
+            self._measured[server.name, server.app.target] = median(record.lone_s)
 
     def predict(self, one: Trial) -> float | None:
         """Seconds the trial will take; None as long as nobody can know."""
         server = one.cell.server
         if server.worker_class in self._plan.unavailable:
             return 0.0
-        lone_s = self._measured.get(self._app(server), server.app.sleep_s)
+        lone_s = self._measured.get((server.name, server.app.target), server.app.sleep_s)
         if one.cell.load is not None:
             lone_s = 0.0  # nothing of it depends on that
-        if lone_s is None:
-            return None
-        counted = tool_named(one.cell.tool).COUNTED
-        return predicted_s(self._plan, one.cell, lone_s, counted=counted)
+        return None if lone_s is None else predicted_s(self._plan, one.cell, lone_s)
 
 
-def execute(
-    directory: Path,
-    plan: Plan,
-    todo: list[Trial],
-    beside: Beside = alone,
-    show: Show = progress,
-) -> None:
+def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside, show: Show) -> None:
     """Run `todo`, each trial kept before the next begins.
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
@@ -140,7 +112,7 @@ def execute(
                 raise EnvironmentProblem(record.fault.reason)
 
 
-def _execute(plan: Plan, task: trial.Task, writer: run_store.Writer, display: Display) -> Record:
+def _execute(plan: Plan, task: trial.Task, writer: run_store.Writer, display: Any) -> Record:
     trial.forget(task.directory)
     writer.began(task.key)
     record = trial.run(replace(task, watch=display.watch), writer.ended)
@@ -184,7 +156,7 @@ def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None
         code=directory / "code",
         trial=directory / "raw" / one.key,
         config=plan.config,
-        records=records_for(plan, cell, counted=tool.COUNTED, rps=rps),
+        records=records_for(plan, cell, rps),
         warmup_path=f"/?sleep={WARMUP_S}" if cheaper else None,
         named=tool.NAMES_REQUESTS,
         kept=cell.keepalive,

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
-from harness.load.registry import TOOLS, tool_named
-from harness.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
+from harness.load.registry import TOOLS, Tool, tool_named
+from harness.model import App, Cell, EnvironmentProblem, Finding, Plan, Server, UsageError
 from harness.options import seconds
 from harness.plan import SLEEP_ENV, load_for, product
 from harness.server import preflight
@@ -30,17 +32,14 @@ DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connec
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
-def _is_own(options: argparse.Namespace) -> bool:
-    """Whether the app is one of the lab's: then the run's copy is served, from any directory."""
-    if options.app is None:
-        return True  # unless the user's Gunicorn file names one
-    return bool(options.app.startswith(OWN_APPS)) and options.chdir is None
-
-
 def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[App, App]:
     """The application for the WSGI classes and the one for the ASGI classes."""
-    own = _is_own(options)
-    chdir = options.chdir or _chdir_of(found) or str(Path.cwd())
+    own_chdir, own_app = found.settings.get("chdir"), found.settings.get("wsgi_app")
+    chdir = options.chdir or str(
+        Path(own_chdir).expanduser().absolute() if isinstance(own_chdir, str) else Path.cwd()
+    )
+    # One of the lab's, unless the user's Gunicorn file names one: the run's copy is served
+    own = options.app is None or (options.app.startswith(OWN_APPS) and options.chdir is None)
     common = App(
         target=options.app or "",
         chdir="" if own else chdir,
@@ -51,9 +50,8 @@ def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Ap
         expect_status=options.expect_status or 200,
         env=tuple(options.env or ()),
     )
-    own_file = found.settings.get("wsgi_app")
-    if options.app is None and isinstance(own_file, str):
-        common = replace(common, target=own_file, chdir=chdir)
+    if options.app is None and isinstance(own_app, str):
+        common = replace(common, target=own_app, chdir=chdir)
     if common.chdir:
         if options.sleep is not None:
             raise UsageError("--sleep works only with the bundled apps")
@@ -79,49 +77,27 @@ def _sleeping(app: App, flag_s: float | None) -> App:
     return replace(app, sleep_s=sleep_s, env=tuple(env.items()))
 
 
-def _chdir_of(found: preflight.Interpreter) -> str | None:
-    value = found.settings.get("chdir")
-    return str(Path(value).expanduser().absolute()) if isinstance(value, str) else None
-
-
 def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) -> tuple[int, ...]:
     """An explicit flag wins over the user's file, the file over our default."""
     flag = getattr(options, name)
-    if flag is not None:
-        return flag if isinstance(flag, tuple) else (flag,)
-    value = found.settings.get(name, DEFAULTS[name])
-    return value if isinstance(value, tuple) else (int(value),)  # type: ignore[call-overload]
+    value = found.settings.get(name, DEFAULTS[name]) if flag is None else flag
+    return value if isinstance(value, tuple) else (int(value),)  # type: ignore[arg-type]
 
 
-def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Server, ...]:
+def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Server]:
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
     wsgi_app, asgi_app = _apps(options, found)
-    rows = [class_named(name) for name in options.classes]
-    apps = {row.name: asgi_app if found.serves_asgi(row.name) else wsgi_app for row in rows}
-    return tuple(
-        Server(
-            *(row.name, workers, threads, backlog, axis["worker_connections"][0]),
-            app=apps[row.name] if row.slots_known else _importable(apps[row.name]),
-        )
-        for row in rows
-        for workers in axis["workers"]
-        for threads in (axis["threads"] if _threaded(row, options) else (1,))
-        for backlog in axis["backlog"]
-    )
-
-
-def _threaded(row: WorkerClass, options: argparse.Namespace) -> bool:
-    """Others have one thread: sync with more would become gthread. A class that nobody knows has
-    those that were asked for."""
-    return row.slots == "threads" or (not row.slots_known and options.threads is not None)
-
-
-def _importable(app: App) -> App:
-    """An app that is served beside a worker class of the caller's directory."""
-    if app.chdir:
-        return app  # from where the class was imported as well
-    path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
-    return replace(app, env=(*app.env, ("PYTHONPATH", path)))
+    for row in map(class_named, options.classes):
+        app = asgi_app if found.serves_asgi(row.name) else wsgi_app
+        if not row.slots_known and not app.chdir:  # else it is imported from where the app is
+            path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
+            app = replace(app, env=(*app.env, ("PYTHONPATH", path)))
+        # Others have one thread: sync with more would become gthread. A class that nobody knows
+        # has those that were asked for
+        threaded = options.threads is not None if not row.slots_known else row.slots == "threads"
+        threads = axis["threads"] if threaded else (1,)
+        for amounts in itertools.product(axis["workers"], threads, axis["backlog"]):
+            yield Server(row.name, *amounts, axis["worker_connections"][0], app=app)
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
@@ -153,6 +129,13 @@ def check_tools(names: Iterable[str]) -> None:
     for name in names:
         if why := lacks(name):
             raise EnvironmentProblem(why)
+
+
+def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """The load tools that can run here, and a note for each of the others."""
+    missing = {name: why for name in names if (why := lacks(name))}
+    notes = tuple(Finding("note.left_out", {"why": why}) for why in missing.values())
+    return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
 def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
@@ -217,22 +200,38 @@ def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str
     return {name: why for name in names if (why := found.lacks(name))}
 
 
+def gunicorn_plan(
+    kind: str, cells: Iterable[Cell], found: preflight.Interpreter, **more: Any
+) -> Plan:
+    """Of cells on Gunicorn. `more`: of the Plan. Raises UsageError for what cannot be measured."""
+    usual: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
+    cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
+    unavailable = lacking((cell.server for cell in cells), found)
+    common = {"kind": kind, "cells": cells, "seed": seed, "python": found.python}
+    plan = Plan(**{**common, "unavailable": unavailable, **usual, **more})
+    _check_times(plan)
+    plan = _with_hosts(plan)
+    for cell in cells:
+        _check(plan, cell)
+    return plan
+
+
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     """Raises UsageError or EnvironmentProblem; starts nothing but looks."""
     if options.classes is None or options.levels is None:
         raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
-    python = options.python or sys.executable
-    chdir = Path(options.chdir or ".")
+    python, chdir = options.python or sys.executable, Path(options.chdir or ".")
     found = preflight.interpreter(python, chdir, options.config, options.classes)
     for name, one in found.classes.items():
         if one.get("error"):
             raise UsageError(found.lacks(name))
-    servers = _servers(options, found)
-    plan = Plan(
-        kind="sweep",
-        cells=product(
+    servers = tuple(_servers(options, found))
+    notes += [*_overrides(options, found), *_kinds(options, found)]
+    plan = gunicorn_plan(
+        "sweep",
+        product(
             servers,
             tools,
             options.levels,
@@ -240,32 +239,21 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
             processes=options.tool_processes or (1,),
             rates=options.rate or (),
         ),
+        found,
         trials=options.trials or 1,
         rounds=options.rounds or 5,
-        seed=new_seed(),
-        python=python,
         config=options.config,
-        unavailable=lacking(servers, found),
-        notes=(
-            *notes,
-            *_overrides(options, found),
-            *_kinds(options, found),
-            *_drops(servers, options.levels),
-        ),
+        notes=(*notes, *_drops(servers, options.levels)),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),
     )
-    _check_times(plan)
-    plan = _with_hosts(plan)
-    for cell in plan.cells:
-        check(plan, cell)
     return plan, found
 
 
-def new_seed() -> int:
-    """Of the order of trials."""
-    return random.SystemRandom().randrange(2**32)
+def _say(can: Callable[[Tool], bool]) -> str:
+    """Which load tools can do that."""
+    return f"say {' or '.join(f'--tool {name}' for name, tool in TOOLS.items() if can(tool))}"
 
 
 def _with_hosts(plan: Plan) -> Plan:
@@ -275,8 +263,8 @@ def _with_hosts(plan: Plan) -> Plan:
         return plan
     for name in plan.tools:
         if not tool_named(name).DISTRIBUTES:
-            able = [f"--tool {other}" for other in TOOLS if TOOLS[other].DISTRIBUTES]
-            raise UsageError(f"{name} cannot send from other hosts; say {' or '.join(able)}")
+            able = _say(lambda tool: tool.DISTRIBUTES)
+            raise UsageError(f"{name} cannot send from other hosts; {able}")
     if len({cell.processes for cell in plan.cells}) > 1:
         raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
     hosts.check(plan.load_hosts, PORT)
@@ -318,18 +306,13 @@ def _check_times(plan: Plan) -> None:
     )
 
 
-def check(plan: Plan, cell: Cell) -> None:
+def _check(plan: Plan, cell: Cell) -> None:
     """Raises UsageError, in one sentence, for a cell that cannot be measured."""
     tool, name = tool_named(cell.tool), cell.server.worker_class
     if cell.processes > 1 and not tool.PROCESSES:
-        several = [f"--tool {other}" for other in TOOLS if TOOLS[other].PROCESSES]
-        raise UsageError(
-            f"{cell.tool} sends from one process only (--tool-processes): say"
-            f" {' or '.join(several)}"
-        )
+        able = _say(lambda other: other.PROCESSES)
+        raise UsageError(f"{cell.tool} sends from one process only (--tool-processes): {able}")
     tool.check(load_for(plan, cell, 1.0))
     if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
-        others = [f"--tool {other}" for other in TOOLS if name not in TOOLS[other].NO_KEEPALIVE]
-        raise UsageError(
-            f"{cell.tool} cannot keep connections to {name} alive: {why}; say {' or '.join(others)}"
-        )
+        able = _say(lambda other: name not in other.NO_KEEPALIVE)
+        raise UsageError(f"{cell.tool} cannot keep connections to {name} alive: {why}; {able}")

@@ -73,7 +73,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
     spans, span_error = _spans(raw) if record else (Spans(()), None)
     tool, app = tool_named(trial.cell.tool), trial.cell.server.app
-    counted = counts(plan, trial.cell, counted=tool.COUNTED)
+    counted = counts(plan, trial.cell)
     return TrialData(
         trial=trial,
         record=record,

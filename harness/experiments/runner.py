@@ -8,16 +8,15 @@ An experiment says what is to be run and what comes of it; how that is done stan
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from harness import run_store
 from harness.experiments import part
 from harness.experiments.execution import Beside, Show, alone, execute, progress, unfinished
-from harness.experiments.planning import check_tools
+from harness.experiments.planning import check_tools, lacking
 from harness.experiments.reading import find
 from harness.experiments.results import document_of, kept, show
 from harness.load.registry import tool_named
@@ -33,59 +32,53 @@ COMMON = frozenset({"command", "resume", "format", "explain"})
 
 @dataclass(frozen=True)
 class Setup:
-    """A plan whose machine has been looked at. `environment`: what it is measured on, for a new
-    run; `label`: ends the name of its directory, "" for the command's name. `beside`: adds to a
-    server's launch what it works with. `show`: what the user sees while it runs."""
+    """A plan whose machine has been looked at. `interpreter`: runs Gunicorn and the apps, None
+    where there are none; `environment`: what else a new run is measured on; `label`: ends the name
+    of its directory, "" for the command's name. `beside`: adds to a server's launch what it works
+    with. `show`: what the user sees while it runs."""
 
     plan: Plan
-    environment: Mapping[str, object]
+    interpreter: preflight.Interpreter | None = None
+    environment: Mapping[str, object] = field(default_factory=dict)
     label: str = ""
     beside: Beside = alone
     show: Show = progress
 
 
-class Experiment(Protocol):
-    """What a command that makes runs offers; a module is one."""
-
-    @property
-    def KIND(self) -> str:
-        """Its name as a command, and in the plans of its runs."""
-
-    @property
-    def RESUMES_WITH(self) -> Collection[str]:
-        """Options that are allowed beside --resume, since they do not change the plan."""
-
-    def setup(
-        self, options: argparse.Namespace, plan: Plan | None
-    ) -> AbstractContextManager[Setup]:
-        """What is to be run: a new plan by the options, or `plan` where a run is resumed. Looks at
-        the machine; what the servers work with lives as long as the context. Raises LabError."""
+# What is to be run: a new plan by the options, or that of the run that is resumed. Looks at the
+# machine; what the servers work with lives as long as the context. Raises LabError
+MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[Setup]]
 
 
 def command(options: argparse.Namespace) -> int:
     """Make or resume a run, and show what came of it. Returns the exit code."""
-    directory, stopped = run(part(options.command, "command"), options)
+    experiment = part(options.command, "command")
+    beside_resume = getattr(experiment, "RESUMES_WITH", ())
+    directory, stopped = run(options.command, experiment.setup, options, beside_resume)
     document = document_of(directory)
     show(document, options)
     kept(directory)
     return exit_code(directory, document) if stopped is None else stopped
 
 
-def run(experiment: Experiment, options: argparse.Namespace) -> tuple[Path, int | None]:
-    """Make or resume a run. Returns its directory and, where it was stopped, the exit code."""
-    directory = _resumed(experiment, options) if options.resume else None
-    plan = None if directory is None else run_store.load(directory).plan
-    with experiment.setup(options, plan) as setup:
+def run(
+    kind: str, setup: MakeSetup, options: argparse.Namespace, beside_resume: Collection[str] = ()
+) -> tuple[Path, int | None]:
+    """Make or resume a run. Returns its directory and, where it was stopped, the exit code.
+    `beside_resume`: options that are allowed then, since they do not change the plan."""
+    directory = _resumed(kind, options, beside_resume) if options.resume else None
+    plan = None if directory is None else recheck(run_store.load(directory).plan)
+    with setup(options, plan) as made:
         if directory is None:
-            directory = _created(experiment, options, setup)
-        for note in setup.plan.notes:
+            directory = _created(kind, options, made)
+        for note in made.plan.notes:
             tell(text(note))
-        for name, why in setup.plan.unavailable.items():
+        for name, why in made.plan.unavailable.items():
             tell(f"{name} is unavailable: {why}")
-        again = f"{program()} {experiment.KIND} --resume {directory}"
+        again = f"{program()} {kind} --resume {directory}"
         try:
-            todo = unfinished(directory, setup.plan)
-            execute(directory, setup.plan, todo, setup.beside, setup.show)
+            todo = unfinished(directory, made.plan)
+            execute(directory, made.plan, todo, made.beside, made.show)
         except Stopped as stopped:
             tell(f"Stopped. Finish it with: {again}")
             return directory, stopped.exit_code
@@ -103,42 +96,43 @@ def exit_code(directory: Path, document: Document) -> int:
     return 0 if document.valid else 1
 
 
-def _resumed(experiment: Experiment, options: argparse.Namespace) -> Path:
+def _resumed(kind: str, options: argparse.Namespace, allowed: Collection[str]) -> Path:
     """Raises UsageError for a run of another command, or options that would change its plan."""
-    allowed = COMMON | set(experiment.RESUMES_WITH)
-    given: dict[str, Any] = {k: v for k, v in vars(options).items() if k not in allowed}
-    if any(value is not None and value is not False for value in given.values()):
+    given = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
+    if any(value is not None and value is not False for value in given):
         raise UsageError("--resume takes a run and no other arguments: its plan is on file")
     directory = find(options.resume)
-    kind = run_store.load(directory).plan.kind
-    if kind != experiment.KIND:
+    made_by = run_store.load(directory).plan.kind
+    if made_by != kind:
         raise UsageError(
-            f"{options.resume} is a run of `{kind}`: resume it with"
-            f" {program()} {kind} --resume {options.resume}"
+            f"{options.resume} is a run of `{made_by}`: resume it with"
+            f" {program()} {made_by} --resume {options.resume}"
         )
     return directory
 
 
-def _created(experiment: Experiment, options: argparse.Namespace, setup: Setup) -> Path:
-    directory = run_store.fresh(options.out, setup.label or experiment.KIND)
-    run_store.create(directory, setup.plan, setup.environment)
+def _created(kind: str, options: argparse.Namespace, made: Setup) -> Path:
+    tools = {
+        name: preflight.tool_version(argv)
+        for name in made.plan.tools
+        if (argv := tool_named(name).VERSION_ARGV) is not None
+    }
+    found = made.interpreter
+    machine = preflight.fingerprint(found, tools) if found else preflight.machine(tools)
+    directory = run_store.fresh(options.out, made.label or kind)
+    run_store.create(directory, made.plan, {**machine, **made.environment})
     return directory
 
 
-def recheck(plan: Plan) -> preflight.Interpreter:
-    """Look again at what a plan on file needs. Raises LabError."""
-    check_tools(plan.tools)
+def recheck(plan: Plan) -> Plan:
+    """Look again at what a plan on file needs: what was missing may be there now. Raises
+    LabError."""
     preflight.check_levels([cell.concurrency for cell in plan.cells])
-    chdir = plan.cells[0].server.app.chdir
+    if all(server.null for server in plan.servers):
+        return plan
+    check_tools(plan.tools)
+    chdir = Path(plan.servers[0].app.chdir or ".")
     classes = [server.worker_class for server in plan.servers]
     env = dict(pair for server in plan.servers for pair in server.app.env)
-    return preflight.interpreter(plan.python, Path(chdir or "."), plan.config, classes, env)
-
-
-def versions(plan: Plan) -> dict[str, str | None]:
-    """What each load tool says of itself."""
-    return {
-        name: preflight.tool_version(argv)
-        for name in plan.tools
-        if (argv := tool_named(name).VERSION_ARGV) is not None
-    }
+    found = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
+    return replace(plan, unavailable=lacking(plan.servers, found))

@@ -64,23 +64,12 @@ def null_task(one: Trial, run_directory: Path) -> Task:
     )
 
 
-@dataclass
-class _Facts:
-    """What is known so far; becomes the Record."""
-
-    key: str
-    known: dict[str, object] = field(default_factory=dict)
-
-    def record(self, fault: Fault | None) -> Record:
-        return Record(key=self.key, fault=fault, **self.known)  # type: ignore[arg-type]
-
-
 def run(task: Task, keep: Callable[[Record], None]) -> Record:
     """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
-    facts = _Facts(task.key)
+    known: dict[str, Any] = {}  # so far, of the Record
     fault: Fault | None = None
     try:
-        fault = _run(task, facts)
+        fault = _run(task, known)
     except Faulty as found:
         fault = found.fault
     except OSError as error:
@@ -89,28 +78,28 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
         fault = Fault("interrupted", "stopped before it was finished")
         raise
     finally:
-        record = facts.record(fault)
+        record = Record(task.key, fault, **known)
         keep(record)
     return record
 
 
-def _run(task: Task, facts: _Facts) -> Fault | None:
+def _run(task: Task, known: dict[str, Any]) -> Fault | None:
     trial = task.directory
     trial.mkdir(parents=True)
     stopping: float | None = None
-    fault: Fault | None = None
     try:
         with task.up() as server:
-            facts.known.update(start_s=server.start_s, warmup_s=server.warmup_s)
-            facts.known.update(lone_s=tuple(server.lone_s))
-            fault = _drive(task, server, facts)
+            known.update(
+                start_s=server.start_s, warmup_s=server.warmup_s, lone_s=tuple(server.lone_s)
+            )
+            fault = _drive(task, server, known)
             fault = server.lost() or fault
-            facts.known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
-            facts.known.update(warnings=tuple(server.warnings))
+            known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
+            known.update(warnings=tuple(server.warnings))
             stopping = time.monotonic()
     finally:
         if stopping is not None:
-            facts.known["stop_s"] = time.monotonic() - stopping
+            known["stop_s"] = time.monotonic() - stopping
         if trial.exists():
             shrink(trial)
     return fault
@@ -118,20 +107,18 @@ def _run(task: Task, facts: _Facts) -> Fault | None:
 
 def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     """One proof for all workers: what differs between them (but the pid) is listed."""
-    if not proofs:
-        return {}
-    first, *others = proofs.values()
-    common = {name: value for name, value in first.items() if name not in ("pid", "served")}
-    for name in common:
-        values = [first[name], *(proof[name] for proof in others)]
-        different = [value for i, value in enumerate(values) if value not in values[:i]]
-        # A worker no request reached yet knows no loop: unknown is not a difference
-        known = [value for value in different if value is not None]
+    common: dict[str, object] = {}
+    for name in next(iter(proofs.values()), {}):
+        known: list[object] = []
+        for proof in proofs.values():
+            # A worker no request reached yet knows no loop: unknown is not a difference
+            if proof[name] is not None and proof[name] not in known:
+                known.append(proof[name])
         common[name] = known[0] if len(known) == 1 else (known or None)
-    return common
+    return {name: value for name, value in common.items() if name not in ("pid", "served")}
 
 
-def _drive(task: Task, server: Serving, facts: _Facts) -> Fault | None:
+def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
     """Run the load tool to its end, its deadline, or the server's death."""
     load = task.load(median(server.lone_s) if server.lone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
@@ -139,10 +126,10 @@ def _drive(task: Task, server: Serving, facts: _Facts) -> Fault | None:
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
-    argv = limited(command.argv, load.open_files)
+    argv = _limited(command.argv, load.open_files)
     for name, text in command.files.items():
         (workdir / name).write_text(text)
-    facts.known.update(
+    known.update(
         argv=argv,
         planned_requests=load.requests,
         planned_duration_s=load.duration_s,
@@ -151,42 +138,35 @@ def _drive(task: Task, server: Serving, facts: _Facts) -> Fault | None:
     )
     try:
         with _observer(task, server, load) as observer:
-            facts.known["load_start_ns"] = time.monotonic_ns()
-            with _tool(argv, workdir) as tool:
+            known["load_start_ns"] = time.monotonic_ns()
+            with Guarded(
+                argv, cwd=workdir, env=os.environ, grace_s=1.0,
+                stdout=workdir / "stdout", stderr=workdir / "stderr",
+            ) as tool:  # fmt: skip
                 observer.follow(tool.pid)
                 fault = _watch(task, tool, server, load, observer)
-                facts.known["load_end_ns"] = time.monotonic_ns()
+                known["load_end_ns"] = time.monotonic_ns()
                 observer.stop()
     finally:
-        _cut_floods(workdir)
-    facts.known.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
+        for path in _floods(workdir):
+            os.truncate(path, KEEP_BYTES)
+    known.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
     return fault
 
 
 def _observer(task: Task, server: Serving, load: Load) -> Observer:
     others = [(one.host, one.port, one.process.pid) for one in server.others]
-    pids = tuple(server.proofs)
     place = (server.host, server.port, server.process.pid)
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
+    pids = tuple(server.proofs)
     return Observer(task.directory, *place, pids, others, states_s, task.services)
 
 
-def limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:
+def _limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:
     """The words of a program that may have so many files open and no more."""
     if open_files is None:
         return argv
     return ("/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *argv)
-
-
-def _tool(argv: tuple[str, ...], workdir: Path) -> Guarded:
-    return Guarded(
-        argv,
-        cwd=workdir,
-        env=os.environ,
-        stdout=workdir / "stdout",
-        stderr=workdir / "stderr",
-        grace_s=1.0,
-    )
 
 
 def _watch(
@@ -194,7 +174,6 @@ def _watch(
 ) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
-    workdir = task.directory / "tool"
     while not tool.wait(WATCH_S):
         if not server.process.running:
             tool.kill()
@@ -202,7 +181,7 @@ def _watch(
         if time.monotonic() > until:
             tool.kill()
             return Fault("tool", _late(limit_s, server.backlog, load.concurrency))
-        if any(path.stat().st_size > FLOOD_BYTES for path in workdir.iterdir()):
+        if _floods(task.directory / "tool"):
             tool.kill()
             return Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
         if task.watch is not None:
@@ -220,10 +199,8 @@ def _late(limit_s: float, backlog: int, concurrency: int) -> str:
     return f"{late}; {meet}, the kernel may drop handshakes, which clients retry for minutes"
 
 
-def _cut_floods(workdir: Path) -> None:
-    for path in workdir.iterdir():
-        if path.stat().st_size > FLOOD_BYTES:
-            os.truncate(path, KEEP_BYTES)
+def _floods(workdir: Path) -> list[Path]:
+    return [path for path in workdir.iterdir() if path.stat().st_size > FLOOD_BYTES]
 
 
 def forget(trial: Path) -> None:

@@ -13,18 +13,17 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from harness.experiments.planning import check, lacking, lacks, new_seed
-from harness.experiments.runner import Setup, recheck, versions
+from harness.experiments.planning import gunicorn_plan, installed
+from harness.experiments.runner import Setup
 from harness.load.registry import tool_named
-from harness.model import App, Cell, Finding, Plan, Server
+from harness.model import App, Cell, Plan, Server
 from harness.plan import SLEEP_ENV
 from harness.server import preflight
 
-KIND = "bottleneck"
-RESUMES_WITH = ()
 GENERATORS = ("locust", "fast")  # the first that is installed
 OTHERS = ("wrk", "fast", "locust-fast")  # who shows what the server can do
 APP = App("apps.sleep_wsgi:app", "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
@@ -32,17 +31,12 @@ SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connection
 PROCESSES = 4
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """How much of everything, and for how long."""
 
     users: tuple[int, ...]
     threads: tuple[int, ...]
     duration_s: float
-
-    @property
-    def middle(self) -> int:
-        return self.users[len(self.users) // 2]
 
 
 FULL = Scale((200, 500, 1000), (1, 6, 200), 6.0)
@@ -51,49 +45,35 @@ QUICK = Scale((50, 200), (1, 6), 3.0)
 
 def cells(generator: str, others: Iterable[str], scale: Scale) -> tuple[Cell, ...]:
     """Every experiment's cells, each once."""
-    most = scale.users[-1]
-    found = [_cell(SERVER, generator, users) for users in scale.users]
-    found += [_cell(replace(SERVER, threads=many), generator, most) for many in scale.threads]
-    found += [_cell(replace(SERVER, instances=2), generator, users) for users in scale.users[1:]]
+
+    def cell(users: int, tool: str = generator, processes: int = 1, **server: int) -> Cell:
+        changed = replace(SERVER, **server)  # type: ignore[arg-type]
+        return Cell(changed, tool, users, keepalive=True, processes=processes)
+
+    middle, most = scale.users[len(scale.users) // 2], scale.users[-1]
+    found = [cell(users) for users in scale.users]
+    found += [cell(most, threads=many) for many in scale.threads]
+    found += [cell(users, instances=2) for users in scale.users[1:]]
     if tool_named(generator).PROCESSES:
-        found.append(replace(_cell(SERVER, generator, scale.middle), processes=PROCESSES))
-    found += [_cell(SERVER, tool, scale.middle) for tool in others if tool != generator]
+        found.append(cell(middle, processes=PROCESSES))
+    found += [cell(middle, tool) for tool in others if tool != generator]
     return tuple(dict.fromkeys(found))
-
-
-def _cell(server: Server, tool: str, users: int) -> Cell:
-    return Cell(server, tool, users, keepalive=True)
-
-
-def plan_of(scale: Scale) -> tuple[Plan, preflight.Interpreter]:
-    """What is to be run, with what is installed here. Raises EnvironmentProblem, UsageError."""
-    preflight.check_levels(scale.users)
-    found = preflight.interpreter(sys.executable, Path(), None)
-    missing = {name: why for name in dict.fromkeys((*GENERATORS, *OTHERS)) if (why := lacks(name))}
-    generator = next(name for name in GENERATORS if name not in missing)
-    others = [name for name in OTHERS if name not in missing]
-    planned = cells(generator, others, scale)
-    plan = Plan(
-        kind=KIND,
-        cells=planned,
-        trials=1,
-        rounds=5,
-        seed=new_seed(),
-        python=sys.executable,
-        config=None,
-        unavailable=lacking([cell.server for cell in planned], found),
-        notes=tuple(Finding("note.left_out", {"why": why}) for why in missing.values()),
-        duration_s=scale.duration_s,
-    )
-    for cell in planned:
-        check(plan, cell)
-    return plan, found
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    if plan is None:
-        plan, interpreter = plan_of(QUICK if options.quick else FULL)
-    else:
-        interpreter = recheck(plan)
-    yield Setup(plan, preflight.fingerprint(interpreter, versions(plan)))
+    """With what is installed here."""
+    scale = QUICK if options.quick else FULL
+    if plan is not None:
+        yield Setup(plan)
+        return
+    preflight.check_levels(scale.users)
+    interpreter = preflight.interpreter(sys.executable, Path(), None)
+    tools, notes = installed((*GENERATORS, *OTHERS))
+    generator = next(name for name in GENERATORS if name in tools)
+    planned = cells(generator, [name for name in OTHERS if name in tools], scale)
+    duration_s = scale.duration_s
+    yield Setup(
+        gunicorn_plan("bottleneck", planned, interpreter, notes=notes, duration_s=duration_s),
+        interpreter,
+    )

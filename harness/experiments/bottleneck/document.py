@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.experiments.bottleneck.factors import FACTORS, comparisons, generator_of
 from harness.experiments.bottleneck.findings import findings
+from harness.experiments.document import Field, cores_of, table
 from harness.experiments.reading import notes_of, report_of
-from harness.model import (
-    Cell,
-    CellResult,
-    Chart,
-    Column,
-    Document,
-    Finding,
-    Form,
-    Report,
-    Series,
-    Table,
-    Text,
-    Value,
-)
+from harness.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table, Text
 from harness.run_store import Run
-
-Field = tuple[str, Form, Callable[[CellResult], Value]]
 
 # Shown only in the tables that are about them, or in which they differ
 SETTINGS: tuple[Field, ...] = (
@@ -50,8 +36,7 @@ RESULTS: tuple[Field, ...] = (
 
 
 def document(run: Run) -> Document:
-    report = report_of(run)
-    return study(report, notes_of(run))
+    return study(report_of(run), notes_of(run))
 
 
 def study(report: Report, notes: Sequence[Text] = ()) -> Document:
@@ -59,14 +44,13 @@ def study(report: Report, notes: Sequence[Text] = ()) -> Document:
     generator = generator_of(report.cells)
     compared = {name: comparisons(name, report.cells, generator) for name in FACTORS}
     invalid = [cell for cell in report.cells if cell.verdict == "invalid"]
-    cores = report.environment.get("cores")
     return Document(
         run=report.run,
         kind="bottleneck",
         title=_title(report.cells, generator),
         environment=report.environment,
-        findings=findings(compared, generator, cores if isinstance(cores, int) else None),
-        tables=_tables(compared),
+        findings=findings(compared, generator, cores_of(report.environment)),
+        tables=tuple(_tables(compared)),
         charts=_charts(report.cells, generator),
         notes=(*notes, *map(_invalid, invalid)),
         valid=bool(report.cells) and not invalid,
@@ -97,30 +81,20 @@ def _way(cell: Cell) -> dict[str, object]:
     }
 
 
-def _tables(compared: dict[str, list[list[CellResult]]]) -> tuple[Table, ...]:
+def _tables(compared: dict[str, list[list[CellResult]]]) -> Iterable[Table]:
     """One per factor that was varied; what explains the columns stands below the first."""
-    tables: list[Table] = []
+    note: Text = Finding("bottleneck.table.note")
     for factor, groups in compared.items():
         cells = [cell for group in groups for cell in group]
+        settings = [
+            (name, form, value)
+            for name, form, value in SETTINGS
+            if name in (factor, "users") or len(set(map(value, cells))) > 1
+        ]
         if cells:
-            note = "" if tables else Finding("bottleneck.table.note")
-            tables.append(_table(factor, cells, note))
-    return tuple(tables)
-
-
-def _table(factor: str, cells: Sequence[CellResult], note: Text) -> Table:
-    settings = [
-        (name, form, value)
-        for name, form, value in SETTINGS
-        if name in (factor, "users") or len(set(map(value, cells))) > 1
-    ]
-    fields = (*settings, *RESULTS)
-    return Table(
-        title=Finding(f"bottleneck.table.{factor}"),
-        columns=tuple(Column(name, form=form) for name, form, _ in fields),
-        rows=tuple(tuple(value(cell) for _, _, value in fields) for cell in cells),
-        note=note,
-    )
+            name = Finding(f"bottleneck.table.{factor}")
+            yield table(name, (*settings, *RESULTS), cells, note)
+            note = ""
 
 
 def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:
@@ -138,13 +112,6 @@ def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:
     if not lines:
         return ()
     series = tuple(Series(name, tuple(sorted(points))) for name, points in lines.values())
-    return (
-        Chart(
-            Finding("bottleneck.chart"),
-            Finding("bottleneck.chart.users"),
-            Finding("bottleneck.chart.rps"),
-            series,
-            (True, False),
-            Finding("bottleneck.chart.note", {"generator": generator}),
-        ),
-    )
+    title, x, y = (Finding(f"bottleneck.chart{part}") for part in ("", ".users", ".rps"))
+    note = Finding("bottleneck.chart.note", {"generator": generator})
+    return (Chart(title, x, y, series, (True, False), note),)

@@ -9,9 +9,11 @@ CHANGES is no effect: two runs of the same cell differ by some percent, on a sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from harness.experiments.bottleneck.factors import FACTORS
+from harness.experiments.document import answer
 from harness.model import CellResult, Finding
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
@@ -19,6 +21,7 @@ CHANGES = 1.2  # times the requests/s
 BUSY = 0.8  # of a core
 
 Groups: TypeAlias = Sequence[Sequence[CellResult]]
+_to = partial(answer, "bottleneck")
 
 
 def findings(
@@ -56,23 +59,18 @@ def gain(groups: Groups) -> float:
 
 def _rates(group: Sequence[CellResult], factor: str) -> Finding:
     """Throughput by the factor's level."""
-    rates = tuple(
-        Finding("bottleneck.rate", {"level": _level(cell, factor), "rps": rate(cell)})
-        for cell in group
-    )
+    rates = []
+    for cell in group:
+        level = {"level": FACTORS[factor].level(cell.trial.cell)}
+        level_name = Finding(f"bottleneck.level.{factor}", level)
+        rates.append(Finding("bottleneck.rate", {"level": level_name, "rps": rate(cell)}))
     users = None if factor == "users" else group[0].trial.cell.concurrency
-    return Finding("bottleneck.rates", {"users": users, "rates": rates})
-
-
-def _level(cell: CellResult, factor: str) -> Finding:
-    level = FACTORS[factor].level(cell.trial.cell)
-    return Finding(f"bottleneck.level.{factor}", {"level": level})
+    return Finding("bottleneck.rates", {"users": users, "rates": tuple(rates)})
 
 
 def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Groups) -> Finding:
-    code = f"bottleneck.{factor}.{outcome}"
-    evidence = tuple(_rates(group, factor) for group in groups)
-    return Finding(code, values, (), evidence, f"bottleneck.question.{factor}")
+    evidence = (_rates(group, factor) for group in groups)
+    return _to(factor, f"{factor}.{outcome}", values, evidence)
 
 
 # --- one factor ---------------------------------------------------------------------------------
@@ -142,17 +140,17 @@ def _inside(groups: Groups) -> Finding | None:
     """Where the generator's requests spend their time."""
     times = []
     for cell in (cell for group in groups for cell in group):
-        parts = cell.breakdown
-        known = (parts.accept_queue_s, parts.in_worker_s, parts.service_s)
-        if cell.response.mean and None not in known:
-            inside_s = sum(part for part in known if part is not None)
-            values = {"users": cell.trial.cell.concurrency, "response_s": cell.response.mean}
-            share = min(inside_s / cell.response.mean, 1.0)
-            times.append({**values, "inside_s": inside_s, "share": share})
+        parts, response_s = cell.breakdown, cell.response.mean
+        known = [parts.accept_queue_s, parts.in_worker_s, parts.service_s]
+        inside = [part for part in known if part is not None]
+        if response_s and len(inside) == len(known):
+            values = {"users": cell.trial.cell.concurrency, "response_s": response_s}
+            share = min(sum(inside) / response_s, 1.0)
+            times.append({**values, "inside_s": sum(inside), "share": share})
     if not times:
         return None
-    evidence = tuple(Finding("bottleneck.inside.time", values) for values in times)
-    return Finding("bottleneck.inside", times[-1], (), evidence, "bottleneck.question.inside")
+    evidence = (Finding("bottleneck.inside.time", values) for values in times)
+    return _to("inside", "inside", times[-1], evidence)
 
 
 # --- the verdict --------------------------------------------------------------------------------
@@ -160,18 +158,17 @@ def _inside(groups: Groups) -> Finding | None:
 
 def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
     """The generator, the server, or inconclusive."""
-    question = "bottleneck.question.verdict"
     against, acquits = _against(known, generator), _for_generator(known)
     other, server = gain(known["tool"]), max(gain(known["threads"]), gain(known["servers"]))
     bound = _bound(known)
     values = {"generator": generator, "brings": other if other > CHANGES else None}
     if other > CHANGES or (bound and server <= CHANGES):
-        return Finding("bottleneck.generator", values, (), against, question)
+        return _to("verdict", "generator", values, against)
     if server > CHANGES:
-        return Finding("bottleneck.server.kept_up", values, (), acquits, question)
+        return _to("verdict", "server.kept_up", values, acquits)
     if known["tool"] and bound is False:
-        return Finding("bottleneck.server.others", values, (), acquits, question)
-    return Finding("bottleneck.inconclusive", {}, (), (*against, *acquits), question)
+        return _to("verdict", "server.others", values, acquits)
+    return _to("verdict", "inconclusive", {}, (*against, *acquits))
 
 
 def _cells(known: Mapping[str, Groups]) -> list[CellResult]:

@@ -3,67 +3,62 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.analysis.facts import TrialData, unusable
+from harness.experiments.document import Field, cores_of, table
 from harness.experiments.generators.findings import findings
 from harness.experiments.generators.usage import DISTURBED, Usage, others_most, usage_of
 from harness.experiments.reading import notes_of, trial_data
-from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Value
+from harness.model import Chart, Document, Finding, Series, Table
 from harness.run_store import Run
 
 GAP_S = 0.5  # CPU and memory are to be seen at least that often
 
-Field = tuple[Column, Callable[[Usage], Value]]
-
 WHO: tuple[Field, ...] = (
-    (Column("generator", form="text"), lambda usage: usage.name),
-    (Column("connections", form="count"), lambda usage: usage.connections),
+    ("generator", "text", lambda usage: usage.name),
+    ("connections", "count", lambda usage: usage.connections),
 )
 COST: tuple[Field, ...] = (
-    (Column("throughput_rps"), lambda usage: usage.rps),
-    (Column("cpu_per_request_s", form="seconds"), lambda usage: usage.cpu_per_request_s),
-    (Column("cores"), lambda usage: usage.cores),
-    (Column("memory_bytes", form="bytes"), lambda usage: usage.memory_bytes),
-    (Column("failed", form="count"), lambda usage: usage.failed),
-    (Column("errors", form="counts"), lambda usage: usage.errors or None),
-    (Column("server_cores"), lambda usage: usage.server_cores),
-    (Column("host_busy", form="percent"), lambda usage: usage.host_busy),
-    (Column("cpu_s", form="seconds"), lambda usage: usage.cpu_s),
-    (Column("host_memory_bytes", form="bytes"), lambda usage: usage.host_memory_bytes),
+    ("throughput_rps", "number", lambda usage: usage.rps),
+    ("cpu_per_request_s", "seconds", lambda usage: usage.cpu_per_request_s),
+    ("cores", "number", lambda usage: usage.cores),
+    ("memory_bytes", "bytes", lambda usage: usage.memory_bytes),
+    ("failed", "count", lambda usage: usage.failed),
+    ("errors", "counts", lambda usage: usage.errors or None),
+    ("server_cores", "number", lambda usage: usage.server_cores),
+    ("host_busy", "percent", lambda usage: usage.host_busy),
+    ("cpu_s", "seconds", lambda usage: usage.cpu_s),
+    ("host_memory_bytes", "bytes", lambda usage: usage.host_memory_bytes),
 )
 TIMES: tuple[Field, ...] = (
-    (Column("response_p50_s", form="seconds"), lambda usage: usage.reported.p50),
-    (Column("service_p50_s", form="seconds"), lambda usage: usage.server_side.p50),
-    (Column("own_p50_s", form="seconds"), lambda usage: usage.overhead_s("p50")),
-    (Column("response_p99_s", form="seconds"), lambda usage: usage.reported.p99),
-    (Column("service_p99_s", form="seconds"), lambda usage: usage.server_side.p99),
-    (Column("own_p99_s", form="seconds"), lambda usage: usage.overhead_s("p99")),
-    (Column("achieved_concurrency"), lambda usage: usage.in_flight),
+    ("response_p50_s", "seconds", lambda usage: usage.reported.p50),
+    ("service_p50_s", "seconds", lambda usage: usage.server_side.p50),
+    ("own_p50_s", "seconds", lambda usage: usage.overhead_s("p50")),
+    ("response_p99_s", "seconds", lambda usage: usage.reported.p99),
+    ("service_p99_s", "seconds", lambda usage: usage.server_side.p99),
+    ("own_p99_s", "seconds", lambda usage: usage.overhead_s("p99")),
+    ("achieved_concurrency", "number", lambda usage: usage.in_flight),
 )
 
 
 def document(run: Run) -> Document:
-    plan = replace(run.plan, notes=notes_of(run))
-    return study(run.name, run.environment, plan, trial_data(run))
+    return study(run, trial_data(run))
 
 
-def study(
-    run: str, environment: Mapping[str, object], plan: Plan, trials: Sequence[TrialData]
-) -> Document:
-    """`plan.details`: `server_core`, `keepalive`. `trials`: all that it has."""
-    usages = [usage for data in trials if (usage := usage_of(data)) is not None]
+def study(run: Run, trials: Sequence[TrialData]) -> Document:
+    """`trials`: all that its plan has, whose `details` are `server_core` and `keepalive`."""
+    seen = [(data, usage_of(data)) for data in trials]
+    usages = [usage for _, usage in seen if usage is not None]
     full = _in_order([usage for usage in usages if not usage.low])
     low = _in_order([usage for usage in usages if usage.low])
-    cores = environment.get("cores")
     return Document(
-        run=run,
+        run=run.name,
         kind="generators",
-        title=_title(plan.details),
-        environment=environment,
-        findings=findings(full, low, cores if isinstance(cores, int) else None),
+        title=_title(run.plan.details),
+        environment=run.environment,
+        findings=findings(full, low, cores_of(run.environment)),
         tables=(
             _table("full", (*WHO, *COST), full),
             _table("full_times", (*WHO, *TIMES), full),
@@ -71,7 +66,11 @@ def study(
             _table("low_times", (*WHO[:1], *TIMES), low),
         ),
         charts=_charts(full),
-        notes=(*plan.notes, *_notes(trials, usages)),
+        notes=(
+            *notes_of(run),
+            *(_not_measured(data) for data, usage in seen if data.record and usage is None),
+            *_notes(usages),
+        ),
         valid=len(usages) == len(trials) > 0 and not any(usage.doubt for usage in usages),
     )
 
@@ -97,19 +96,18 @@ def _in_order(usages: Sequence[Usage]) -> list[Usage]:
 
 def _table(title: str, fields: Sequence[Field], usages: Sequence[Usage]) -> Table:
     connections = usages[0].connections if usages else None
-    return Table(
-        title=Finding(f"generators.table.{title}", {"connections": connections}),
-        columns=tuple(column for column, _ in fields),
-        rows=tuple(tuple(value(usage) for _, value in fields) for usage in usages),
-    )
+    name = Finding(f"generators.table.{title}", {"connections": connections})
+    return table(name, fields, usages)
 
 
 def _charts(full: Sequence[Usage]) -> tuple[Chart, ...]:
-    def chart(name: str, unit: str, value: Callable[[Usage], float | None]) -> Chart:
+    def chart(
+        name: str, unit: str, value: Callable[[Usage], float | None], times: float = 1
+    ) -> Chart:
         lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for usage in full:
             if (known := value(usage)) is not None:
-                lines[usage.name].append((usage.connections, known))
+                lines[usage.name].append((usage.connections, known * times))
         return Chart(
             title=Finding(f"generators.chart.{name}"),
             x_title=Finding("generators.axis.connections"),
@@ -119,39 +117,34 @@ def _charts(full: Sequence[Usage]) -> tuple[Chart, ...]:
             note=Finding(f"generators.chart.{name}.note"),
         )
 
-    def micro(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds * 1e6
-
     return (
         chart("throughput", "rps", lambda usage: usage.rps),
-        chart("cpu", "microseconds", lambda usage: micro(usage.cpu_per_request_s)),
-        chart("memory", "megabytes", lambda one: one.memory_bytes and one.memory_bytes / 2**20),
-        chart("overhead", "microseconds", lambda usage: micro(usage.overhead_s("p50"))),
+        chart("cpu", "microseconds", lambda usage: usage.cpu_per_request_s, 1e6),
+        chart("memory", "megabytes", lambda usage: usage.memory_bytes, 2**-20),
+        chart("overhead", "microseconds", lambda usage: usage.overhead_s("p50"), 1e6),
     )
 
 
-def _notes(trials: Sequence[TrialData], usages: Sequence[Usage]) -> list[Finding]:
-    notes = []
-    for data in trials:
-        if data.record and usage_of(data) is None:
-            cell = data.trial.cell
-            load = {"name": cell.tool, "connections": cell.concurrency}
-            why = unusable(data) or Finding("generators.no_time")
-            what = Finding("generators.load", load)
-            notes.append(Finding("note.not_measured", {"what": what, "why": why}))
+def _not_measured(data: TrialData) -> Finding:
+    load = {"name": data.cell.tool, "connections": data.cell.concurrency}
+    why = unusable(data) or Finding("generators.no_time")
+    what = Finding("generators.load", load)
+    return Finding("note.not_measured", {"what": what, "why": why})
+
+
+def _notes(usages: Sequence[Usage]) -> Iterable[Finding]:
     for usage in usages:
         if usage.doubt is not None:
             load = {"name": usage.name, "connections": usage.connections}
-            notes.append(Finding("generators.doubt", {**load, "doubt": usage.doubt}))
+            yield Finding("generators.doubt", {**load, "doubt": usage.doubt})
     gaps = [usage.widest_gap_s for usage in usages if usage.widest_gap_s is not None]
     if gaps:
         wide = sum(gap > GAP_S for gap in gaps)
         values = {"gap_s": max(gaps), "limit_s": GAP_S, "wide": wide or None, "loads": len(gaps)}
-        notes.append(Finding("generators.note.gaps", values))
+        yield Finding("generators.note.gaps", values)
     if (cores := others_most(usages)) > DISTURBED:
         times = sum((usage.others_cores or 0.0) > DISTURBED for usage in usages)
         values = {"cores": cores, "times": times, "loads": len(usages), "limit": DISTURBED}
-        notes.append(Finding("generators.note.others", values))
+        yield Finding("generators.note.others", values)
     if any(usage.tool == "wrk" for usage in usages):
-        notes.append(Finding("generators.note.wrk"))
-    return notes
+        yield Finding("generators.note.wrk")

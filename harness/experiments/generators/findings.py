@@ -15,9 +15,11 @@ Where the numbers do not allow an answer, the answer says what is missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from harness.experiments.generators.usage import BUSY, DISTURBED, Usage, others_most
+from harness.experiments.document import answer
+from harness.experiments.generators.usage import DISTURBED, Usage, others_most
 from harness.model import Finding
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
@@ -29,6 +31,7 @@ ONE_CORE = 1.25  # threads that share a GIL use one core, and some of the kernel
 SEVERAL = 1.3  # cores: more than one is used
 
 Usages = Sequence[Usage]
+_answer = partial(answer, "generators")
 
 
 def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...]:
@@ -44,62 +47,39 @@ def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...
     )
 
 
-def _answer(question: str, code: str, values: Any = None, evidence: Any = ()) -> Finding:
-    return Finding(
-        code=f"generators.{code}",
-        values=values or {},
-        evidence=tuple(evidence),
-        question=f"generators.question.{question}",
-    )
-
-
 # --- at a low rate ------------------------------------------------------------------------------
 
 
 def _low_rate(usages: Usages) -> Finding:
     asked = max((usage.rps for usage in usages), default=0.0)
-    kept = [
-        usage
-        for usage in usages
-        if usage.rps >= KEPT * asked and usage.cpu_per_request_s is not None
-    ]
-    if not kept:
+    kept = [usage for usage in usages if usage.rps >= KEPT * asked]
+    known = [(usage, s) for usage in kept if (s := usage.cpu_per_request_s) is not None]
+    if not known:
         return _answer("low_rate", "low_rate.no_cpu")
-    kept.sort(key=_cpu_s)
-    least = kept[0]
-    alike = [one for one in kept if _cpu_s(one) - _step_s(one) <= _cpu_s(least) + _step_s(least)]
+    known.sort(key=lambda one: one[1])
+    most_s = known[0][1] + (known[0][0].cpu_step_s or 0.0)
+    alike = [(usage, s) for usage, s in known if s - (usage.cpu_step_s or 0.0) <= most_s]
     values: dict[str, Any] = {
         "rps": asked,
-        "names": tuple(usage.name for usage in alike),
-        "cpu_s": max(map(_cpu_s, alike)),
+        "names": tuple(usage.name for usage, _ in alike),
+        "cpu_s": max(s for _, s in alike),
     }
-    python = [usage for usage in kept if usage.tool in PYTHON][:2]
-    if len(python) == 2:
-        first, second = python
-        values |= {"first": first.name, "first_s": _cpu_s(first)}
-        values |= {"second": second.name, "second_s": _cpu_s(second)}
+    python = [(usage.name, s) for usage, s in known if usage.tool in PYTHON]
+    if len(python) > 1:
+        for place, (name, cpu_s) in zip(("first", "second"), python, strict=False):
+            values |= {place: name, f"{place}_s": cpu_s}
     evidence = [
-        *(Finding("generators.low_rate.cpu", _cpu_of(usage)) for usage in kept),
-        *(
-            Finding("generators.low_rate.slow", {"name": usage.name, "rps": usage.rps})
-            for usage in usages
-            if usage.rps < KEPT * asked
-        ),
+        Finding("generators.low_rate.cpu", {
+            "name": usage.name, "rps": usage.rps, "cpu_s": s, "step_s": usage.cpu_step_s or 0.0,
+        })
+        for usage, s in known
+    ]  # fmt: skip
+    evidence += [
+        Finding("generators.low_rate.slow", {"name": usage.name, "rps": usage.rps})
+        for usage in usages
+        if usage.rps < KEPT * asked
     ]
     return _answer("low_rate", "low_rate" if len(alike) == 1 else "low_rate.tie", values, evidence)
-
-
-def _cpu_of(usage: Usage) -> dict[str, Any]:
-    cpu_s, step_s = _cpu_s(usage), _step_s(usage)
-    return {"name": usage.name, "rps": usage.rps, "cpu_s": cpu_s, "step_s": step_s}
-
-
-def _cpu_s(usage: Usage) -> float:
-    return usage.cpu_per_request_s or 0.0
-
-
-def _step_s(usage: Usage) -> float:
-    return usage.cpu_step_s or 0.0
 
 
 # --- at a high rate -----------------------------------------------------------------------------
@@ -110,9 +90,9 @@ def _high_rate(usages: Usages) -> Finding:
     if not best:
         return _answer("high_rate", "not_measured")
     values: dict[str, Any] = {"best": _reach(best[0])}
-    python = [usage for usage in best if usage.tool in PYTHON][:2]
-    if len(python) == 2:
-        first, second = python
+    python = [usage for usage in best if usage.tool in PYTHON]
+    if len(python) > 1:
+        first, second = python[:2]
         values |= {"python": _reach(first), "second": second.name, "times": first.rps / second.rps}
     return _answer("high_rate", "high_rate", values, map(_reach, best))
 
@@ -120,10 +100,10 @@ def _high_rate(usages: Usages) -> Finding:
 def _best(usages: Usages) -> list[Usage]:
     """Each generator where it sends most; the fastest first."""
     best: dict[str, Usage] = {}
-    for usage in usages:
-        if usage.rps > 0 and (usage.name not in best or usage.rps > best[usage.name].rps):
-            best[usage.name] = usage
-    return sorted(best.values(), key=lambda usage: -usage.rps)
+    for usage in sorted(usages, key=lambda usage: -usage.rps):
+        if usage.rps > 0:
+            best.setdefault(usage.name, usage)
+    return list(best.values())
 
 
 def _reach(usage: Usage) -> Finding:
@@ -184,29 +164,22 @@ def _machine(usages: Usages) -> Finding:
     best = _best(usages)
     if not best:
         return _answer("machine", "not_measured")
-    first = best[0]
+    ceilings = [
+        {"name": usage.name, "rps": usage.rps, "safe_rps": usage.rps / ROOM} for usage in best
+    ]
     lower = None
-    if first.server_busy:
+    if best[0].server_busy:
         lower = Finding("generators.machine.server_busy")
-    elif others_most([first]) > DISTURBED:
+    elif others_most(best[:1]) > DISTURBED:
         lower = Finding("generators.machine.others_busy")
-    values = {"rps": first.rps, "safe_rps": first.rps / ROOM, "name": first.name, "lower": lower}
-    evidence = [
-        Finding(
-            "generators.machine.ceiling",
-            {"name": usage.name, "rps": usage.rps, "safe_rps": usage.rps / ROOM},
-        )
-        for usage in best
-    ]
-    evidence += [
-        Finding(
-            "generators.machine.busy",
-            {"name": usage.name, "connections": usage.connections, "busy": usage.server_cores},
-        )
-        for usage in best
-        if usage.server_cores is not None and usage.server_cores >= BUSY
-    ]
-    return _answer("machine", "machine", values, evidence)
+    evidence = [Finding("generators.machine.ceiling", values) for values in ceilings]
+    for usage in best:
+        if usage.server_busy:
+            load = {"name": usage.name, "connections": usage.connections}
+            busy = {**load, "busy": usage.server_cores}
+            evidence.append(Finding("generators.machine.busy", busy))
+    values = {name: ceilings[0][name] for name in ("rps", "safe_rps", "name")}
+    return _answer("machine", "machine", {**values, "lower": lower}, evidence)
 
 
 # --- what is reported ---------------------------------------------------------------------------
@@ -218,19 +191,16 @@ def _overhead(usages: Usages) -> Finding:
     if not known:
         return _answer("overhead", "overhead.unknown")
     known.sort(key=lambda pair: -pair[0] / (pair[1].reported.p50 or pair[0]))
-    most = [usage for s, usage in known if s > OFF * (usage.reported.p50 or 0.0)]
     values = {
-        "off": len(most),
+        "off": sum(s > OFF * (usage.reported.p50 or 0.0) for s, usage in known),
         "loads": len(known),
         "worst": _overhead_of(known[0][1], "generators.overhead.of"),
         "least": _overhead_of(known[-1][1], "generators.overhead.of"),
     }
-    worst = {usage.name: usage for _, usage in reversed(known)}  # of each its worst comes last
-    evidence = [
-        _overhead_of(usage, "generators.overhead.times")
-        for _, usage in known
-        if worst[usage.name] is usage
-    ]
+    worst: dict[str, Usage] = {}
+    for _, usage in known:
+        worst.setdefault(usage.name, usage)
+    evidence = [_overhead_of(usage, "generators.overhead.times") for usage in worst.values()]
     return _answer("overhead", "overhead", values, evidence)
 
 

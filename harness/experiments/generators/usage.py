@@ -15,7 +15,7 @@ busy server lets requests wait in front of it where its spans do not look.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -85,20 +85,24 @@ class Usage:
 
 def usage_of(data: TrialData) -> Usage | None:
     """None where nothing was measured."""
-    measured, record, load = data.measurement, data.record, data.trial.cell.load
+    measured, record, load = data.measurement, data.record, data.cell.load
     if unusable(data) is not None or measured is None or record is None or load is None:
         return None
     if measured.duration_s <= 0:
         return None
     steady = _steady(data, measured, record)
     seen, answered_rps = data.observations, measured.requests / measured.duration_s
-    cores = _slope(steady, lambda sample: sample.tool_cpu_s)
-    host = _slope(steady, lambda sample: sample.host_busy_s)
-    server = _slope(steady, lambda sample: sample.server_cpu_s)
-    irq = _slope(steady, lambda sample: sample.host_irq_s) or 0.0
-    tool, null = data.trial.cell.tool, data.trial.cell.server.null
+    cores, host = _slope(steady, "tool_cpu_s"), _slope(steady, "host_busy_s")
+    server, irq = _slope(steady, "server_cpu_s"), _slope(steady, "host_irq_s") or 0.0
+    # Interrupts aside: most of them are the network's own, and whether a kernel adds them to the
+    # process they came upon is a matter of how it was built
+    others = None
+    if host is not None and cores is not None and server is not None:
+        others = max(0.0, host - irq - cores - server)
+    tool, null = data.cell.tool, data.cell.server.null
     processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
+    gaps = ((later.at_ns - one.at_ns) / NS for one, later in pairwise(everything))
     return Usage(
         tool=tool,
         processes=load.processes,
@@ -111,15 +115,15 @@ def usage_of(data: TrialData) -> Usage | None:
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=_step_s(steady, answered_rps, processes),
-        memory_bytes=_most([sample.tool_rss_bytes for sample in everything]),
+        memory_bytes=_most(sample.tool_rss_bytes for sample in everything),
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        host_memory_bytes=_most([sample.host_memory_bytes for sample in everything]),
+        host_memory_bytes=_most(sample.host_memory_bytes for sample in everything),
         server_cores=server,
-        others_cores=_others(host, cores, server, irq),
+        others_cores=others,
         reported=measured.response,
         server_side=data.null.service if data.null else Summary(),
         in_flight=measured.achieved_concurrency,
-        widest_gap_s=_widest_gap_s(everything),
+        widest_gap_s=max(gaps, default=None),
         doubt=_doubt(data, measured),
     )
 
@@ -141,11 +145,11 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
     return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
 
 
-def _slope(
-    samples: Sequence[ProcessSample], used: Callable[[ProcessSample], float | None]
-) -> float | None:
+def _slope(samples: Sequence[ProcessSample], name: str) -> float | None:
     """Per second, of a sum that grows."""
-    known = [(sample.at_ns, value) for sample in samples if (value := used(sample)) is not None]
+    known: list[tuple[int, float]] = [
+        (one.at_ns, used) for one in samples if (used := getattr(one, name)) is not None
+    ]
     if len(known) < 2:
         return None
     return max(0.0, (known[-1][1] - known[0][1]) * NS / (known[-1][0] - known[0][0]))
@@ -159,29 +163,15 @@ def _step_s(samples: Sequence[ProcessSample], answered_rps: float, processes: in
     return 2 * TICK_S * math.sqrt(processes) / requests
 
 
-def _others(
-    host: float | None, cores: float | None, server: float | None, irq: float
-) -> float | None:
-    """Interrupts aside: most of them are the network's own, and whether a kernel adds them to the
-    process they came upon is a matter of how it was built."""
-    if host is None or cores is None or server is None:
-        return None
-    return max(0.0, host - irq - cores - server)
-
-
-def _most(values: Sequence[int | None]) -> int | None:
+def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _widest_gap_s(samples: Sequence[ProcessSample]) -> float | None:
-    return max(((later.at_ns - one.at_ns) / NS for one, later in pairwise(samples)), default=None)
 
 
 def _doubt(data: TrialData, measured: Measurement) -> Finding | None:
     """Where generator and server do not agree on what came out."""
     if data.null is None:
         return Finding("generators.doubt.uncounted")
-    if measured.requests > MOST_COUNTED * data.null.answers + data.trial.cell.concurrency:
+    if measured.requests > MOST_COUNTED * data.null.answers + data.cell.concurrency:
         counts = {"counted": measured.requests, "sent": data.null.answers}
         return Finding("generators.doubt.more", counts)
     return None

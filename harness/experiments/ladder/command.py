@@ -13,8 +13,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.experiments.ladder.configurations import (
     CACHE,
@@ -26,22 +27,20 @@ from harness.experiments.ladder.configurations import (
 from harness.experiments.ladder.options import STORAGES
 from harness.experiments.ladder.services import Services, services
 from harness.experiments.ladder.steps import ONE_USER
-from harness.experiments.planning import check, lacking, lacks, new_seed
-from harness.experiments.runner import Setup, recheck, versions
-from harness.model import Cell, EnvironmentProblem, Finding, Plan, Text
+from harness.experiments.planning import check_tools, gunicorn_plan, installed
+from harness.experiments.runner import Setup
+from harness.model import Cell, EnvironmentProblem, Plan
 from harness.server import preflight
 from harness.server import services as server_services
 from harness.server.service_check import KINDS, check_url
 
-KIND = "ladder"
 URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}  # options; may hold passwords
 RESUMES_WITH = tuple(URLS)
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users: those of them that are installed
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     users: int
     duration_s: float
     trials: int
@@ -59,36 +58,50 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
     for kind, url in urls.items():
         check_url(kind, url)
-    scale = _scale(options)
+    usual = QUICK if options.quick else FULL
+    scale = Scale(
+        options.users or usual.users,
+        options.duration or usual.duration_s,
+        options.trials or usual.trials,
+    )
     preflight.check_levels([scale.users])
-    tools, notes = _tools(options.tools)
-    interpreter = recheck(plan) if plan else preflight.interpreter(sys.executable, Path(), None)
+    check_tools(options.tools or ())
+    tools, notes = installed(options.tools or TOOLS)
+    interpreter = None if plan else preflight.interpreter(sys.executable, Path(), None)
     storages = options.storages or _storages(urls)
     with services(_kinds(plan) if plan else (*storages, CACHE), urls) as found:
         if plan and found.lacking:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
-        if plan is None:
+        if interpreter is not None:
             wanted = configurations(found.lacking, storages, options.workers or 2)
-            plan = _plan(tuple(_with_page(one, found) for one in wanted), scale, tools, notes)
-            plan = replace(plan, unavailable=lacking(plan.servers, interpreter))
-        if not plan.cells:
+            planned = [_with_page(one, found) for one in wanted]
+            plan = gunicorn_plan(
+                "ladder",
+                _cells(planned, scale.users, tools),
+                interpreter,
+                trials=scale.trials,
+                duration_s=scale.duration_s,
+                notes=notes,
+                details=to_details(planned),
+            )
+        if not plan or not plan.cells:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         by_name = {one.name: one for one in from_details(plan)}
-        environment = dict(preflight.fingerprint(interpreter, versions(plan)))
-        environment["services"] = found.versions
         yield Setup(
             plan,
-            environment,
+            interpreter,
+            {"services": found.versions},
             beside=lambda trial, launch: found.beside(by_name[trial.cell.server.name], launch),
         )
 
 
-def _scale(options: argparse.Namespace) -> Scale:
-    usual = QUICK if options.quick else FULL
-    return Scale(
-        options.users or usual.users,
-        options.duration or usual.duration_s,
-        options.trials or usual.trials,
+def _cells(planned: Sequence[Configuration], users: int, tools: Sequence[str]) -> tuple[Cell, ...]:
+    loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
+    return tuple(
+        Cell(one.server, tool, many, keepalive=True)
+        for one in planned
+        if not one.why_not
+        for tool, many in loads
     )
 
 
@@ -109,41 +122,3 @@ def _with_page(one: Configuration, found: Services) -> Configuration:
     """Its app knows the only right answer."""
     app = replace(one.server.app, body_sha256=found.pages.get(one.storage))
     return replace(one, server=replace(one.server, app=app))
-
-
-def _tools(asked: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[Text, ...]]:
-    """Load tools, and a note for each that is left out. Raises EnvironmentProblem for one that was
-    asked for."""
-    missing = {name: why for name in asked or TOOLS if (why := lacks(name))}
-    if asked and missing:
-        raise EnvironmentProblem(next(iter(missing.values())))
-    installed = tuple(name for name in asked or TOOLS if name not in missing)
-    return installed, tuple(Finding("note.left_out", {"why": why}) for why in missing.values())
-
-
-def _plan(
-    planned: Sequence[Configuration], scale: Scale, tools: Sequence[str], notes: tuple[Text, ...]
-) -> Plan:
-    """Raises UsageError."""
-    loads = [(ONE_USER_TOOL, ONE_USER), *((tool, scale.users) for tool in tools)]
-    plan = Plan(
-        kind=KIND,
-        cells=tuple(
-            Cell(one.server, tool, users, keepalive=True)
-            for one in planned
-            if not one.why_not
-            for tool, users in loads
-        ),
-        trials=scale.trials,
-        rounds=5,
-        seed=new_seed(),
-        python=sys.executable,
-        config=None,
-        unavailable={},
-        notes=notes,
-        duration_s=scale.duration_s,
-        details=to_details(planned),
-    )
-    for cell in plan.cells:
-        check(plan, cell)
-    return plan

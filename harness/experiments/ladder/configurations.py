@@ -10,9 +10,10 @@ The first storage that can be had is the one that is measured with the caches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from operator import attrgetter
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import attrgetter, or_
+from typing import Any
 
 from harness import codec
 from harness.model import App, Finding, Plan, Server, UsageError
@@ -50,22 +51,16 @@ class Configuration:
         return (LOCAL, "1") in self.server.app.env
 
     @property
-    def workers(self) -> int:
-        return self.server.workers
-
-    @property
     def text(self) -> Finding:
         """All its settings."""
-        return Finding(
-            "ladder.configuration",
-            {
-                "worker_class": self.server.worker_class,
-                "workers": self.workers,
-                "storage": name_of(self.storage),
-                "cache": name_of(self.cache),
-                "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
-            },
-        )
+        values = {
+            "worker_class": self.server.worker_class,
+            "workers": self.server.workers,
+            "storage": name_of(self.storage),
+            "cache": name_of(self.cache),
+            "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
+        }
+        return Finding("ladder.configuration", values)
 
 
 # What two configurations may differ in
@@ -87,39 +82,10 @@ def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
         (setting,) = differences(before, after)
         values: dict[str, dict[str, object]] = {
             "cache": {"cache": name_of(before.cache)},
-            "storage": {
-                "storage": name_of(before.storage),
-                "instead": name_of(after.storage),
-            },
+            "storage": {"storage": name_of(before.storage), "instead": name_of(after.storage)},
         }
         found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
     return found
-
-
-@dataclass(frozen=True)
-class _Settings:
-    storage: str
-    redis: bool = True
-    local: bool = True
-    workers: int = 2
-    worker_class: str = ASYNC
-
-    def configuration(self, lacking: Mapping[str, str]) -> Configuration:
-        caches = ["redis"] * self.redis + ["local"] * self.local
-        name = "-".join([self.storage, *caches, self.worker_class, f"w{self.workers}"])
-        env = {LOCAL: int(self.local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
-        app = App(
-            f"apps.blog.{'asgi' if self.worker_class == ASYNC else 'wsgi'}:app",
-            path=PATH,
-            env=tuple((name, str(value)) for name, value in env.items()),
-        )
-        cache = CACHE if self.redis else ""
-        return Configuration(
-            Server(self.worker_class, self.workers, 1, BACKLOG, CONNECTIONS, app=app, name=name),
-            self.storage,
-            cache,
-            why_not="; ".join(lacking[one] for one in (self.storage, cache) if one in lacking),
-        )
 
 
 def configurations(
@@ -130,26 +96,38 @@ def configurations(
     `lacking`: services that cannot be had, and why.
     """
     able = [one for one in storages if one not in lacking]
-    left_out = [_Settings(one, False, False, workers) for one in storages if one in lacking]
-    steps: list[_Settings] = []
+    full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
+    bare = {**full, "redis": False, "local": False}
+    planned: list[dict[str, Any]] = [{**bare, "storage": one} for one in storages if one in lacking]
     if able:
-        first = _Settings(able[0], workers=workers)
+        first: dict[str, Any] = {**full, "storage": able[0]}
         if CACHE in lacking:
-            left_out.append(first)
-            first = replace(first, redis=False)
-        steps = _steps(first, able[1:])
-    return tuple(one.configuration(lacking) for one in (*left_out, *steps))
+            planned.append(first)
+            first = {**first, "redis": False}
+        changes: list[dict[str, Any]] = [
+            {"local": False},
+            *([{"redis": False}] if first["redis"] else []),
+            *({"storage": one} for one in able[1:]),
+            *([{"workers": 1}] if workers > 1 else []),
+            {"worker_class": SYNC},
+        ]
+        planned += accumulate(changes, or_, initial=first)
+    return tuple(_configuration(lacking, **one) for one in planned)
 
 
-def _steps(first: _Settings, storages: Sequence[str]) -> list[_Settings]:
-    """`first`, then one thing less each time."""
-    steps = [first, replace(first, local=False)]
-    if first.redis:
-        steps.append(replace(steps[-1], redis=False))
-    steps += [replace(steps[-1], storage=one) for one in storages]
-    if first.workers > 1:
-        steps.append(replace(steps[-1], workers=1))
-    return [*steps, replace(steps[-1], worker_class=SYNC)]
+def _configuration(
+    lacking: Mapping[str, str],
+    *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
+) -> Configuration:  # fmt: skip
+    caches = ["redis"] * redis + ["local"] * local
+    name = "-".join([storage, *caches, worker_class, f"w{workers}"])
+    env = {LOCAL: int(local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
+    target = f"apps.blog.{'asgi' if worker_class == ASYNC else 'wsgi'}:app"
+    app = App(target, path=PATH, env=tuple((name, str(value)) for name, value in env.items()))
+    server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
+    cache = CACHE if redis else ""
+    why_not = "; ".join(lacking[one] for one in (storage, cache) if one in lacking)
+    return Configuration(server, storage, cache, why_not)
 
 
 def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:

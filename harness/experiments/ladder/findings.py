@@ -13,9 +13,11 @@ Where the numbers do not allow an answer, the answer says what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from harness.experiments.document import answer
 from harness.experiments.ladder.configurations import differences
 from harness.experiments.ladder.limits import Limit, limit
 from harness.experiments.ladder.steps import Ladder, Step
@@ -25,30 +27,32 @@ from harness.numbers.intervals import TRIALS, Ratio
 from harness.server.service_check import name_of
 
 TRIPS = 0.1  # round trips per request: fewer are not one for each
+CACHES = {"local_cache", "cache"}
+
+_answer = partial(answer, "ladder")
 
 
 def findings(ladder: Ladder) -> tuple[Finding, ...]:
-    return (
-        _fast(ladder),
-        _trips(ladder),
-        _limits(ladder),
-        why_redis(ladder),
-        why_sync(ladder),
-        _services(ladder),
-    )
+    questions = (_fast, _trips, _limits, why_redis, why_sync, _services)
+    return tuple(question(ladder) for question in questions)
 
 
 # --- what made it fast --------------------------------------------------------------------------
 
 
 def _fast(ladder: Ladder) -> Finding:
-    question = "ladder.question.fast"
     known = [(step, step.ratio) for step in ladder.conclusive if step.ratio]
-    evidence = tuple(_against_the_one_before(step, ratio) for step, ratio in known)
     if not known:
-        return Finding("ladder.fast.unmeasured", question=question)
+        return _answer("fast", "fast.unmeasured")
+    evidence = [
+        Finding("ladder.ratio", {
+            "removed": step.removed, "rps": step.rps,
+            "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
+        })
+        for step, ratio in known
+    ]  # fmt: skip
     if all(ratio.differs is None for _, ratio in known):
-        return Finding("ladder.fast.few", {"trials": TRIALS}, (), evidence, question)
+        return _answer("fast", "fast.few", {"trials": TRIALS}, evidence)
     significant = sorted((one for one in known if one[1].differs), key=lambda one: one[1].value)
     cost = [_factor(step, ratio) for step, ratio in significant if ratio.value < 1]
     values = {
@@ -58,8 +62,7 @@ def _fast(ladder: Ladder) -> Finding:
         "gain": [_factor(step, ratio) for step, ratio in significant if ratio.value > 1],
         "bound": [step.removed for step in ladder.conclusive if step.tool_bound],
     }
-    code = "ladder.fast" if cost else "ladder.fast.nothing"
-    return Finding(code, values, (), evidence, question)
+    return _answer("fast", "fast" if cost else "fast.nothing", values, evidence)
 
 
 def _factor(step: Step, ratio: Ratio) -> Finding:
@@ -70,57 +73,40 @@ def _factor(step: Step, ratio: Ratio) -> Finding:
     return Finding("ladder.factor", {"removed": step.removed, **values})
 
 
-def _against_the_one_before(step: Step, ratio: Ratio) -> Finding:
-    interval = {"low": ratio.low, "high": ratio.high}
-    values = {"removed": step.removed, "rps": step.rps, "ratio": ratio.value}
-    return Finding("ladder.ratio", {**values, **interval})
-
-
 # --- round trips --------------------------------------------------------------------------------
 
 
 def _trips(ladder: Ladder) -> Finding:
-    question = "ladder.question.trips"
-    steps = [
-        (step, values) for step in caching(ladder.conclusive or ladder.one_user)
-        if None not in (values := trips(step)).values()
-    ]  # fmt: skip
-    if len(steps) < 2:
-        return Finding("ladder.trips.unmeasured", question=question)
-    evidence = tuple(_trips_of(ladder, step, values) for step, values in steps)
-    each = tuple(Finding("ladder.trips.step", one.values) for one in evidence)
-    farthest = [2 if one["storage"] > TRIPS else int(one["redis"] > TRIPS) for _, one in steps]
-    if farthest != sorted(set(farthest)):
-        return Finding("ladder.trips.no", {"steps": each}, (), evidence, question)
-    values = {"steps": each, "cost": _cost([step for step, _ in steps])}
-    return Finding("ladder.trips", values, (), evidence, question)
-
-
-def caching(steps: Sequence[Step]) -> list[Step]:
-    """The first ones, which differ in nothing but what is cached."""
-    caches = {"local_cache", "cache"}
-    return [
+    """Of the first steps, which differ in nothing but what is cached."""
+    steps = ladder.conclusive or ladder.one_user
+    steps = tuple(
         step
         for step in steps
-        if caches.issuperset(differences(steps[0].configuration, step.configuration))
+        if CACHES.issuperset(differences(steps[0].configuration, step.configuration))
+        and None not in _trips_of(step).values()
+    )
+    if len(steps) < 2:
+        return _answer("trips", "trips.unmeasured")
+    evidence = []
+    for step in steps:
+        alone, storage = ladder.with_one_user(step), name_of(step.configuration.storage)
+        response_s = alone and alone.mean("breakdown.response_s")
+        more = {"removed": step.removed, "storage_name": storage, "rps": step.rps}
+        values = {**_trips_of(step), **more, "response_s": response_s}
+        evidence.append(Finding("ladder.trips.evidence", values))
+    each = tuple(Finding("ladder.trips.step", one.values) for one in evidence)
+    farthest = [
+        2 if one.values["storage"] > TRIPS else int(one.values["redis"] > TRIPS) for one in each
     ]
+    if farthest != sorted(set(farthest)):
+        return _answer("trips", "trips.no", {"steps": each}, evidence)
+    return _answer("trips", "trips", {"steps": each, "cost": _cost(steps)}, evidence)
 
 
-def trips(step: Step) -> dict[str, Any]:
+def _trips_of(step: Step) -> Mapping[str, Any]:
     """Per request, None where they were not counted."""
-    names = {"redis": "redis_trips", "storage": "storage_trips"}
-    return {name: step.metric("per_request", metric) for name, metric in names.items()}
-
-
-def _trips_of(ladder: Ladder, step: Step, values: dict[str, Any]) -> Finding:
-    alone = ladder.with_one_user(step)
-    more = {
-        "removed": step.removed,
-        "storage_name": name_of(step.configuration.storage),
-        "rps": step.rps,
-        "response_s": alone and alone.mean("breakdown.response_s"),
-    }
-    return Finding("ladder.trips.evidence", {**values, **more})
+    names = ("redis", "storage")
+    return {name: step.metric("per_request", f"{name}_trips") for name in names}
 
 
 def _cost(steps: Sequence[Step]) -> Finding:
@@ -139,7 +125,7 @@ def _cost(steps: Sequence[Step]) -> Finding:
 
 
 def _limits(ladder: Ladder) -> Finding:
-    question, loads, evidence = "ladder.question.limits", [], []
+    loads, evidence = [], []
     for load, steps in ladder.many_users.items():
         limits = [(step.removed, limit(step, ladder.cores)) for step in steps]
         values = {"load": load.text, "limits": tuple(_by_limit(limits))}
@@ -149,10 +135,9 @@ def _limits(ladder: Ladder) -> Finding:
             for removed, one in limits
         ]
     if not loads:
-        return Finding("ladder.limits.unmeasured", question=question)
+        return _answer("limits", "limits.unmeasured")
     few = ladder.cores if ladder.cores is not None and ladder.cores <= 2 else None
-    values = {"loads": tuple(loads), "few_cores": few}
-    return Finding("ladder.limits", values, (), tuple(evidence), question)
+    return _answer("limits", "limits", {"loads": tuple(loads), "few_cores": few}, evidence)
 
 
 def _by_limit(limits: Sequence[tuple[Finding, Limit]]) -> Iterable[Finding]:
@@ -167,18 +152,15 @@ def _by_limit(limits: Sequence[tuple[Finding, Limit]]) -> Iterable[Finding]:
 
 def _services(ladder: Ladder) -> Finding:
     """MongoDB first: what calls itself so may be another server."""
-    question = "ladder.question.services"
     servers = ladder.environment.get("services")
     if not isinstance(servers, dict) or not servers:
-        return Finding("ladder.services.unknown", question=question)
+        return _answer("services", "services.unknown")
     listed = [
         Finding("ladder.service", {"service": name_of(kind), "version": servers[kind]})
         for kind in sorted(servers, key=lambda kind: kind != "mongodb")
     ]
     if "mongodb" not in servers:
-        left_out = (one for one in ladder.configurations if one.storage == "mongodb")
-        why = next((one.why_not for one in left_out if one.why_not), None)
-        listed.insert(
-            0, Finding("ladder.service.none", {"service": name_of("mongodb"), "why": why})
-        )
-    return Finding("ladder.services", {"services": tuple(listed)}, question=question)
+        left_out = (one.why_not for one in ladder.configurations if one.storage == "mongodb")
+        values = {"service": name_of("mongodb"), "why": next(filter(None, left_out), None)}
+        listed.insert(0, Finding("ladder.service.none", values))
+    return _answer("services", "services", {"services": tuple(listed)})

@@ -42,33 +42,38 @@ class Limit:
 
 def limit(step: Step, cores: int | None) -> Limit:
     """`cores`: of the machine."""
-    return next(_limits(step, cores))
+    name, why, values = next(_limits(step, cores))
+    values["usage"] = tuple(_usage(step, values.pop("others", None)))
+    name, why = f"ladder.limit.{name}", f"ladder.limit.{why or name}.why"
+    return Limit(Finding(name, values), Finding(why, values))
 
 
-def _limits(step: Step, cores: int | None) -> Iterator[Limit]:
-    """All that limit it, in the order above."""
+def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """All that limit it, in the order above: its name, that of the reason where it has another, and
+    their values; `others`: what other programs used."""
     one, busy = step.configuration, step.mean("usage.host_busy") or 0.0
     if step.tool_bound:
         reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
-        yield _limit(step, "tool", tool=step.load.tool, reason=next(iter(reasons), None))
+        yield "tool", "", {"tool": step.load.tool, "reason": next(iter(reasons), None)}
     for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
         used = step.metric("cores", role)
         if used is not None and usable and used >= FULL * usable:
-            yield _limit(step, "service", service=name_of(kind), used=used, cores=usable)
-    used, usable = step.mean("usage.server_cores"), min(one.workers, cores or one.workers)
+            yield "service", "", {"service": name_of(kind), "used": used, "cores": usable}
+    used = step.mean("usage.server_cores")
+    usable = min(one.server.workers, cores or one.server.workers)
     if used is not None and used >= FULL * usable:
-        yield _limit(step, "app", used=used, cores=usable)
+        yield "app", "", {"used": used, "cores": usable}
     share, slots = _slots_busy(step), step.cells[0].slots_configured
     if share is not None and share >= SLOTS_FULL:
-        yield _limit(step, "app", "slots", slots=slots, share=min(1.0, share))
+        yield "app", "slots", {"slots": slots, "share": min(1.0, share)}
     pool_s = step.metric("spent_s", "pool")
     if pool_s and busy < FULL and pool_s > _longest_s(step, pool_s):
-        yield _limit(step, "pool", wait_s=pool_s)
+        yield "pool", "", {"wait_s": pool_s}
     if busy >= HOST_FULL and (others := others_cores(step, cores) or 0.0) >= DISTURBED:
-        yield _limit(step, "others", others=others, used=others)
+        yield "others", "", {"others": others, "used": others}
     if busy >= HOST_FULL:
-        yield _limit(step, "machine")
-    yield _limit(step, "unknown")
+        yield "machine", "", {}
+    yield "unknown", "", {}
 
 
 def _slots_busy(step: Step) -> float | None:
@@ -88,7 +93,7 @@ def _longest_s(step: Step, otherwise: float) -> float:
     return max((value for value in others if value is not None), default=otherwise)
 
 
-def usage(step: Step, others: float | None = None) -> tuple[Finding, ...]:
+def _usage(step: Step, others: float | None) -> Iterator[Finding]:
     """How busy the machine was, and who used how many cores of it."""
     used = {
         "app": step.mean("usage.server_cores"),
@@ -98,32 +103,23 @@ def usage(step: Step, others: float | None = None) -> tuple[Finding, ...]:
         "others": others,
     }
     cores = tuple(
-        Finding(f"ladder.cores.{name}", {"cores": value})
-        for name, value in used.items()
-        if value is not None
+        Finding(f"ladder.cores.{name}", {"cores": one})
+        for name, one in used.items()
+        if one is not None
     )
-    busy = step.mean("usage.host_busy")
-    host = () if busy is None else (Finding("ladder.usage.host", {"busy": busy}),)
-    return (*host, Finding("ladder.usage.cores", {"cores": cores})) if cores else host
-
-
-def _limit(
-    step: Step, name: str, why: str = "", others: float | None = None, **values: Any
-) -> Limit:
-    values["usage"] = usage(step, others)
-    return Limit(
-        Finding(f"ladder.limit.{name}", values), Finding(f"ladder.limit.{why or name}.why", values)
-    )
+    if (busy := step.mean("usage.host_busy")) is not None:
+        yield Finding("ladder.usage.host", {"busy": busy})
+    if cores:
+        yield Finding("ladder.usage.cores", {"cores": cores})
 
 
 def others_cores(step: Step, cores: int | None) -> float | None:
     """What nothing of the trial used of the cores that were busy; None where a part of it was not
     seen."""
     roles = {"storage": step.configuration.storage, "cache": step.configuration.cache}
-    used = [
-        step.metric("cores", role) for role, kind in roles.items() if kind not in ("", "sqlite")
-    ]
-    used += [step.mean("usage.server_cores"), step.mean("usage.generator_cores")]
+    used = [step.mean("usage.server_cores"), step.mean("usage.generator_cores")]
+    running = [role for role, kind in roles.items() if kind not in ("", "sqlite")]
+    used += [step.metric("cores", role) for role in running]
     busy = step.mean("usage.host_busy")
     known = [value for value in used if value is not None]
     if busy is None or cores is None or len(known) < len(used):

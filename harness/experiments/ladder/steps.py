@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean, geometric_mean
 
+from harness.experiments.document import cores_of
 from harness.experiments.ladder.configurations import Configuration, removals
 from harness.model import CellResult, Finding
 from harness.numbers.intervals import Ratio, ratio
@@ -28,6 +29,11 @@ class Load:
     @property
     def text(self) -> Finding:
         return Finding("ladder.load", {"users": self.users, "tool": self.tool})
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,6 @@ class Step:
         return 2 * sum(bool(cell.generator_bound) for cell in self.cells) >= len(self.cells)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
 @dataclass(frozen=True)
 class Ladder:
     """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
@@ -89,9 +90,7 @@ class Ladder:
 
     @property
     def cores(self) -> int | None:
-        """Of the machine."""
-        cores = self.environment.get("cores")
-        return cores if isinstance(cores, int) and cores > 0 else None
+        return cores_of(self.environment)
 
     @property
     def one_user(self) -> tuple[Step, ...]:
@@ -129,23 +128,14 @@ def ladder(
             asked = cell.trial.cell
             by_name = valid.setdefault(Load(asked.tool, asked.concurrency), {})
             by_name.setdefault(asked.server.name, []).append(cell)
-    loads = sorted(valid, key=lambda load: load.users)
     removed = removals(configurations)
-    steps = {
-        load: _compared(
-            Step(one, removed[one.name], load, tuple(valid[load][one.name]))
-            for one in configurations
-            if one.name in valid[load]
-        )
-        for load in loads
-    }
+    steps: dict[Load, tuple[Step, ...]] = {}
+    for load, by_name in sorted(valid.items(), key=lambda one: one[0].users):
+        found: list[Step] = []
+        for one in configurations:
+            if one.name in by_name:
+                step = Step(one, removed[one.name], load, tuple(by_name[one.name]))
+                to_before = ratio(step.rates, found[-1].rates) if found else None
+                found.append(replace(step, ratio=to_before))
+        steps[load] = tuple(found)
     return Ladder(tuple(configurations), removed, steps, environment)
-
-
-def _compared(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Each with its ratio to the one before."""
-    compared: list[Step] = []
-    for step in steps:
-        to_before = ratio(step.rates, compared[-1].rates) if compared else None
-        compared.append(replace(step, ratio=to_before))
-    return tuple(compared)

@@ -12,8 +12,10 @@ request at a time, in order of arrival, makes all wait alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
+from harness.experiments.document import answer
 from harness.experiments.ladder.configurations import differences
 from harness.experiments.ladder.steps import Ladder, Step
 from harness.model import Finding
@@ -24,6 +26,8 @@ MOVED = 1.2  # times further on a logarithmic scale: one moved more than the oth
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
 
+_answer = partial(answer, "ladder")
+
 
 def _around(steps: Sequence[Step], setting: str) -> tuple[Step, Step] | None:
     """Two steps in a row that differ in this setting alone."""
@@ -33,32 +37,33 @@ def _around(steps: Sequence[Step], setting: str) -> tuple[Step, Step] | None:
     return None
 
 
-def _cpu(before: Step, after: Step, code: str) -> Finding | None:
-    """The CPU that a request costs the app, on both sides; None where it is not known."""
-    cpu = {"before_s": before.app_cpu_s, "after_s": after.app_cpu_s}
-    return None if None in cpu.values() else Finding(code, cpu)
-
-
-def _cores(step: Step) -> Finding:
-    values = {"load": step.load.text, "configuration": step.configuration.text, "rps": step.rps}
-    return Finding("ladder.cores", {**values, "cores": step.mean("usage.server_cores")})
+def _cpu(pair: tuple[Step, Step], code: str) -> tuple[Finding | None, tuple[Finding, ...]]:
+    """The CPU that a request costs the app on both sides, with its evidence; None: not known."""
+    cpu = dict(zip(("before_s", "after_s"), (step.app_cpu_s for step in pair), strict=True))
+    if None in cpu.values():
+        return None, ()
+    return Finding(code, cpu), tuple(
+        Finding("ladder.cores", {
+            "load": step.load.text, "configuration": step.configuration.text, "rps": step.rps,
+            "cores": step.mean("usage.server_cores"),
+        })
+        for step in pair
+    )  # fmt: skip
 
 
 # --- Redis --------------------------------------------------------------------------------------
 
 
 def why_redis(ladder: Ladder) -> Finding:
-    question = "ladder.question.redis"
     pair = _around(ladder.conclusive, "cache")
     if pair is None:
-        return Finding("ladder.redis.unmeasured", question=question)
-    before, after = pair
+        return _answer("redis", "redis.unmeasured")
     alone = [step for one in pair if (step := ladder.with_one_user(one))]
     hit, evidence = _hit(*alone) if len(alone) == 2 else (Finding("ladder.hit.unmeasured"), ())
-    cpu = _cpu(before, after, "ladder.redis.cpu")
-    values = {"cost": after.ratio and _cost(after.ratio), "hit": hit, "cpu": cpu}
-    more = tuple(map(_cores, pair)) if cpu else ()
-    return Finding("ladder.redis", values, (), (*evidence, *more), question)
+    cpu, cores = _cpu(pair, "ladder.redis.cpu")
+    ratio = pair[1].ratio
+    values = {"cost": ratio and _cost(ratio), "hit": hit, "cpu": cpu}
+    return _answer("redis", "redis", values, (*evidence, *cores))
 
 
 def _cost(ratio: Ratio) -> Finding:
@@ -87,7 +92,7 @@ def _hit(cached: Step, stored: Step) -> tuple[Finding, tuple[Finding, ...]]:
         "response_s": stored.mean("breakdown.response_s") or None,
     }
     code = "ladder.hit.saves" if miss_s > hit_s else "ladder.hit.costs"
-    return Finding(code, values), tuple(map(_spent, (cached, stored)))
+    return Finding(code, values), (_spent(cached), _spent(stored))
 
 
 def _sum(step: Step, names: Sequence[str]) -> float | None:
@@ -105,17 +110,16 @@ def _spent(step: Step) -> Finding:
 
 
 def why_sync(ladder: Ladder) -> Finding:
-    question = "ladder.question.sync"
     pair = _around(ladder.conclusive, "worker_class")
     if pair is None:
-        return Finding("ladder.sync.unmeasured", question=question)
+        return _answer("sync", "sync.unmeasured")
     before, after = pair
     p50 = [step.mean("response.p50") or 0.0 for step in pair]
     p95 = [step.mean("response.p95") or 0.0 for step in pair]
     if not all((*p50, *p95)):
-        return Finding("ladder.sync.no_percentiles", question=question)
+        return _answer("sync", "sync.no_percentiles")
     spread = [high / middle for high, middle in zip(p95, p50, strict=True)]
-    cpu = _cpu(before, after, "ladder.sync.cpu")
+    cpu, cores = _cpu(pair, "ladder.sync.cpu")
     chance = after.ratio is not None and after.ratio.differs is False
     values = {
         "moved": _moved(p95[1] / p95[0], after.rps / before.rps),
@@ -128,18 +132,13 @@ def why_sync(ladder: Ladder) -> Finding:
         "spread_sync": spread[1],
         "order": Finding(f"ladder.sync.order.{'shown' if spread[1] < spread[0] else 'hidden'}"),
     }
-    evidence = (*(map(_cores, pair) if cpu else ()), *map(_response, pair))
-    return Finding("ladder.sync", values, (), evidence, question)
+    return _answer("sync", "sync", values, (*cores, *map(_response, pair)))
 
 
 def _moved(p95: float, rps: float) -> Finding:
     """`p95`, `rps`: sync over async. Compared as factors, whichever way they go."""
     p95_by, rps_by = max(p95, 1 / p95), max(rps, 1 / rps)
-    more = "neither"
-    if p95_by >= MOVED * rps_by:
-        more = "p95"
-    elif rps_by >= MOVED * p95_by:
-        more = "rps"
+    more = "p95" if p95_by >= MOVED * rps_by else "rps" if rps_by >= MOVED * p95_by else "neither"
     return Finding(f"ladder.sync.moved.{more}", {"p95": p95, "rps": rps})
 
 

@@ -2,119 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 from harness.analysis.facts import TrialData
+from harness.experiments.document import Field, table
 from harness.experiments.limits.findings import findings, mistake_values
 from harness.experiments.limits.results import Result, results_of
 from harness.experiments.reading import notes_of, trial_data
-from harness.model import Chart, Column, Document, Finding, Plan, Series, Table, Value
+from harness.model import Chart, Document, Finding, Series, Table
 from harness.run_store import Run
 
 CHAPTERS = ("clients", "unbounded", "far", "ports")
-COLUMNS = (
-    Column("step", form="text"),
-    Column("tool", form="text"),
-    Column("requests", form="count"),
-    Column("connections", form="count"),
-    Column("wall_s", form="seconds"),
-    Column("ideal_s", form="seconds"),
-    Column("wall_to_ideal", form="number"),
-    Column("failed", form="count"),
-    Column("errors", form="counts"),
-    Column("memory_bytes", form="bytes"),
-    Column("cpu_s", form="seconds"),
+FIELDS: tuple[Field, ...] = (
+    ("step", "text", lambda result: result.label),
+    ("tool", "text", lambda result: result.tool),
+    ("requests", "count", lambda result: result.load.requests),
+    ("connections", "count", lambda result: result.load.concurrency),
+    ("wall_s", "seconds", lambda result: result.wall_s),
+    ("ideal_s", "seconds", lambda result: result.ideal_s),
+    ("wall_to_ideal", "number", lambda result: result.ratio),
+    ("failed", "count", lambda result: result.failed),
+    ("errors", "counts", lambda result: _not_measured(result) or result.errors),
+    ("memory_bytes", "bytes", lambda result: result.memory_bytes),
+    ("cpu_s", "seconds", lambda result: result.cpu_s),
 )
-MISTAKE_COLUMNS = (
-    Column("mistake", form="text"),
-    Column("form", form="text"),
-    Column("asked", form="count"),
-    Column("got", form="counts"),
-    Column("requests_seen", form="count"),
-    Column("connections_seen", form="count"),
-    Column("took_s", form="seconds"),
-    Column("time_wait", form="count"),
-    Column("said", form="text"),
+MISTAKE_FIELDS: tuple[Field, ...] = (
+    ("mistake", "text", lambda values: Finding(f"limits.mistake.{values['mistake']}")),
+    ("form", "text", lambda values: values["form"]),
+    ("asked", "count", lambda values: values["asked"]),
+    ("got", "counts", lambda values: values["returned"]),
+    ("requests_seen", "count", lambda values: values["requests"]),
+    ("connections_seen", "count", lambda values: values["connections"]),
+    ("took_s", "seconds", lambda values: values["took_s"]),
+    ("time_wait", "count", lambda values: values["time_wait"]),
+    ("said", "text", lambda values: "; ".join(values["complaints"])),
 )
 
 
 def document(run: Run) -> Document:
-    plan = replace(run.plan, notes=notes_of(run))
-    return study(run.name, run.environment, plan, trial_data(run))
+    return study(run, trial_data(run))
 
 
-def study(
-    run: str, environment: Mapping[str, object], plan: Plan, trials: Sequence[TrialData]
-) -> Document:
+def study(run: Run, trials: Sequence[TrialData]) -> Document:
     """`trials`: all that the plan has; its `details.steps` name them."""
-    results = results_of(trials, plan.details["steps"])
+    results = results_of(trials, run.plan.details["steps"])
     lost = [
         Finding("note.not_measured", {"what": result.name, "why": result.missing})
         for result in results
         if result.missing and result.data.record
     ]
     return Document(
-        run=run,
+        run=run.name,
         kind="limits",
         title=Finding("limits.title"),
-        environment=environment,
+        environment=run.environment,
         findings=findings(results),
-        tables=(*_tables(results), *_mistake_tables(results)),
+        tables=_tables(results),
         charts=_charts(results),
-        notes=(*lost, *plan.notes),
+        notes=(*lost, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
 
 
-def _tables(results: Sequence[Result]) -> list[Table]:
+def _not_measured(result: Result) -> Finding | None:
+    return Finding("limits.not_measured", {"why": result.missing}) if result.missing else None
+
+
+def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     """One per chapter that has steps."""
-    present = [name for name in CHAPTERS if any(result.chapter == name for result in results)]
-    return [
-        Table(
-            title=Finding(f"limits.chapter.{name}"),
-            columns=COLUMNS,
-            rows=tuple(_row(result) for result in results if result.chapter == name),
-        )
-        for name in present
+    chapters: dict[str, list[Result]] = {name: [] for name in (*CHAPTERS, "mistakes")}
+    for result in results:
+        chapters[result.chapter].append(result)
+    made = [result for result in chapters.pop("mistakes") if result.measured]
+    mistakes = [{**mistake_values(result), "asked": result.load.requests} for result in made]
+    rows: list[tuple[str, Sequence[Field], Sequence[Any]]] = [
+        *((name, FIELDS, those) for name, those in chapters.items()),
+        ("mistakes", MISTAKE_FIELDS, mistakes),
     ]
-
-
-def _row(result: Result) -> tuple[Value, ...]:
-    missing = result.missing
-    return (
-        result.label,
-        result.tool,
-        result.load.requests,
-        result.load.concurrency,
-        result.wall_s,
-        result.ideal_s,
-        result.ratio,
-        result.failed,
-        Finding("limits.not_measured", {"why": missing}) if missing else result.errors,
-        result.memory_bytes,
-        result.cpu_s,
-    )
-
-
-def _mistake_tables(results: Sequence[Result]) -> list[Table]:
-    made = [result for result in results if result.chapter == "mistakes" and result.measured]
-    rows = tuple(_mistake_row(result) for result in made)
-    return [Table(Finding("limits.chapter.mistakes"), MISTAKE_COLUMNS, rows)] if rows else []
-
-
-def _mistake_row(result: Result) -> tuple[Value, ...]:
-    values = mistake_values(result)
-    return (
-        Finding(f"limits.mistake.{values['mistake']}"),
-        values["form"],
-        result.load.requests,
-        values["returned"],
-        values["requests"],
-        values["connections"],
-        values["took_s"],
-        values["time_wait"],
-        "; ".join(values["complaints"]),
+    return tuple(
+        table(Finding(f"limits.chapter.{name}"), fields, items)
+        for name, fields, items in rows
+        if items
     )
 
 
@@ -132,13 +101,5 @@ def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
         lines.append(Series(Finding("limits.chart.series", {"connections": bound}), took))
     ideal = tuple((float(one.load.requests), one.ideal_s or 0.0) for one in whole)
     lines.append(Series(Finding("limits.chart.ideal"), ideal))
-    return (
-        Chart(
-            title=Finding("limits.chart.title"),
-            x_title=Finding("limits.chart.x"),
-            y_title=Finding("limits.chart.y"),
-            series=tuple(lines),
-            log=(True, True),
-            note=Finding("limits.chart.note"),
-        ),
-    )
+    title, x, y, note = (Finding(f"limits.chart.{name}") for name in ("title", "x", "y", "note"))
+    return (Chart(title, x, y, tuple(lines), log=(True, True), note=note),)

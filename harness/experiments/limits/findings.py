@@ -5,9 +5,11 @@ Where a step was not measured, its question is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
+from harness.experiments.document import answer
 from harness.experiments.limits.results import Result
 from harness.model import Finding
 
@@ -20,10 +22,11 @@ def findings(results: Results) -> tuple[Finding, ...]:
     measured = [result for result in results if result.measured]
     questions: tuple[Callable[[Results], Finding | None], ...] = (
         _asynchronous, _unbounded, _bounded, _far, _memory, _bodies, _ports,
-        _missing_await, _session_per_request,
+        partial(_mistake, mistake="missing_await"),
+        partial(_mistake, mistake="session_per_request"),
     )  # fmt: skip
     answers = (question(measured) for question in questions)
-    return tuple(answer for answer in answers if answer is not None)
+    return tuple(one for one in answers if one is not None)
 
 
 def _one(results: Results, start: str) -> Result | None:
@@ -36,17 +39,11 @@ def _answer(
     code: str,
     values: dict[str, Any],
     basis: Results,
-    evidence: Sequence[Finding] | None = None,
+    evidence: Iterable[Finding] | None = None,
 ) -> Finding:
-    return Finding(
-        code=f"limits.{code}",
-        values=values,
-        trials=tuple(result.data.trial.key for result in basis),
-        evidence=tuple(result.evidence for result in basis)
-        if evidence is None
-        else tuple(evidence),
-        question=f"limits.question.{question}",
-    )
+    evidence = (result.evidence for result in basis) if evidence is None else evidence
+    keys = (result.data.trial.key for result in basis)
+    return answer("limits", question, code, values, evidence, keys)
 
 
 def _asynchronous(results: Results) -> Finding | None:
@@ -125,14 +122,12 @@ def _memory(results: Results) -> Finding | None:
     ]
     if not known:
         return None
-
-    def size(result: Result, code: str) -> Finding:
-        values = {"requests": result.load.requests, "memory_bytes": result.memory_bytes}
-        return Finding(code, values)
-
-    most = size(max(known, key=lambda result: result.load.requests), "limits.memory")
-    evidence = [size(result, "limits.memory_of") for result in known]
-    return _answer("memory", "memory", dict(most.values), known, evidence)
+    sizes = [
+        {"requests": result.load.requests, "memory_bytes": result.memory_bytes} for result in known
+    ]
+    evidence = [Finding("limits.memory_of", size) for size in sizes]
+    most = max(sizes, key=lambda size: size["requests"] or 0)
+    return _answer("memory", "memory", most, known, evidence)
 
 
 def _bodies(results: Results) -> Finding | None:
@@ -178,27 +173,15 @@ def mistake_values(result: Result) -> dict[str, Any]:
     }
 
 
-def _forms(results: Results, mistake: str) -> dict[str, Result]:
-    forms = [result for result in results if result.tool.startswith(f"{mistake}-")]
-    return {result.what: result for result in forms}
-
-
-def _of_mistake(mistake: str, forms: dict[str, Result]) -> Finding:
+def _mistake(results: Results, mistake: str) -> Finding | None:
+    forms = {one.what: one for one in results if one.tool.startswith(f"{mistake}-")}
+    if not {"mistake", "cure"} <= forms.keys():
+        return None
+    if mistake == "session_per_request" and not forms["cure"].wall_s:
+        return None  # its answer is how many times as long the other took
     wrong, right = (mistake_values(forms[form]) for form in ("mistake", "cure"))
     values = {**wrong, **{f"right_{name}": value for name, value in right.items()}}
     if right["took_s"]:
         values["times"] = wrong["took_s"] / right["took_s"]
     evidence = [Finding("limits.form", mistake_values(result)) for result in forms.values()]
     return _answer(mistake, mistake, values, list(forms.values()), evidence)
-
-
-def _missing_await(results: Results) -> Finding | None:
-    forms = _forms(results, "missing_await")
-    return _of_mistake("missing_await", forms) if {"mistake", "cure"} <= forms.keys() else None
-
-
-def _session_per_request(results: Results) -> Finding | None:
-    forms = _forms(results, "session_per_request")
-    if not {"mistake", "cure"} <= forms.keys() or not forms["cure"].wall_s:
-        return None
-    return _of_mistake("session_per_request", forms)

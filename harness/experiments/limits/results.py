@@ -28,21 +28,21 @@ class Result:
 
     @property
     def name(self) -> str:
-        return self.data.trial.cell.name
+        return self.data.cell.name
 
     @property
     def tool(self) -> str:
-        return self.data.trial.cell.tool
+        return self.data.cell.tool
 
     @property
     def load(self) -> Load:
-        load = self.data.trial.cell.load
+        load = self.data.cell.load
         assert load is not None, "a step's load is fixed"
         return load
 
     @property
     def null(self) -> NullServer:
-        return self.data.trial.cell.server.null or NullServer()
+        return self.data.cell.server.null or NullServer()
 
     @property
     def missing(self) -> Text | None:
@@ -93,8 +93,8 @@ class Result:
     @property
     def memory_bytes(self) -> int | None:
         """The most that was seen of the load tool's."""
-        sizes = [sample.tool_rss_bytes for sample in self.data.observations.processes]
-        return max((size for size in sizes if size), default=None)
+        sizes = (sample.tool_rss_bytes for sample in self.data.observations.processes)
+        return max(filter(None, sizes), default=None)
 
     @property
     def cpu_s(self) -> float | None:
@@ -103,11 +103,8 @@ class Result:
     @property
     def causes(self) -> tuple[Finding, ...]:
         """Limits of the client's machine that made requests fail, with what to change."""
-        values = {
-            **self.label.values,
-            "open_files": self.load.open_files,
-            "needed": self.load.concurrency + SPARE_FILES,
-        }
+        needed = self.load.concurrency + SPARE_FILES
+        values = {**self.label.values, "open_files": self.load.open_files, "needed": needed}
         return tuple(
             Finding(f"limits.{cause}", {**values, "failed": self.errors[cause]})
             for cause in ("no_files", "no_address")
@@ -131,5 +128,4 @@ class Result:
 
 def results_of(trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]) -> list[Result]:
     """`steps`: what the plan's details say of each, by the name of its cell."""
-    named = [(data, steps[data.trial.cell.name]) for data in trials]
-    return [Result(data, step["chapter"], step["what"]) for data, step in named]
+    return [Result(data, **steps[data.cell.name]) for data in trials]

@@ -14,7 +14,6 @@ import pytest
 from harness import run_store as store
 from harness.analysis.facts import TrialData, unusable
 from harness.experiments.limits import command as limits
-from harness.experiments.limits.steps import steps
 from harness.experiments.reading import evidence
 from harness.experiments.trial import null_task, run
 from harness.load.mistakes.tool import PROGRAMS
@@ -28,7 +27,9 @@ from tests.integration.conftest import LONG_S, ROOT, Lab, until
 def step(name: str, **load: Any) -> Cell:
     """One of the real steps, on this machine, its load changed."""
     here = replace(limits.machine(), core=None)
-    (cell,) = (one.cell for one in steps(here, quick=False) if one.cell.name.startswith(name))
+    (cell,) = (
+        one.cell for one in limits.steps(here, quick=False) if one.cell.name.startswith(name)
+    )
     assert cell.load is not None
     return replace(cell, load=replace(cell.load, **load))
 

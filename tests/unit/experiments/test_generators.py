@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from harness.model import (
 )
 from harness.plan import null_plan
 from harness.report import text
+from harness.run_store import Run
 from tests.builders.null import null_trial
 
 NS = 1_000_000_000
@@ -110,7 +112,11 @@ def usage(data: TrialData) -> Usage:
     return found
 
 
-PLAN = null_plan("generators", (), (), {"server_core": 1, "keepalive": True})
+def run(*notes: Finding, cores: int = 2) -> Run:
+    plan = null_plan("generators", (), notes, {"server_core": 1, "keepalive": True})
+    return Run(Path("a run"), plan, {"cores": cores}, {})
+
+
 FOUR = (
     trial("threads", 1, rps=1000, cores=0.9),
     trial("threads", 10, rps=1050, cores=1.02),
@@ -126,7 +132,7 @@ FOUR = (
 
 def concluded(question: str, trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> Finding:
     """The answer to `generators.question.QUESTION`; every sentence of the document can be said."""
-    document = study("a run", {"cores": cores}, PLAN, trials)
+    document = study(run(cores=cores), trials)
     assert text.render(document)
     (found,) = (
         one
@@ -188,7 +194,7 @@ def test_more_answers_than_were_sent_are_doubted() -> None:
     assert one.null is not None
     found = usage(replace(one, null=replace(one.null, answers=3000)))
     assert found.doubt == Finding("generators.doubt.more", {"counted": 4000, "sent": 3000})
-    uncounted = study("r", {}, PLAN, (replace(one, null=None),))
+    uncounted = study(run(), (replace(one, null=None),))
     assert not uncounted.valid
     assert "generators.doubt" in [one.code for one in uncounted.notes if isinstance(one, Finding)]
 
@@ -301,8 +307,7 @@ def test_tables_hold_every_load_and_notes_every_gap() -> None:
         record=Record("full-locust-10-1", Fault("tool", "it died")),
     )
     left_out = Finding("note.left_out", {"why": "ab is not installed. Install it."})
-    plan = replace(PLAN, notes=(left_out,))
-    found = study("a run", {"cores": 2}, plan, (*FOUR, broken))
+    found = study(run(left_out), (*FOUR, broken))
     assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
     assert not found.valid
     assert left_out in found.notes
@@ -310,10 +315,10 @@ def test_tables_hold_every_load_and_notes_every_gap() -> None:
             if isinstance(note, Finding) and note.code == "note.not_measured"]  # fmt: skip
     assert lost == [{"name": "locust", "connections": 10}]
     assert text.render(found)
-    assert study("a run", {"cores": 2}, plan, FOUR).valid
+    assert study(run(left_out), FOUR).valid
 
 
 def test_a_column_per_value() -> None:
-    for table in study("a run", {"cores": 2}, PLAN, FOUR).tables:
+    for table in study(run(), FOUR).tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert len({column.name for column in table.columns}) == len(table.columns)

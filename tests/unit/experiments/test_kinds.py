@@ -29,9 +29,7 @@ def test_an_experiment_has_all_that_the_runner_asks_for(name: str) -> None:
     part(name, "options").add_options(argparse.ArgumentParser())
     assert find_spec(f"harness.experiments.{name}.document") is not None
     command = part(name, "command")
-    assert name == command.KIND
     assert callable(command.setup)
-    assert "resume" not in command.RESUMES_WITH
 
 
 def test_a_kind_of_another_version_is_one_sentence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,9 @@ from hypothesis import strategies as st
 
 from harness import codec
 from harness.analysis.facts import TrialData
-from harness.experiments.limits.command import plan_of
+from harness.experiments.limits.command import Machine, left_out, plan_of, steps
 from harness.experiments.limits.document import study
 from harness.experiments.limits.results import results_of
-from harness.experiments.limits.steps import Machine, left_out, steps
 from harness.model import (
     Document,
     Fault,
@@ -33,6 +33,7 @@ from harness.model import (
 )
 from harness.plan import null_cell, null_plan, predicted_s
 from harness.report import text
+from harness.run_store import Run
 from tests.builders.null import null_trial
 
 NULL = NullServer(delay_s=(0.0, 3.0))
@@ -105,7 +106,7 @@ MOON = Finding("note.left_out", {"why": "the moon"})
 
 def of(*trials: TrialData) -> Document:
     plan = null_plan("limits", (), (MOON,), {"steps": meant(trials)})
-    document = study("run", {}, plan, trials)
+    document = study(Run(Path("run"), plan, {}, {}), trials)
     assert text.render(document)  # every sentence of it can be said
     return document
 
@@ -312,7 +313,7 @@ def test_steps_keep_to_the_machine(
         assert load.concurrency <= here.connections
         assert load.open_files is None or files is None or load.open_files <= files
         if one.chapter != "mistakes":
-            predicted = predicted_s(plan, one.cell, 0.0, counted=True)
+            predicted = predicted_s(plan, one.cell, 0.0)
             assert load.deadline_s > 3 * predicted
         if load.ports is not None and ports is not None:
             assert ports[0] <= load.ports[0] <= load.ports[1] <= ports[1]
@@ -346,7 +347,7 @@ def test_what_a_cell_will_take() -> None:
 
     def predicted(requests: int, connections: int) -> float:
         cell = null_cell("a", NULL, "fast", Load(connections, requests, 1.0, 60.0))
-        return predicted_s(plan, cell, 0.0, counted=True)
+        return predicted_s(plan, cell, 0.0)
 
     assert 150 <= predicted(100, 1) <= 155
     assert 3 <= predicted(100, 100) <= 6

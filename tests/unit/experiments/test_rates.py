@@ -136,12 +136,12 @@ def test_there_are_connections_for_all_that_is_under_way(
     assert load.duration_s >= 5
     assert load.duration_s * rps >= 99 or load.duration_s == 120
     assert load.deadline_s > load.duration_s
-    assert predicted_s(plan(), cell, lone_s, counted=True, rps=rps) > load.duration_s
+    assert predicted_s(plan(), cell, lone_s, rps=rps) > load.duration_s
 
 
 @given(OPEN, st.floats(0.01, 1e4))
 def test_a_map_has_room_for_all_arrivals(cell: Cell, rps: float) -> None:
-    room = records_for(plan(), cell, counted=True, rps=rps)
+    room = records_for(plan(), cell, rps=rps)
     assert room > rps * load_for(plan(), cell, 1.0, rps).duration_s
 
 
@@ -154,9 +154,9 @@ def test_a_duration_takes_the_place_of_counting() -> None:
     of, cell = plan(duration_s=7.0), Cell(SERVER, "fast", 8)
     load = load_for(of, cell, 1.0)
     assert (load.timed, load.duration_s) == (True, 7)
-    assert not counts(of, cell, counted=True)
-    assert predicted_s(of, cell, 1.0, counted=True) > 7
-    assert records_for(of, cell, counted=True) > 8 * 7  # 8 connections, answered after a second
+    assert not counts(of, cell)
+    assert predicted_s(of, cell, 1.0) > 7
+    assert records_for(of, cell) > 8 * 7  # 8 connections, answered after a second
 
 
 def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
