@@ -46,29 +46,11 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from harness.load.tool import Tool
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.quantiles import summarise
 
-NAME = "ab"
-PROGRAM = "ab"
-VERSION_ARGV = ("ab", "-V")
-COUNTED = True
-LONE_FIRST = True
-NAMES_REQUESTS = False
-NEEDS: tuple[str, ...] = ()
-TIMED = False
-OPEN_MODEL = PROCESSES = RAMPS = DISTRIBUTES = False
-NO_KEEPALIVE = {
-    "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives up",
-    "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
-}
 ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
-OUTPUT_FILES = (ROWS, PERCENTILES)
-INSTALL_HINT = (
-    "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "
-    "apache2-utils) and with macOS."
-)
-
 MAX_CONCURRENCY = 20_000  # compiled into ab
 LONE_MIN_MS = 100  # rounding to whole ms is then at most 0.5 %
 
@@ -92,74 +74,86 @@ ABORTS = {
 }
 
 
-def cores_used(concurrency: int, processes: int) -> int:
-    return 1
-
-
-def check(load: Load) -> None:
-    """UsageError where ab would refuse: c beyond its limit, or fewer requests than connections."""
-    if not 1 <= load.concurrency <= MAX_CONCURRENCY:
-        raise UsageError(
-            f"ab makes 1 to {MAX_CONCURRENCY} connections at a time, not {load.concurrency}."
-        )
-    if load.requests < load.concurrency:
-        raise UsageError(
-            f"ab cannot keep {load.concurrency} connections busy with {load.requests} requests."
-        )
-
-
-def command(load: Load, url: str, workdir: str) -> Command:
-    """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a wait
-    per request: ab only gives up when no connection had an event for that long."""
-    words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
-    words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
-    words += ["-k"] * load.keepalive + ["-r"] * load.drops
-    words += ["-g", f"{workdir}/{ROWS}", "-e", f"{workdir}/{PERCENTILES}"]
-    headers = list(load.headers)
-    if load.body_file is not None:
-        types = [value for name, value in headers if name.lower() == "content-type"]
-        headers = [(name, value) for name, value in headers if name.lower() != "content-type"]
-        words += ["-u" if load.method == "PUT" else "-p", load.body_file]
-        words += ["-T", types[-1] if types else "application/octet-stream"]
-        if load.method not in ("POST", "PUT"):
-            words += ["-m", load.method]  # after -p: the last one names the method
-    elif load.method == "HEAD":
-        words.append("-i")
-    elif load.method != "GET":
-        words += ["-m", load.method]
-    for name, value in headers:
-        words += ["-H", f"{name}: {value}"]
-    return Command(argv=(*words, url))
-
-
-def parse(output: Output) -> Measurement:
-    """ParseError for anything but the whole report of a whole run, with its two files."""
-    if output.exit_code != 0:
-        raise _aborted(output)
-    report = _Report(output.stdout)
-    requests, errors = report.count("Complete requests"), report.errors()
-    if requests == 0 or report.count("Total transferred") == 0:
-        raise ParseError("the server sent not one byte", report.line("Total transferred"))
-    duration_s, rps = report.rate(requests)
-    rows = _rows(output.files.get(ROWS), requests)
-    totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
-    report.check_totals(totals)
-    twice = min(errors.get("read", 0), errors.get("exception", 0))
-    connects_ms = [] if report.kept() else [row.connect_ms for row in rows]
-    failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
-    return Measurement(
-        requests=requests,
-        failed=failed,
-        errors=errors,
-        duration_s=duration_s,
-        rps=rps,
-        response=_seconds(totals),
-        connect=_seconds(connects_ms),
-        first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
-        lone_s=None if failed else _lone(rows, totals),
-        connects_s=tuple(ms / 1000 for ms in connects_ms),
-        notes=_notes(rows),
+class Ab(Tool):
+    NAME = PROGRAM = "ab"
+    VERSION_ARGV = ("ab", "-V")
+    LONE_FIRST = True
+    NO_KEEPALIVE = {  # noqa: RUF012
+        "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives"
+        " up",
+        "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
+    }
+    OUTPUT_FILES = (ROWS, PERCENTILES)
+    INSTALL_HINT = (
+        "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "
+        "apache2-utils) and with macOS."
     )
+
+    def check(self, load: Load) -> None:
+        """Beyond its limit, or fewer requests than connections, ab would refuse."""
+        if not 1 <= load.concurrency <= MAX_CONCURRENCY:
+            raise UsageError(
+                f"ab makes 1 to {MAX_CONCURRENCY} connections at a time, not {load.concurrency}."
+            )
+        if load.requests < load.concurrency:
+            raise UsageError(
+                f"ab cannot keep {load.concurrency} connections busy with {load.requests} requests."
+            )
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a wait
+        per request: ab only gives up when no connection had an event for that long."""
+        words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
+        words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
+        words += ["-k"] * load.keepalive + ["-r"] * load.drops
+        words += ["-g", f"{workdir}/{ROWS}", "-e", f"{workdir}/{PERCENTILES}"]
+        headers = list(load.headers)
+        if load.body_file is not None:
+            types = [value for name, value in headers if name.lower() == "content-type"]
+            headers = [(name, value) for name, value in headers if name.lower() != "content-type"]
+            words += ["-u" if load.method == "PUT" else "-p", load.body_file]
+            words += ["-T", types[-1] if types else "application/octet-stream"]
+            if load.method not in ("POST", "PUT"):
+                words += ["-m", load.method]  # after -p: the last one names the method
+        elif load.method == "HEAD":
+            words.append("-i")
+        elif load.method != "GET":
+            words += ["-m", load.method]
+        for name, value in headers:
+            words += ["-H", f"{name}: {value}"]
+        return Command(argv=(*words, url))
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError for anything but the whole report of a whole run, with its two files."""
+        if output.exit_code != 0:
+            raise _aborted(output)
+        report = _Report(output.stdout)
+        requests, errors = report.count("Complete requests"), report.errors()
+        if requests == 0 or report.count("Total transferred") == 0:
+            raise ParseError("the server sent not one byte", report.line("Total transferred"))
+        duration_s, rps = report.rate(requests)
+        rows = _rows(output.files.get(ROWS), requests)
+        totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
+        report.check_totals(totals)
+        twice = min(errors.get("read", 0), errors.get("exception", 0))
+        connects_ms = [] if report.kept() else [row.connect_ms for row in rows]
+        failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
+        return Measurement(
+            requests=requests,
+            failed=failed,
+            errors=errors,
+            duration_s=duration_s,
+            rps=rps,
+            response=_seconds(totals),
+            connect=_seconds(connects_ms),
+            first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
+            lone_s=None if failed else _lone(rows, totals),
+            connects_s=tuple(ms / 1000 for ms in connects_ms),
+            notes=_notes(rows),
+        )
+
+
+AB = Ab()
 
 
 def _aborted(output: Output) -> ParseError:

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.load.programs import Document, Program, document_of, measurement
+from harness.load.programs import Document, Program, measurement
 from harness.model import Measurement, Output, ParseError, Summary, Timing
 from harness.numbers.quantiles import summarise
 
@@ -37,41 +37,43 @@ REUSED = NEW, KEPT, AGAIN = ("0", "1", "2")  # AGAIN: a new one, after a kept on
 NAME_LENGTH = 16  # bytes of a name that the probe keeps
 
 
+Row = tuple[Timing, bool]  # a request, and whether it was sent again
+
+
 @dataclass(frozen=True)
 class Fast(Program):
     """The tool; its document with the rows, where it was asked for them."""
 
+    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = True
+    OUTPUT_FILES = (ROWS,)
+    INSTALL_HINT = "It comes with the lab: there is nothing to install."
+
     def parse(self, output: Output) -> Measurement:
         """ParseError where the document or a row is missing, cut short, or disagrees."""
-        said = document_of(self.NAME, output)
+        said = self.document_of(output)
         found = measurement(said)
-        if not said.asked.get("rows"):
+        if not said.asked.rows:
             return found
         rows = _rows(output.files.get(ROWS))
         _agree(said, rows)
         return _exact(found, rows)
 
 
-FAST = Fast(
-    NAME="fast",
-    ISOLATED=True,
-    LONE_FIRST=True,
-    NAMES_REQUESTS=True,
-    OPEN_MODEL=True,
-    PROCESSES=True,
-    RAMPS=True,
-    OUTPUT_FILES=(ROWS,),
-)
+FAST = Fast("fast", PROCESSES=True)
 
 
-def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
+def _exact(found: Measurement, rows: Sequence[Row]) -> Measurement:
     """With what the rows know of each request."""
-    timings = tuple(row.timing for row in rows)
+    timings = tuple(timing for timing, _ in rows)
     whole = [timing for timing in timings if timing.end_s is not None]
     response = Summary(*summarise(timing.end_s for timing in timings if timing.end_s is not None))
     if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
         return replace(found, response=response, timings=timings)
-    connects = tuple(row.connected_s for row in rows if row.connected_s is not None)
+    connects = tuple(  # of one that was sent again, only the last try is known
+        timing.connect_s
+        for timing, again in rows
+        if not (timing.reused or again) and timing.connect_s is not None
+    )
     return replace(
         found,
         response=response,
@@ -82,20 +84,7 @@ def _exact(found: Measurement, rows: Sequence[_Row]) -> Measurement:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A request, and whether it was sent again."""
-
-    timing: Timing
-    again: bool
-
-    @property
-    def connected_s(self) -> float | None:
-        """How long its connection took to come up, if it is known."""
-        return None if self.timing.reused or self.again else self.timing.connect_s
-
-
-def _rows(text: str | None) -> tuple[_Row, ...]:
+def _rows(text: str | None) -> list[Row]:
     """Every request, by start. ParseError at the first line that is not a whole row."""
     if not text:
         raise ParseError(f"fast left no {ROWS}")
@@ -104,10 +93,10 @@ def _rows(text: str | None) -> tuple[_Row, ...]:
         raise ParseError(f"{ROWS} has other columns", head)
     if lines[-1:] != [""]:
         raise ParseError(f"{ROWS} is cut short", lines[-1] if lines else head)
-    return tuple(sorted(map(_row, lines[:-1]), key=lambda row: row.timing.start_s))
+    return sorted(map(_row, lines[:-1]), key=lambda row: row[0].start_s)
 
 
-def _row(line: str) -> _Row:
+def _row(line: str) -> Row:
     cells = line.split(",")
     if len(cells) != 8:
         raise ParseError("not a row of eight cells", line)
@@ -129,19 +118,19 @@ def _row(line: str) -> _Row:
     timing = Timing(
         start / 1e9, connect_s, first_byte_s, end_s, status, cause or None, number, kept
     )
-    return _Row(timing, again=reused == AGAIN)
+    return timing, reused == AGAIN
 
 
-def _agree(said: Document, rows: Sequence[_Row]) -> None:
+def _agree(said: Document, rows: Sequence[Row]) -> None:
     """ParseError unless document and rows say the same."""
-    timings = [row.timing for row in rows]
+    timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
     silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
     pairs = (
-        ("sent", said.counts["sent"], len(timings)),
-        ("complete", said.counts["complete"], sum(t.end_s is not None for t in timings)),
+        ("sent", said.sent, len(timings)),
+        ("complete", said.complete, sum(t.end_s is not None for t in timings)),
         ("errors", said.errors, dict(causes)),
-        ("reconnects", said.counts["reconnects"], sum(row.again for row in rows)),
+        ("reconnects", said.reconnects, sum(again for _, again in rows)),
         ("rows without an end or a cause", 0, silent),
         ("different numbers", len(timings), len({timing.request_id for timing in timings})),
         ("lone_ns", said.lone_ns, _lone_ns(timings) if said.lone_ns is not None else None),

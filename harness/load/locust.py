@@ -28,12 +28,14 @@ import shlex
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from harness.load.programs import sha256_of, summary_of
+from msgspec import Struct
+
+from harness.load.programs import Count, Digest, converted, summary_of
+from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram
 
@@ -44,35 +46,22 @@ PORT = 5557  # where workers on other hosts find their master: Locust's own
 JOIN_S = 120  # until they must have come
 GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
 WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
-COUNTS = ("sent", "complete", "body_bytes", "in_flight_ns", "cpu_ns")
 
 
 @dataclass(frozen=True)
-class Locust:
-    """Locust with one of its clients, as a Tool. `USER`: the class in the locustfile."""
+class Locust(Tool):
+    """Locust with one of its clients. `USER`: the class in the locustfile."""
 
     NAME: str
     USER: str
-    NEEDS: tuple[str, ...] = ("locust",)
-    PROGRAM: str | None = None
-    VERSION_ARGV: tuple[str, ...] = (sys.executable, "-I", "-m", "locust", "--version")
-    COUNTED: bool = False
-    TIMED: bool = True
-    LONE_FIRST: bool = False
-    NAMES_REQUESTS: bool = False
-    OPEN_MODEL: bool = False
-    PROCESSES: bool = True
-    RAMPS: bool = True
-    DISTRIBUTES: bool = True
-    NO_KEEPALIVE: Mapping[str, str] = field(default_factory=dict)
-    OUTPUT_FILES: tuple[str, ...] = (RESULT,)
-    INSTALL_HINT: str = "It is a Python package: pip install 'workerlab[locust]'."
-
-    def cores_used(self, concurrency: int, processes: int) -> int:
-        return processes
+    NEEDS = ("locust",)
+    VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
+    COUNTED = False
+    TIMED = PROCESSES = RAMPS = DISTRIBUTES = True
+    OUTPUT_FILES = (RESULT,)
+    INSTALL_HINT = "It is a Python package: pip install 'workerlab[locust]'."
 
     def check(self, load: Load) -> None:
-        """UsageError, in one sentence, for a load it cannot produce."""
         if load.concurrency < 1:
             raise UsageError(f"{self.NAME} needs at least one user.")
         if load.rate_rps is not None:
@@ -82,9 +71,8 @@ class Locust:
         if _processes(load) > load.concurrency:
             raise UsageError(f"{self.NAME} cannot share {load.concurrency} users among"
                              f" {_processes(load)} processes.")  # fmt: skip
-        names = [name.lower() for name, _ in load.headers]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise UsageError(f"{self.NAME} cannot send the header {twice[0]} twice; use fast.")
+        if twice := given_twice(load):
+            raise UsageError(f"{self.NAME} cannot send the header {twice} twice; use fast.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """All users at once, or over the ramp; the locustfile ends the run, not --run-time."""
@@ -99,10 +87,9 @@ class Locust:
             words += ["--expect-workers", str(_processes(load))]
             words += ["--expect-workers-max-wait", str(JOIN_S)]
         elif load.processes > 1:
-            words += ["--processes", str(load.processes)]
-            words += ["--master-bind-host", "127.0.0.1"]
-            words += ["--master-bind-port", str(_port(workdir)), "--master-port"]
-            words += [str(_port(workdir))]
+            port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below those of the kernel
+            words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
+            words += ["--master-bind-port", port, "--master-port", port]
         return Command(argv=(*words, self.USER))
 
     def _asked(self, load: Load, url: str, workdir: str) -> dict[str, object]:
@@ -127,10 +114,8 @@ class Locust:
         process, and where hosts did not come."""
         if missing := missing_hosts(output.stderr):
             raise ParseError(missing)
-        if output.exit_code != 0:
-            last = output.stderr.strip().rpartition("\n")[2]
-            raise ParseError(f"{self.NAME} ended with exit code {output.exit_code}", last)
-        return _measurement(self.NAME, _parts(self, output.files.get(RESULT, "")))
+        self.ended_well(output)
+        return _measurement(self.NAME, _result(self, output.files.get(RESULT, "")))
 
 
 def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
@@ -181,119 +166,102 @@ def _grace_s(load: Load) -> float:
     return max(1.0, GRACE_SHARE * (load.deadline_s - load.duration_s - beside_s))
 
 
-def _port(workdir: str) -> int:
-    """A port below those that the kernel gives away, another one for each trial."""
-    return 20_000 + zlib.crc32(workdir.encode()) % 10_000
+class Part(Struct, frozen=True):
+    """What a process has seen, see `generators/locustfile.py`. ValueError where it disagrees with
+    itself."""
 
-
-@dataclass(frozen=True)
-class _Part:
-    """What a process has seen. `seconds`: from its first request to the end of its last one."""
-
-    counts: Mapping[str, int]
-    errors: Mapping[str, int]
-    response: Histogram
-    first_ns: int | None
-    last_ns: int | None
+    sent: Count
+    complete: Count
+    errors: dict[str, Count]
+    body_bytes: Count
+    first_ns: Count | None
+    last_ns: Count | None
+    in_flight_ns: Count
+    cpu_ns: Count
     note: str
-    body_sha256: str | None = None  # of the first body
+    response: Histogram
+    body_sha256: Digest | None = None  # of the first body
+
+    def __post_init__(self) -> None:
+        if self.complete != self.response.count or self.complete > self.sent:
+            raise ValueError("answers and response times disagree")
+        if sum(self.errors.values()) > self.sent or self.seconds < 0:
+            raise ValueError("more failures than requests")
 
     @property
     def right(self) -> int:
         """Answers that were what was asked for, their bodies like the first one."""
-        return self.counts["complete"] - sum(self.errors.get(cause, 0) for cause in WRONG)
+        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG)
 
     @property
     def seconds(self) -> float:
+        """From its first request to the end of its last one."""
         if self.first_ns is None or self.last_ns is None:
             return 0.0
         return (self.last_ns - self.first_ns) / 1e9
 
 
-@dataclass(frozen=True)
-class _Parts:
-    parts: tuple[_Part, ...]
-    cpu_ns: int  # of the process that wrote the result
-    master: bool  # which is none of the parts
+class Result(Struct, frozen=True):
+    tool: str
+    format: int
+    user: str
+    whole: bool
+    expected: Count
+    cpu_ns: Count  # of the process that wrote the result
+    parts: dict[str, Part]
 
 
-def _parts(tool: Locust, text: str) -> _Parts:
+def _result(tool: Locust, text: str) -> Result:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
         raise ParseError(f"{tool.NAME} left no whole {RESULT}", text) from None
     try:
-        if (said["tool"], said["format"], said["user"]) != ("locust", FORMAT, tool.USER):
-            raise ParseError(f"not a result of {tool.NAME}, format {FORMAT}", text)
-        found = tuple(_part(part) for part in said["parts"].values())
-        whole, expected = said["whole"], _count(said["expected"])
-        cpu_ns, master = _count(said["cpu_ns"]), "local" not in said["parts"]
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ParseError(f"the result of {tool.NAME} is incomplete ({error!r})", text) from None
-    if whole is not True:
+        found = converted(said, Result)
+    except ValueError as error:
+        raise ParseError(f"the result of {tool.NAME} is incomplete ({error})", text) from None
+    if (found.tool, found.format, found.user) != ("locust", FORMAT, tool.USER):
+        raise ParseError(f"not a result of {tool.NAME}, format {FORMAT}", text)
+    if not found.whole:
         raise ParseError(f"{tool.NAME} was interrupted: its result covers a part of the run")
-    if len(found) != expected:
-        lost = expected - len(found)
-        raise ParseError(f"{lost} of {expected} processes of {tool.NAME} were lost under the load")
-    return _Parts(found, cpu_ns, master)
+    if lost := found.expected - len(found.parts):
+        what = f"{lost} of {found.expected} processes of {tool.NAME}"
+        raise ParseError(f"{what} were lost under the load")
+    return found
 
 
-def _part(said: Mapping[str, Any]) -> _Part:
-    first, last = said["first_ns"], said["last_ns"]
-    part = _Part(
-        counts={name: _count(said[name]) for name in COUNTS},
-        errors={str(cause): _count(n) for cause, n in said["errors"].items()},
-        response=Histogram.from_json(said["response"]),
-        first_ns=None if first is None else _count(first),
-        last_ns=None if last is None else _count(last),
-        note=str(said["note"]),
-        body_sha256=sha256_of(said),
-    )
-    counts = part.counts
-    if counts["complete"] != part.response.count or counts["complete"] > counts["sent"]:
-        raise ValueError("answers and response times disagree")
-    if sum(part.errors.values()) > counts["sent"] or part.seconds < 0:
-        raise ValueError("more failures than requests")
-    return part
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is not a count")
-    return value
-
-
-def _measurement(name: str, said: _Parts) -> Measurement:
-    total: Counter[str] = Counter()
+def _measurement(name: str, said: Result) -> Measurement:
+    parts = said.parts.values()
     errors: Counter[str] = Counter()
     response = Histogram()
-    for part in said.parts:
-        total.update(part.counts)
+    for part in parts:
         errors.update(part.errors)
         response.add(part.response)
-    bodies = list(dict.fromkeys(p.body_sha256 for p in said.parts if p.body_sha256 is not None))
+    bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
     # Each process compares with its own first body: those that began with another all differ
-    if other := sum(p.right for p in said.parts if p.body_sha256 in bodies[1:]):
+    if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
         errors["body"] += other
-    duration_s = max((part.seconds for part in said.parts), default=0.0)
-    if not total["sent"] or not duration_s:
+    sent = sum(part.sent for part in parts)
+    duration_s = max((part.seconds for part in parts), default=0.0)
+    if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
     failed = errors.total()
-    firsts = [part.first_ns for part in said.parts if part.first_ns is not None]
-    cpu_ns = total["cpu_ns"] + (said.cpu_ns if said.master else 0)
+    alone = "local" in said.parts  # otherwise a master wrote the result, which is none of the parts
+    firsts = [part.first_ns for part in parts if part.first_ns is not None]
+    cpu_ns = sum(part.cpu_ns for part in parts) + (0 if alone else said.cpu_ns)
     return Measurement(
-        requests=total["complete"],
+        requests=sum(part.complete for part in parts),
         failed=failed,
         errors=dict(sorted(errors.items())),
         duration_s=duration_s,
-        rps=(total["sent"] - failed) / duration_s,
+        rps=(sent - failed) / duration_s,
         response=summary_of(response),
-        origin_ns=min(firsts) if not said.master else None,
-        achieved_concurrency=total["in_flight_ns"] / 1e9 / duration_s,
-        sent=total["sent"],
+        origin_ns=min(firsts) if alone else None,
+        achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
+        sent=sent,
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
-        notes=tuple(dict.fromkeys(part.note for part in said.parts if part.note)),
+        notes=tuple(dict.fromkeys(part.note for part in parts if part.note)),
     )
 
 

@@ -1,7 +1,7 @@
 """The lab's own generators as load tools: a program and a document each, in `generators/`.
 
 They differ in what they can do and what they need, not in how they are asked or what they say; so
-one class is all of them, and `harness/load/__init__.py` lists its instances.
+one class is all of them, and `registry.py` lists its instances.
 
 What the Measurement holds: `response` and `first_byte` of complete answers, whatever their status;
 `connect` of every connection that came up; percentiles from histograms, at most 0.4 % beside the
@@ -11,31 +11,29 @@ exact ones; `rps` successes over `duration_s`, which runs from the first start t
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
+
+from harness.load.tool import Tool
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.histogram import Histogram
+
+T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
 EVERY_CORE = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 FORMAT = 3
-SHA256 = re.compile("[0-9a-f]{64}")
 NS = 1e9
 LATE_NS = 10e6  # later than that is no rounding of a timer
-COUNTS = (
-    *("sent", "unsent", "complete", "failed", "connections", "reconnects", "body_bytes"),
-    *("origin_ns", "duration_ns", "cpu_ns", "in_flight_ns"),
-)
-
 # The generator ends by itself before the harness gives up on it: what it saw is worth more than
 # the knowledge that it was killed.
 DEADLINE_SHARE = 0.95
-
 
 FOLLOWED = 50_000  # arrivals of an open cell: a row for each costs little
 
@@ -51,34 +49,15 @@ def followed(load: Load) -> bool:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A generator of the lab as a Tool. `ISOLATED`: it needs nothing but the standard library."""
+class Program(Tool):
+    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts one for, unasked."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()
-    ISOLATED: bool = False
-    LONE_FIRST: bool = False
-    NAMES_REQUESTS: bool = False
-    OPEN_MODEL: bool = False
     PROCESSES: bool = False
-    RAMPS: bool = False
-    OUTPUT_FILES: tuple[str, ...] = ()
-    PROGRAM: str | None = None
-    COUNTED: bool = True
-    TIMED: bool = True
-    DISTRIBUTES: bool = False
-    NO_KEEPALIVE: Mapping[str, str] = field(default_factory=dict)
-    PROCESS_PER: Literal["", "connection", "core"] = ""  # what it starts one for, unasked
-
-    @property
-    def VERSION_ARGV(self) -> tuple[str, ...]:
-        return (sys.executable, "--version")
-
-    @property
-    def INSTALL_HINT(self) -> str:
-        if not self.NEEDS:
-            return "It comes with the lab: there is nothing to install."
-        return f"It needs {' and '.join(self.NEEDS)}: pip install 'workerlab[generators]'."
+    PROCESS_PER: Literal["", "connection", "core"] = ""
+    VERSION_ARGV = (sys.executable, "--version")
+    TIMED = RAMPS = True
 
     def cores_used(self, concurrency: int, processes: int) -> int:
         """Each process computes on one core at a time, as Python does."""
@@ -96,202 +75,164 @@ class Program:
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """-I -S where it needs no packages: half the start-up time."""
-        words = [sys.executable, *(["-I", "-S"] if self.ISOLATED else ["-I"]), GENERATORS]
-        words += [self.NAME, *self._words(load, url)]
+        words = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
+        words += [word for one in (url, *load.urls) for word in ("--url", one)]
+        words += ["--concurrency", str(load.concurrency)]
+        for_a_time = ["--duration", f"{load.duration_s:g}"]
+        counted = ["--requests", str(load.requests)]
+        words += for_a_time if load.timed or load.rate_rps else counted
+        words += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
+        options = {
+            "processes": load.processes if load.processes > 1 else None,
+            "rate": load.rate_rps,
+            "ramp": f"{load.ramp_s:g}" if load.ramp_s else None,
+            "source": ",".join(load.sources),
+            "ports": "{}-{}".format(*load.ports) if load.ports else None,
+            "method": load.method if load.method != "GET" else None,
+            "body-file": load.body_file,
+            "expect-status": load.expect_status if load.expect_status != 200 else None,
+        }
+        words += [f"--{name}={value}" for name, value in options.items() if value]
+        words += ["--keepalive"] * load.keepalive + ["--same-body"] * load.same_body
+        words += [f"--header={name}: {value}" for name, value in load.headers]
         if self.NAMES_REQUESTS and followed(load):
             words += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]
         return Command(argv=tuple(words))
 
-    def _words(self, load: Load, url: str) -> list[str]:
-        words = [word for one in (url, *load.urls) for word in ("--url", one)]
-        words += ["--concurrency", str(load.concurrency)]
-        if load.timed or load.rate_rps:
-            words += ["--duration", f"{load.duration_s:g}"]
-        else:
-            words += ["--requests", str(load.requests)]
-        words += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
-        if load.processes > 1:
-            words += ["--processes", str(load.processes)]
-        if load.keepalive:
-            words.append("--keepalive")
-        if load.rate_rps:
-            words += ["--rate", f"{load.rate_rps!r}"]
-        if load.ramp_s:
-            words += ["--ramp", f"{load.ramp_s:g}"]
-        if load.sources:
-            words += ["--source", ",".join(load.sources)]
-        if load.ports is not None:
-            words += ["--ports", f"{load.ports[0]}-{load.ports[1]}"]
-        if load.same_body:
-            words.append("--same-body")
-        return [*words, *_request_words(load)]
-
     def parse(self, output: Output) -> Measurement:
         """ParseError where the document is missing, cut short, or disagrees with itself."""
-        return measurement(document_of(self.NAME, output))
+        return measurement(self.document_of(output))
+
+    def document_of(self, output: Output) -> Document:
+        """ParseError unless the generator ended well and printed a whole document."""
+        self.ended_well(output)
+        name, line = self.NAME, output.stdout.strip()
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ParseError(f"{name} did not print its document", line) from None
+        if not isinstance(said, dict) or said.get("generator") != name:
+            raise ParseError(f"not a document of {name}", line)
+        if said.get("format") != FORMAT:
+            why = f"a document of another version of {name}, not of format {FORMAT}"
+            raise ParseError(why, line)
+        try:
+            found = converted(said, Document)
+        except ValueError as error:
+            raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
+        _agree(name, found, line)
+        return found
 
 
-def _request_words(load: Load) -> list[str]:
-    words = ["--method", load.method] if load.method != "GET" else []
-    words += [f"--header={name}: {value}" for name, value in load.headers]
-    if load.body_file is not None:
-        words.append(f"--body-file={load.body_file}")
-    if load.expect_status != 200:
-        words += ["--expect-status", str(load.expect_status)]
-    return words
+class Asked(msgspec.Struct, frozen=True):
+    requests: int | None
+    duration_s: float | None
+    rate_rps: float | None
+    rows: bool = False
 
 
-@dataclass(frozen=True)
-class Document:
-    """What a generator printed, checked."""
+class Document(msgspec.Struct, frozen=True):
+    """What a generator printed, see `generators/document.py`."""
 
-    name: str
-    asked: Mapping[str, Any]
-    counts: Mapping[str, int]
-    errors: Mapping[str, int]
-    histograms: Mapping[str, Histogram]
+    asked: Asked
+    sent: Count
+    unsent: Count
+    complete: Count
+    failed: Count
+    errors: dict[str, Count]
+    connections: Count
+    reconnects: Count
+    body_bytes: Count
+    origin_ns: Count
+    duration_ns: Count
+    cpu_ns: Count
+    in_flight_ns: Count
     deadline_struck: bool
-    lone_ns: int | None
-    notes: tuple[str, ...]
-    body_sha256: str | None = None
+    response: Histogram
+    connect: Histogram
+    first_byte: Histogram
+    lag: Histogram
+    lone_ns: Count | None
+    notes: list[str]
+    body_sha256: Digest | None = None  # of the body that all answers had
 
 
-def document_of(name: str, output: Output) -> Document:
-    """ParseError unless the generator `name` ended well and printed a whole document."""
-    if output.exit_code != 0:
-        last = output.stderr.strip().rpartition("\n")[2]
-        raise ParseError(f"{name} ended with exit code {output.exit_code}", last)
-    line = output.stdout.strip()
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ParseError(f"{name} did not print its document", line) from None
-    if not isinstance(said, dict) or said.get("generator") != name:
-        raise ParseError(f"not a document of {name}", line)
-    if said.get("format") != FORMAT:
-        raise ParseError(f"a document of another version of {name}, not of format {FORMAT}", line)
-    try:
-        found = _document(name, said)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
-    _agree(found, line)
-    return found
+def converted(said: object, kind: type[T]) -> T:
+    """What a generator said, checked. Raises ValueError."""
+
+    def histogram(_: type, value: Any) -> Histogram:
+        return Histogram.from_json(value)
+
+    return msgspec.convert(said, kind, dec_hook=histogram)
 
 
-def _document(name: str, said: Mapping[str, Any]) -> Document:
-    which = ("response", "connect", "first_byte", "lag")
-    struck, lone, asked = said["deadline_struck"], said["lone_ns"], said["asked"]
-    if not isinstance(asked, dict) or not {"requests", "duration_s", "rate_rps"} <= asked.keys():
-        raise ValueError("asked")
-    if not isinstance(struck, bool) or not isinstance(said["notes"], list):
-        raise ValueError("deadline_struck or notes")
-    return Document(
-        name=name,
-        asked=asked,
-        counts={count: _count(said[count], count) for count in COUNTS},
-        errors={cause: _count(n, cause) for cause, n in said["errors"].items()},
-        histograms={one: Histogram.from_json(said[one]) for one in which},
-        deadline_struck=struck,
-        lone_ns=None if lone is None else _count(lone, "lone_ns"),
-        notes=tuple(str(note) for note in said["notes"]),
-        body_sha256=sha256_of(said),
-    )
-
-
-def sha256_of(said: Mapping[str, Any]) -> str | None:
-    """Of the body that all answers had; ValueError for what is none. None: nobody says it."""
-    value = said.get("body_sha256")
-    if value is not None and not (isinstance(value, str) and SHA256.fullmatch(value)):
-        raise ValueError("body_sha256")
-    return value
-
-
-def _count(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(name)
-    return value
-
-
-def _agree(said: Document, line: str) -> None:
+def _agree(name: str, said: Document, line: str) -> None:
     """ParseError unless the document agrees with itself."""
-    counts, planned = said.counts, said.asked.get("requests")
     pairs = [
-        ("failed", counts["failed"], sum(said.errors.values())),
-        ("complete", counts["complete"], said.histograms["response"].count),
+        ("failed", said.failed, sum(said.errors.values())),
+        ("complete", said.complete, said.response.count),
     ]
-    if planned is not None:
-        pairs.append(("requests", planned, counts["sent"] + counts["unsent"]))
+    if said.asked.requests is not None:
+        pairs.append(("requests", said.asked.requests, said.sent + said.unsent))
     for what, one, other in pairs:
         if one != other:
-            raise ParseError(f"{said.name} disagrees with itself on {what}: {one}, {other}", line)
-    if not counts["sent"]:
-        raise ParseError(f"{said.name} sent nothing", line)
-    if counts["complete"] > counts["sent"] or counts["failed"] > counts["sent"]:
-        raise ParseError(f"{said.name} counts more answers than requests", line)
+            raise ParseError(f"{name} disagrees with itself on {what}: {one}, {other}", line)
+    if not said.sent:
+        raise ParseError(f"{name} sent nothing", line)
+    if max(said.complete, said.failed) > said.sent:
+        raise ParseError(f"{name} counts more answers than requests", line)
 
 
 def summary_of(histogram: Histogram) -> Summary:
     """Of nanoseconds, in seconds."""
-
-    def at(share: float) -> float | None:
-        value = histogram.quantile(share)
-        return None if value is None else value / NS
-
-    mean, most = histogram.mean, histogram.most
-    return Summary(
-        mean=None if mean is None else mean / NS,
-        p50=at(0.50),
-        p95=at(0.95),
-        p99=at(0.99),
-        max=None if most is None else most / NS,
-    )
+    at = histogram.quantile
+    values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most)
+    return Summary(*(None if value is None else value / NS for value in values_ns))
 
 
 def measurement(said: Document) -> Measurement:
     """What a document means."""
-    counts, asked_rps = said.counts, said.asked.get("rate_rps")
-    duration_s = counts["duration_ns"] / NS
-    of = said.histograms
+    duration_s = said.duration_ns / NS
     return Measurement(
-        requests=counts["complete"],
-        failed=counts["failed"],
+        requests=said.complete,
+        failed=said.failed,
         errors=said.errors,
         duration_s=duration_s,
-        rps=(counts["sent"] - counts["failed"]) / duration_s if duration_s else None,
-        response=summary_of(of["response"]),
-        connect=summary_of(of["connect"]),
-        first_byte=summary_of(of["first_byte"]),
+        rps=(said.sent - said.failed) / duration_s if duration_s else None,
+        response=summary_of(said.response),
+        connect=summary_of(said.connect),
+        first_byte=summary_of(said.first_byte),
         lone_s=None if said.lone_ns is None else said.lone_ns / NS,
-        origin_ns=counts["origin_ns"],
-        achieved_concurrency=counts["in_flight_ns"] / NS / duration_s if duration_s else None,
-        connections=counts["connections"],
-        asked_rps=asked_rps,
-        sent=counts["sent"],
-        unsent=counts["unsent"],
-        lag=summary_of(of["lag"]),
-        cpu_s=counts["cpu_ns"] / NS,
+        origin_ns=said.origin_ns,
+        achieved_concurrency=said.in_flight_ns / NS / duration_s if duration_s else None,
+        connections=said.connections,
+        asked_rps=said.asked.rate_rps,
+        sent=said.sent,
+        unsent=said.unsent,
+        lag=summary_of(said.lag),
+        cpu_s=said.cpu_ns / NS,
         body_sha256=said.body_sha256,
         notes=(*_remarks(said), *said.notes),
     )
 
 
 def _remarks(said: Document) -> list[str]:
-    counts, asked_rps, found = said.counts, said.asked.get("rate_rps"), []
-    if counts["reconnects"]:
+    asked_rps, found = said.asked.rate_rps, []
+    if said.reconnects:
         found.append(
-            f"{counts['reconnects']} kept connections were closed by the server as a request"
+            f"{said.reconnects} kept connections were closed by the server as a request"
             " was sent on them: those requests were sent again on new ones"
         )
     if said.deadline_struck:
-        found.append(f"stopped at its deadline: {counts['unsent']} requests were never sent")
-    elif counts["unsent"] and asked_rps:
-        due = counts["sent"] + counts["unsent"]
+        found.append(f"stopped at its deadline: {said.unsent} requests were never sent")
+    elif said.unsent and asked_rps:
+        due = said.sent + said.unsent
         found.append(
-            f"{counts['unsent']} of {due} requests that were due at {asked_rps:g} a second were"
+            f"{said.unsent} of {due} requests that were due at {asked_rps:g} a second were"
             " never sent"
         )
-    late_ns = said.histograms["lag"].quantile(0.5)
-    if not counts["unsent"] and late_ns is not None and late_ns > LATE_NS:
+    late_ns = said.lag.quantile(0.5)
+    if not said.unsent and late_ns is not None and late_ns > LATE_NS:
         found.append(
             f"half of the requests were sent more than {late_ns / 1e6:.0f} ms after they were due:"
             " either all connections waited for answers, or the generator could not keep up"

@@ -26,26 +26,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.units import scan_bytes, scan_count, scan_duration
-
-NAME = "wrk"
-PROGRAM = "wrk"
-VERSION_ARGV = ("wrk", "-v")
-COUNTED = False
-LONE_FIRST = False
-NAMES_REQUESTS = False
-NEEDS: tuple[str, ...] = ()
-TIMED = True
-OPEN_MODEL = PROCESSES = RAMPS = DISTRIBUTES = False
-NO_KEEPALIVE: Mapping[str, str] = {}
-OUTPUT_FILES: tuple[str, ...] = ()
-INSTALL_HINT = (
-    "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
-)
 
 SCRIPT = "report.lua"
 MARKER = "workerlab-wrk "
@@ -82,28 +68,6 @@ end
 def threads(concurrency: int) -> int:
     """wrk gives each thread floor(c / t) connections, so t must divide c."""
     return 2 if concurrency > ONE_THREAD_UP_TO and concurrency % 2 == 0 else 1
-
-
-def cores_used(concurrency: int, processes: int) -> int:
-    return threads(concurrency)
-
-
-def check(load: Load) -> None:
-    """UsageError for no connection, and for a header given twice: wrk's table has one of each."""
-    if load.concurrency < 1:
-        raise UsageError("wrk needs at least one connection.")
-    names = [name.lower() for name, _ in load.headers]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"wrk cannot send the header {twice[0]} twice; use another tool.")
-
-
-def command(load: Load, url: str, workdir: str) -> Command:
-    """Whole seconds, rounded up: wrk knows no others."""
-    argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
-    argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
-    argv += ["-s", f"{workdir}/{SCRIPT}", url]
-    return Command(argv=tuple(argv), files={SCRIPT: _script(load)})
 
 
 def _asked_s(load: Load) -> int:
@@ -154,32 +118,61 @@ class _Exact:
         return None if value is None else value / 1e6
 
 
-def parse(output: Output) -> Measurement:
-    """ParseError for a run that was cut short or answered nothing, and for text that is not whole
-    or disagrees with the script's line."""
-    if output.exit_code != 0:
-        text = output.stderr.strip() or output.stdout.strip()
-        raise ParseError(f"wrk gave up with exit code {output.exit_code}", text.split("\n")[0])
-    exact = _read_marker(output.stdout, output.stderr)
-    requests, duration_s = exact.count("requests"), exact.count("duration_us") / 1e6
-    if duration_s <= 0 or duration_s < 0.99 * exact.count("asked_s"):
-        raise ParseError("wrk was interrupted: its report covers a part of the run", exact.line)
-    if requests == 0:
-        raise ParseError("wrk read not one complete response", exact.line)
-    _agree(output.stdout, exact)
-    causes = {"non_2xx": exact.count("status")}
-    causes |= {name: exact.count(name) for name in ("connect", "read", "write", "timeout")}
-    broken = causes["connect"] + causes["read"] + causes["write"]
-    return Measurement(
-        requests=requests,
-        failed=min(sum(causes.values()), requests + broken),
-        errors={cause: count for cause, count in causes.items() if count},
-        duration_s=duration_s,
-        rps=requests / duration_s,
-        response=_response(exact),
-        exact_mean=False,
-        notes=_notes(causes),
+class Wrk(Tool):
+    NAME = PROGRAM = "wrk"
+    VERSION_ARGV = ("wrk", "-v")
+    COUNTED = False
+    TIMED = True
+    INSTALL_HINT = (
+        "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
     )
+
+    def cores_used(self, concurrency: int, processes: int) -> int:
+        return threads(concurrency)
+
+    def check(self, load: Load) -> None:
+        """wrk's table has one header of each name."""
+        if load.concurrency < 1:
+            raise UsageError("wrk needs at least one connection.")
+        if twice := given_twice(load):
+            raise UsageError(f"wrk cannot send the header {twice} twice; use another tool.")
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        """Whole seconds, rounded up: wrk knows no others."""
+        argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
+        argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
+        argv += ["-s", f"{workdir}/{SCRIPT}", url]
+        return Command(argv=tuple(argv), files={SCRIPT: _script(load)})
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError for a run that was cut short or answered nothing, and for text that is not
+        whole or disagrees with the script's line."""
+        if output.exit_code != 0:
+            text = output.stderr.strip() or output.stdout.strip()
+            raise ParseError(f"wrk gave up with exit code {output.exit_code}", text.split("\n")[0])
+        exact = _read_marker(output.stdout, output.stderr)
+        requests, duration_s = exact.count("requests"), exact.count("duration_us") / 1e6
+        if duration_s <= 0 or duration_s < 0.99 * exact.count("asked_s"):
+            raise ParseError("wrk was interrupted: its report covers a part of the run", exact.line)
+        if requests == 0:
+            raise ParseError("wrk read not one complete response", exact.line)
+        _agree(output.stdout, exact)
+        causes = {"non_2xx": exact.count("status")}
+        causes |= {name: exact.count(name) for name in ("connect", "read", "write", "timeout")}
+        broken = causes["connect"] + causes["read"] + causes["write"]
+        return Measurement(
+            requests=requests,
+            failed=min(sum(causes.values()), requests + broken),
+            errors={cause: count for cause, count in causes.items() if count},
+            duration_s=duration_s,
+            rps=requests / duration_s,
+            response=_response(exact),
+            exact_mean=False,
+            notes=_notes(causes),
+        )
+
+
+WRK = Wrk()
 
 
 def _notes(causes: dict[str, int]) -> tuple[str, ...]:

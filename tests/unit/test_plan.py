@@ -85,7 +85,7 @@ def test_a_full_accept_queue_has_the_time_its_clients_take(
     -s for anything to happen, would give up without a report."""
     cell = a_cell(of, data)
     load = load_for(of, cell, lone_s)
-    words = ab.command(load, "http://x/", "/run/x").argv
+    words = ab.AB.command(load, "http://x/", "/run/x").argv
     patience_s = int(words[words.index("-s") + 1])
     assert patience_s >= load.deadline_s
     if cell.server.backlog < cell.concurrency:

@@ -7,24 +7,37 @@ checkout's own place is all it needs.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-# The module of each; they are imported by name, as most need packages that may be missing.
+from harness.load.generators.document import Tally, document, show
+from harness.load.generators.words import OPTIONAL, Words, parse
+
+
+class Generator(NamedTuple):
+    module: str  # imported by name, as most need packages that may be missing
+    options: Collection[str] = ()  # of OPTIONAL
+    process_per: str = ""  # what it starts one for, where nobody says how many
+
+
 GENERATORS = {
-    "fast": "fast",
-    "processes": "processes",
-    "threads": "threads",
-    "coroutines": "coroutines",
-    "processes-coroutines": "processes_coroutines",
+    "fast": Generator("fast", OPTIONAL),
+    "processes": Generator("blocking", process_per="connection"),
+    "threads": Generator("blocking"),
+    "coroutines": Generator("coroutines"),
+    "processes-coroutines": Generator("coroutines", ("processes",), process_per="core"),
 }
 
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 whatever the server did, 2 usage, 3 a package or file is missing."""
-    name, words = (argv[0], argv[1:]) if argv else ("", [])
+    name = argv[0] if argv else ""
     known = ", ".join(GENERATORS)
     if name in ("-h", "--help"):
         print(f"usage: generators NAME WORDS...: {known}; NAME --help has its words")
@@ -33,16 +46,44 @@ def main(argv: list[str]) -> int:
         print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
         return 2
     try:
-        generator = importlib.import_module(f"harness.load.generators.{GENERATORS[name]}")
+        words = _words(name, argv[1:])
+        show(document(name, words, _load(GENERATORS[name], words)))
     except ModuleNotFoundError as error:
         print(f"{name}: {error}: pip install {error.name}", file=sys.stderr)
         return 3
-    try:
-        code: int = generator.main(words)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return 3
-    return code
+        return 3 if isinstance(error, OSError) else 2
+    return 0
+
+
+def _words(name: str, argv: list[str]) -> Words:
+    generator = GENERATORS[name]
+    words = parse(argv, name, generator.options)
+    if generator.process_per and words.processes == 1:
+        most = words.concurrency if generator.process_per == "connection" else _cores()
+        words = replace(words, processes=min(most, words.concurrency))
+    return words
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _load(generator: Generator, words: Words) -> Tally:
+    module = importlib.import_module(f"harness.load.generators.{generator.module}")
+    tally: Tally
+    if generator.module == "fast":
+        tally = module.run(words)
+        return tally
+    from harness.load.generators import share
+
+    if generator.process_per:
+        return share.fork(words, module.load)
+    tally = module.load(share.Share(words), range(words.concurrency))
+    return tally
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import requests
@@ -23,13 +22,11 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from harness.load.generators import causes
-from harness.load.generators.document import Tally
-from harness.load.generators.headers import headers_of
+from harness.load.generators.document import Tally, cause_of_errno
+from harness.load.generators.request import header_lines
 from harness.load.generators.share import Share
 from harness.load.generators.words import Words
 
-SUPPORTS = ("ramp", "timeout", "urls", "same_body")
 BODILESS = (204, 304)
 
 
@@ -50,16 +47,6 @@ def load(share: Share, units: Sequence[int]) -> Tally:
     return tally
 
 
-@dataclass
-class Answer:
-    """How a request ended: absolute nanoseconds, `end_ns` None without a whole answer."""
-
-    cause: str | None
-    first_byte_ns: int | None = None
-    end_ns: int | None = None
-    size: int = 0
-
-
 class Unit:
     """Sends the next request when the last one has ended."""
 
@@ -78,65 +65,48 @@ class Unit:
         self._ready.wait()
         if wait_s := self._share.wait_s(self._number):
             time.sleep(wait_s)
-        while self._share.take() and self._begin():
-            answer = self._ask()
-            if not self._connected and answer.cause in ("closed", "reset"):
-                self._crossed()  # the server closed the kept connection meanwhile: not its fault
-                answer = self._ask()
-            self._note(answer)
+        while self._share.take() and (start_ns := self._begin()):
+            cause = self._ask(start_ns)
+            if not self._connected and cause in ("closed", "reset"):
+                with self._lock:  # the server closed the kept connection meanwhile: not its fault
+                    self._tally.reconnects += 1
+                cause = self._ask(start_ns)
+            if cause is not None:
+                with self._lock:
+                    self._tally.failed(cause, start_ns, time.monotonic_ns())
+                    self._start_ns = None
         self._session.close()
 
     def close(self) -> Tally:
-        """What the unit has seen until now; nothing is added any more."""
+        """What the unit has seen until now; what it sees from now on counts no more."""
         with self._lock:
-            self._closed = True
+            seen, self._tally, self._closed = self._tally, Tally(), True
             if self._start_ns is not None:
-                self._tally.failed("timeout", self._start_ns, time.monotonic_ns())
-            return self._tally
+                seen.failed("timeout", self._start_ns, time.monotonic_ns())
+            return seen
 
     def connected(self, connection: HTTPConnection, took_ns: int) -> None:
         self._connection, self._connected = connection, True
         with self._lock:
-            if not self._closed:
-                self._tally.connected(took_ns)
+            self._tally.connected(took_ns)
 
-    def _begin(self) -> bool:
+    def _begin(self) -> int | None:
+        """When the next request begins; None: it is too late for another one."""
         with self._lock:
             if self._closed:
-                return False
-            self._connected = False
-            self._start_ns = time.monotonic_ns()
+                return None
+            self._connected, self._start_ns = False, time.monotonic_ns()
             self._tally.begin(self._start_ns)
-        return True
+            return self._start_ns
 
-    def _crossed(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._tally.reconnects += 1
-
-    def _note(self, answer: Answer) -> None:
-        with self._lock:
-            if self._closed or self._start_ns is None:
-                return
-            if answer.end_ns is None:
-                self._tally.failed(answer.cause or "", self._start_ns, time.monotonic_ns())
-            else:
-                self._tally.done(
-                    self._start_ns,
-                    answer.end_ns,
-                    cause=answer.cause,
-                    first_byte_ns=answer.first_byte_ns,
-                    body_bytes=answer.size,
-                )
-            self._start_ns = None
-
-    def _ask(self) -> Answer:
-        timeout_s = self._share.words.timeout_s
+    def _ask(self, start_ns: int) -> str | None:
+        """None once the answer is there and counted, else why there is none."""
+        words = self._share.words
         try:
             response = self._session.send(
                 random.choice(self._requests),
                 stream=True,
-                timeout=timeout_s,
+                timeout=words.timeout_s,
                 allow_redirects=False,
             )
             first_byte_ns = time.monotonic_ns()
@@ -144,24 +114,25 @@ class Unit:
             end_ns = time.monotonic_ns()
         except Exception as error:  # the libraries let through what their parsers raise
             self._drop()
-            return Answer(self._cause(error))
-        if not self._share.words.keepalive:
+            if (cause := cause_of(error)) == "exception":
+                self._tally.exception(error)
+            return cause
+        if not words.keepalive:
             self._drop()
         if _cut(response, body):
-            return Answer("truncated")
-        cause = self._share.judge(response.status_code, body)
-        return Answer(cause, first_byte_ns, end_ns, len(body))
+            return "truncated"
+        wrong = self._share.judge(response.status_code, body)
+        with self._lock:
+            self._tally.done(
+                start_ns, end_ns, cause=wrong, first_byte_ns=first_byte_ns, body_bytes=len(body)
+            )
+            self._start_ns = None
+        return None
 
     def _drop(self) -> None:
         """Close the connection, whatever the server thinks of it."""
         if self._connection is not None:
             self._connection.close()
-
-    def _cause(self, error: Exception) -> str:
-        cause = cause_of(error)
-        if cause == "exception" and not self._tally.notes:
-            self._tally.notes.append(f"an exception: {error!r}"[:300])
-        return cause
 
 
 def _session(unit: Unit, words: Words) -> requests.Session:
@@ -190,7 +161,7 @@ def _session(unit: Unit, words: Words) -> requests.Session:
 def _prepared(words: Words, url: str) -> requests.PreparedRequest:
     """Header lines of the same name become one, by commas (RFC 9110, 5.3)."""
     headers: dict[str, str] = {}
-    for name, value in headers_of(words):
+    for name, value in header_lines(words):
         same = next((known for known in headers if known.lower() == name.lower()), name)
         headers[same] = f"{headers[same]}, {value}" if same in headers else value
     return requests.Request(words.method, url, headers=headers, data=words.body).prepare()
@@ -221,9 +192,8 @@ def cause_of(error: BaseException) -> str:
             return "truncated"
     if any(isinstance(one, urllib3.exceptions.ReadTimeoutError | TimeoutError) for one in below):
         return "timeout"
-    numbers = [one.errno for one in below if isinstance(one, OSError) and one.errno]
-    if numbers:
-        return causes.of_errno(numbers[-1], "connect")
+    if numbers := [one.errno for one in below if isinstance(one, OSError) and one.errno]:
+        return cause_of_errno(numbers[-1])
     garbage = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
     return "protocol" if any(isinstance(one, garbage) for one in below) else "exception"
 
@@ -231,9 +201,7 @@ def cause_of(error: BaseException) -> str:
 def _below(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
     """The error and all that it wraps, in whatever way its library does so."""
     yield error
-    if depth:
-        reason = getattr(error, "reason", None)
-        wrapped: Iterable[object] = (*error.args, reason, error.__cause__, error.__context__)
-        for one in wrapped:
-            if isinstance(one, BaseException):
-                yield from _below(one, depth - 1)
+    wrapped = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
+    for one in wrapped if depth else ():
+        if isinstance(one, BaseException):
+            yield from _below(one, depth - 1)

@@ -15,23 +15,12 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from harness.load.generators import causes
-from harness.load.generators.document import Tally, document, show
-from harness.load.generators.headers import headers_of
-from harness.load.generators.share import Share, of_tasks
-from harness.load.generators.words import Words, parse
+from harness.load.generators.document import Tally, cause_of_errno
+from harness.load.generators.request import header_lines
+from harness.load.generators.share import Share
+from harness.load.generators.words import Words
 
-NAME = "coroutines"
-SUPPORTS = ("ramp", "timeout", "urls", "same_body")
 UNIT: ContextVar[Unit] = ContextVar("UNIT")  # whose request is under way, in this task
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the load, print the document; the exit code."""
-    words = parse(argv, NAME, SUPPORTS)
-    tally = load(of_tasks(words), range(words.concurrency))
-    show(document(NAME, words, tally))
-    return 0
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
@@ -69,7 +58,7 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
     session = aiohttp.ClientSession(
         connector=Connector(limit=connections, force_close=not words.keepalive),
         timeout=aiohttp.ClientTimeout(total=words.timeout_s),
-        headers=CIMultiDict(headers_of(words)),
+        headers=CIMultiDict(header_lines(words)),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
@@ -125,16 +114,12 @@ class Unit:
                 body = await response.read()
                 end_ns = time.monotonic_ns()
         except Exception as error:  # the library lets through what its parsers raise
-            cause = cause_of(error)
-            if cause == "exception" and not self._tally.notes:
-                self._tally.notes.append(f"an exception: {error!r}"[:300])
+            if (cause := cause_of(error)) == "exception":
+                self._tally.exception(error)
             return cause
+        wrong = self._share.judge(response.status, body)
         self._tally.done(
-            start_ns,
-            end_ns,
-            cause=self._share.judge(response.status, body),
-            first_byte_ns=first_byte_ns,
-            body_bytes=len(body),
+            start_ns, end_ns, cause=wrong, first_byte_ns=first_byte_ns, body_bytes=len(body)
         )
         return None
 
@@ -152,7 +137,7 @@ def cause_of(error: BaseException) -> str:
         garbage = isinstance(below, http_exceptions.TransferEncodingError)
         return "protocol" if garbage and "Not enough data" not in str(below) else "truncated"
     if isinstance(error, OSError):
-        return causes.of_errno(error.errno, "connect")
+        return cause_of_errno(error.errno)
     if isinstance(error, aiohttp.ClientResponseError | http_exceptions.HttpProcessingError):
         return "protocol"
     return "exception"

@@ -22,7 +22,9 @@ another; what differed is failed ("body"). null: nobody compared them, or some d
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
 import sys
 import time
 from collections import Counter
@@ -35,6 +37,22 @@ FORMAT = 3
 WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
+ASKED = ("concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive")
+CAUSES = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "reset",
+    errno.EPIPE: "reset",
+    errno.ETIMEDOUT: "connect_timeout",
+    errno.EADDRNOTAVAIL: "no_address",
+    errno.EADDRINUSE: "no_address",
+    errno.EMFILE: "no_files",
+    errno.ENFILE: "no_files",
+}
+
+
+def cause_of_errno(number: int | None) -> str:
+    """What a failed system call is called among the causes of failures."""
+    return CAUSES.get(number or 0, "connect")
 
 
 @dataclass
@@ -88,17 +106,18 @@ class Tally:
         self.response.record(end_ns - start_ns)
         if first_byte_ns is not None:
             self.first_byte.record(first_byte_ns - start_ns)
-        self._over(start_ns, end_ns, cause)
+        self.failed(cause, start_ns, end_ns)
 
-    def failed(self, cause: str, start_ns: int, end_ns: int) -> None:
-        """A request ended without a whole answer."""
-        self._over(start_ns, end_ns, cause)
-
-    def _over(self, start_ns: int, end_ns: int, cause: str | None) -> None:
+    def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
+        """A request ended, without a whole answer unless that is counted already."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:
             self.errors[cause] += 1
+
+    def exception(self, error: BaseException) -> None:
+        """Of a library, whose cause has no name: the first one is told."""
+        self.notes = self.notes or [f"an exception: {error!r}"[:300]]
 
     def add(self, other: Tally) -> None:
         """Take over all that `other` has seen, at the same time as this one. Where its first body
@@ -122,32 +141,25 @@ class Tally:
             self.last_ns = max(self.last_ns or other.last_ns, other.last_ns)
 
 
-def document(name: str, words: Words, tally: Tally, cpu_ns: int | None = None) -> dict[str, object]:
-    """`cpu_ns`: of all its processes; None: of this one and the children it awaited."""
+def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
-    planned = {"unsent": words.requests - tally.sent} if words.requests is not None else {}
+    planned = tally.sent + tally.unsent if words.requests is None else words.requests
     return {
         "generator": name,
         "format": FORMAT,
         "asked": {
-            "concurrency": words.concurrency,
-            "processes": words.processes,
-            "requests": words.requests,
-            "duration_s": words.duration_s,
-            "rate_rps": words.rate_rps,
-            "keepalive": words.keepalive,
+            **{option: getattr(words, option) for option in ASKED},
             "rows": words.rows is not None,
         },
         **{count: getattr(tally, count) for count in COUNTS},
-        "unsent": tally.unsent,
-        **planned,
+        "unsent": planned - tally.sent,
         "failed": tally.errors.total(),
         "errors": dict(sorted(tally.errors.items())),
         "body_sha256": None if tally.errors["body"] else tally.body_sha256,
         "origin_ns": origin_ns,
         "duration_ns": last_ns - origin_ns,
-        "cpu_ns": _cpu_ns() if cpu_ns is None else cpu_ns,
+        "cpu_ns": _cpu_ns(),
         "deadline_struck": tally.deadline_struck,
         **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
         "lone_ns": tally.lone_ns,
@@ -156,13 +168,11 @@ def document(name: str, words: Words, tally: Tally, cpu_ns: int | None = None) -
 
 
 def _cpu_ns() -> int:
-    import resource
-
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    awaited = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return int((own.ru_utime + own.ru_stime + awaited.ru_utime + awaited.ru_stime) * 1e9)
+    """Of this process and of the children it awaited."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return int(sum(one.ru_utime + one.ru_stime for one in used) * 1e9)
 
 
-def show(said: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(said) + "\n")
+def show(document: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()

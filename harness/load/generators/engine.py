@@ -17,27 +17,29 @@ returns: sending at once saves a turn of the loop, and fails harmlessly where it
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import heapq
 import itertools
+import math
 import random
+import select
 import socket
 import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harness.load.generators.causes import of_errno
-from harness.load.generators.document import Tally
+from harness.load.generators.document import Tally, cause_of_errno
 from harness.load.generators.http1 import Garbage, Response
-from harness.load.generators.polling import READ, WRITE, poller
 from harness.load.generators.request import Destination
 from harness.load.generators.rows import AGAIN, KEPT, NEW, Rows
 from harness.load.generators.words import Words
 from harness.numbers.histogram import Histogram
 
+READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
 AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
 BATCH = 20_000  # response times that are counted together
 NOTHING = b"\0"  # which no answer is
@@ -69,31 +71,61 @@ class Share:
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """A client. Times are absolute nanoseconds."""
 
-    __slots__ = (
-        *("to", "source", "sock", "fd", "recv", "send", "start_ns", "tried_ns", "connect_ns"),
-        *("first_ns", "number", "reused", "response", "busy", "plain", "waiting", "unsent"),
-    )
+    to: Destination
+    source: str | None
+    sock: socket.socket | None = None
+    fd: int = -1
+    recv: Callable[[int], bytes] = field(init=False)
+    send: Callable[[bytes | memoryview], int] = field(init=False)
+    start_ns: int = 0  # of its request; with a rate the intended one
+    tried_ns: int = 0  # when it was sent, or its connection asked for
+    connect_ns: int | None = None  # when its connection was up
+    first_ns: int | None = None
+    number: int = 0
+    reused: int = NEW
+    response: Response | None = None  # being read
+    busy: bool = False  # a request is under way
+    plain: bool = False  # one that may be answered by the bytes that are known
+    waiting: bool = False  # to be connected, or to send more
+    unsent: bytes | memoryview = b""  # of the request
 
-    def __init__(self, to: Destination, source: str | None) -> None:
-        self.to, self.source = to, source
-        self.sock: socket.socket | None = None
-        self.fd = -1
-        self.recv: Callable[[int], bytes]
-        self.send: Callable[[bytes | memoryview], int]
-        self.start_ns = 0  # of its request; with a rate the intended one
-        self.tried_ns = 0  # when it was sent, or its connection asked for
-        self.connect_ns: int | None = None  # when its connection was up
-        self.first_ns: int | None = None
-        self.number = 0
-        self.reused = NEW
-        self.response: Response | None = None  # being read
-        self.busy = False  # a request is under way
-        self.plain = False  # one that may be answered by the bytes that are known
-        self.waiting = False  # to be connected, or to send more
-        self.unsent: bytes | memoryview = b""  # of the request
+    @property
+    def late(self) -> str:
+        """The cause of the failure that its request takes too long."""
+        return "connect_timeout" if self.connect_ns is None else "timeout"
+
+
+class Poller:
+    """Which sockets are ready: epoll where there is one, else poll(), which every Unix has."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._poll = self._epoll or select.poll()
+        self.register, self.modify = self._poll.register, self._poll.modify
+
+    def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
+        """(file, events) of what is ready, after `for_s` at most. `fine`: not rounded up to whole
+        milliseconds, as epoll does; select() does not, and one file is all it has to look at."""
+        if self._epoll is None:
+            return self._poll.poll(for_s * 1000)
+        if fine:
+            select.select([self._epoll.fileno()], [], [], for_s)
+            for_s = 0
+        return self._epoll.poll(for_s)
+
+    def forget(self, fd: int) -> None:
+        """epoll forgets a closed file by itself."""
+        if self._epoll is None:
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(fd)
+
+    def close(self) -> None:
+        if self._epoll is not None:
+            self._epoll.close()
 
 
 class Engine:
@@ -104,7 +136,7 @@ class Engine:
         self.reference = share.reference
         self._share, self._words, self._rows = share, share.words, rows
         self._rate = share.words.rate_rps
-        self._poll = poller()
+        self._poll = Poller()
         self._open: dict[int, Slot] = {}
         self._quota = self._left = FOREVER if share.requests is None else share.requests
         self._number = share.first
@@ -124,12 +156,17 @@ class Engine:
         duration_s = share.words.duration_s
         self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
         self._struck_ns = share.origin_ns + int(share.words.deadline_s * NS)
+        self._limit_s = share.words.timeout_s or math.inf  # of one request
+        self._look_ns = int(min(LOOK_S, self._limit_s / 10) * NS)
 
     def run(self, *, lone: bool = False) -> None:
         """All of it, until the last request has ended or the deadline has struck. `lone`: the
         first one alone."""
-        share = self._share
-        slots = [self._slot(i) for i in range(share.concurrency)]
+        share, places, sources = self._share, self._share.destinations, self._words.sources
+        slots = [
+            Slot(places[i % len(places)], sources[i % len(sources)] if sources else None)
+            for i in range(share.concurrency)
+        ]
         try:
             if lone and not self._alone_first(slots[0]):
                 return
@@ -160,11 +197,6 @@ class Engine:
         self._later.clear()
         return whole
 
-    def _slot(self, i: int) -> Slot:
-        words, places = self._words, self._share.destinations
-        source = words.sources[i % len(words.sources)] if words.sources else None
-        return Slot(places[i % len(places)], source)
-
     def _loop(self) -> bool:
         """Until nothing is left to do; False: until the deadline."""
         look_ns = 0
@@ -175,7 +207,7 @@ class Engine:
                     self._strike(now)
                     return False
                 self._expire(now)
-                look_ns = now + self._look_ns()
+                look_ns = now + self._look_ns
             if now >= self._ends_ns:
                 self._stop_sending(now)
             wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
@@ -183,10 +215,6 @@ class Engine:
                 return True
             for_s = max(0, wake_ns - time.monotonic_ns()) / NS
             self._serve(self._poll.wait(for_s, fine=self._rate is not None))
-
-    def _look_ns(self) -> int:
-        limit_s = self._words.timeout_s
-        return int(min(LOOK_S, limit_s / 10 if limit_s else LOOK_S) * NS)
 
     # --- who sends when -------------------------------------------------------------------
 
@@ -274,7 +302,7 @@ class Engine:
         except OSError as error:
             code = error.errno or -1
         if code not in (0, errno.EINPROGRESS):
-            self._failed(slot, of_errno(code, "connect"), time.monotonic_ns())
+            self._failed(slot, cause_of_errno(code), time.monotonic_ns())
             return
         slot.unsent, slot.waiting = self._request(slot), True
         self._poll.register(slot.fd, WRITE)
@@ -302,7 +330,7 @@ class Engine:
             return
         except OSError as error:
             if slot.connect_ns is None:
-                self._failed(slot, of_errno(error.errno, "connect"), now)
+                self._failed(slot, cause_of_errno(error.errno), now)
             else:
                 self._lost(slot, "reset", now)
             return
@@ -315,11 +343,6 @@ class Engine:
         else:
             slot.unsent = memoryview(slot.unsent)[sent:]
             self._poll.modify(slot.fd, READ | WRITE)
-
-    def _pushed(self, slot: Slot) -> bool:
-        """Send more; whether an answer may be there."""
-        self._push(slot)
-        return slot.busy and slot.connect_ns is not None
 
     def _request(self, slot: Slot) -> bytes:
         return slot.to.request if self._rows is None else slot.to.named(slot.number)
@@ -386,8 +409,10 @@ class Engine:
 
     def _look(self, slot: Slot) -> None:
         """What a slot that is not plain has to say, or can do."""
-        if slot.waiting and not self._pushed(slot):
-            return
+        if slot.waiting:
+            self._push(slot)
+            if not slot.busy or slot.connect_ns is None:  # no answer can be there
+                return
         try:
             data = slot.recv(AT_ONCE)
         except BlockingIOError:
@@ -411,11 +436,10 @@ class Engine:
             self._over(slot, now, self._known_status, keeps=self._known_keeps)
             return
         if not data:
-            cause = "closed" if response is None else response.end()
-            if cause is None:
-                self._answered(slot, now)
-            else:
+            if cause := "closed" if response is None else response.end():
                 self._lost(slot, cause, now)
+            else:
+                self._answered(slot, now)
             return
         if response is None:
             compared = self._words.same_body
@@ -449,13 +473,8 @@ class Engine:
                 digest = response.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == self.reference else "body"
-        self.tally.done(
-            slot.start_ns,
-            now,
-            cause=cause,
-            first_byte_ns=slot.first_ns,
-            body_bytes=response.body_bytes,
-        )
+        first_ns, size = slot.first_ns, response.body_bytes
+        self.tally.done(slot.start_ns, now, cause=cause, first_byte_ns=first_ns, body_bytes=size)
         keeps = response.keeps and not slot.waiting
         self._over(slot, now, response.status, cause, keeps=keeps)
         return cause is None
@@ -514,27 +533,23 @@ class Engine:
 
     def _count(self) -> None:
         """Count the answers that equal the known one."""
-        took = self._took
-        if took:
-            part = Histogram()
-            part.record_all(took)
-            tally = self.tally
+        if self._took:
+            part, tally = Histogram(), self.tally
+            part.record_all(self._took)
             tally.response.add(part)
             tally.first_byte.add(part)
             tally.complete += part.count
             tally.body_bytes += part.count * self._known_body
             tally.in_flight_ns += part.sum
-            took.clear()
+            self._took.clear()
 
     def _expire(self, now: int) -> None:
         """End what takes longer than the user allows."""
-        limit_s = self._words.timeout_s
-        if limit_s is None:
-            return
-        since = now - int(limit_s * NS)
-        for slot in list(self._open.values()):
-            if slot.busy and max(slot.start_ns, slot.tried_ns) < since:
-                self._failed(slot, _late(slot), now)
+        if self._limit_s < math.inf:
+            since = now - int(self._limit_s * NS)
+            for slot in list(self._open.values()):
+                if slot.busy and max(slot.start_ns, slot.tried_ns) < since:
+                    self._failed(slot, slot.late, now)
 
     def _strike(self, now: int) -> None:
         """The deadline: what is under way has failed, what was not sent never will be."""
@@ -542,8 +557,4 @@ class Engine:
         self.tally.unsent += len(self._due)
         for slot in list(self._open.values()):
             if slot.busy:
-                self._failed(slot, _late(slot), now)
-
-
-def _late(slot: Slot) -> str:
-    return "connect_timeout" if slot.connect_ns is None else "timeout"
+                self._failed(slot, slot.late, now)

@@ -77,66 +77,23 @@ NAMED_CAUSES = (
 )
 
 
-class Account:
-    """What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC."""
-
-    def __init__(self) -> None:
-        self.sent = self.complete = self.body_bytes = self.in_flight_ns = self.sum_ns = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
-        self.errors: Counter[str] = Counter()
-        self.buckets: Counter[int] = Counter()
-        self.least_ns: int | None = None
-        self.most_ns: int | None = None
-        self.body: int | None = None  # the first one's checksum
-        self.body_sha256: str | None = None
-        self.note = ""
-
-    def begin(self, now_ns: int) -> None:
-        self.sent += 1
-        if self.first_ns is None:
-            self.first_ns = now_ns
-
-    def over(self, start_ns: int, cause: str | None) -> None:
-        self.last_ns = time.monotonic_ns()
-        self.in_flight_ns += self.last_ns - start_ns
-        if cause is not None:
-            self.errors[cause] += 1
-
-    def answered(self, took_ns: int, size: int) -> None:
-        self.complete += 1
-        self.body_bytes += size
-        self.sum_ns += took_ns
-        shift = max(0, took_ns.bit_length() - BITS - 1)
-        self.buckets[(shift << BITS) + (took_ns >> shift)] += 1
-        self.least_ns = took_ns if self.least_ns is None else min(self.least_ns, took_ns)
-        self.most_ns = took_ns if self.most_ns is None else max(self.most_ns, took_ns)
-
-    def part(self) -> dict[str, object]:
-        return {
-            "sent": self.sent,
-            "complete": self.complete,
-            "errors": dict(self.errors),
-            "body_bytes": self.body_bytes,
-            "body_sha256": self.body_sha256,
-            "first_ns": self.first_ns,
-            "last_ns": self.last_ns,
-            "in_flight_ns": self.in_flight_ns,
-            "cpu_ns": time.process_time_ns(),
-            "note": self.note,
-            "response": {
-                "count": self.complete,
-                "sum": self.sum_ns,
-                "least": self.least_ns,
-                "most": self.most_ns,
-                "buckets": {str(number): n for number, n in self.buckets.items()},
-            },
-        }
-
-
-ACCOUNT = Account()
+# What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
+RESPONSE: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": Counter()}
+ACCOUNT: dict[str, Any] = {
+    "sent": 0,
+    "complete": 0,
+    "errors": Counter(),
+    "body_bytes": 0,
+    "body_sha256": None,
+    "first_ns": None,
+    "last_ns": None,
+    "in_flight_ns": 0,
+    "cpu_ns": 0,
+    "note": "",
+    "response": RESPONSE,
+}
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
-STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None}
+STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
 
 
@@ -152,6 +109,25 @@ class Numeric(Resolver):
 
 
 gevent.get_hub().resolver = Numeric()
+
+
+def _answered(took_ns: int, size: int) -> None:
+    ACCOUNT["complete"] += 1
+    ACCOUNT["body_bytes"] += size
+    shift = max(0, took_ns.bit_length() - BITS - 1)
+    RESPONSE["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
+    first = not RESPONSE["count"]
+    RESPONSE["count"] += 1
+    RESPONSE["sum"] += took_ns
+    RESPONSE["least"] = took_ns if first else min(RESPONSE["least"], took_ns)
+    RESPONSE["most"] = took_ns if first else max(RESPONSE["most"], took_ns)
+
+
+def _over(start_ns: int, cause: str | None) -> None:
+    ACCOUNT["last_ns"] = time.monotonic_ns()
+    ACCOUNT["in_flight_ns"] += ACCOUNT["last_ns"] - start_ns
+    if cause is not None:
+        ACCOUNT["errors"][cause] += 1
 
 
 def cause_of(error: BaseException | None) -> str:
@@ -183,8 +159,7 @@ def judge(response: Any) -> str | None:
     body = response.content or b""
     if _cut(response, body):
         return "truncated"
-    took_ns = int(response.request_meta["response_time"] * 1e6)
-    ACCOUNT.answered(max(0, took_ns), len(body))
+    _answered(max(0, int(response.request_meta["response_time"] * 1e6)), len(body))
     expected = ASKED["expect_status"]
     if expected == 200 and not 200 <= response.status_code < 300:
         return "non_2xx"
@@ -192,9 +167,9 @@ def judge(response: Any) -> str | None:
         return "status"
     if ASKED["same_body"]:
         found = zlib.crc32(body)
-        if ACCOUNT.body is None:
-            ACCOUNT.body, ACCOUNT.body_sha256 = found, hashlib.sha256(body).hexdigest()
-        return None if found == ACCOUNT.body else "body"
+        if STATE["body"] is None:  # the first one
+            STATE["body"], ACCOUNT["body_sha256"] = found, hashlib.sha256(body).hexdigest()
+        return None if found == STATE["body"] else "body"
     return None
 
 
@@ -208,7 +183,8 @@ def one(user: Any) -> None:
     if STATE["over"]:  # Locust ends a user that waits, if only for an instant, in its next request
         raise StopUser
     start_ns = time.monotonic_ns()
-    ACCOUNT.begin(start_ns)
+    ACCOUNT["sent"] += 1
+    ACCOUNT["first_ns"] = ACCOUNT["first_ns"] or start_ns
     try:
         with user.client.request(
             ASKED["method"], random.choice(ASKED["urls"]), **ASKED["words"]
@@ -218,13 +194,13 @@ def one(user: Any) -> None:
             if not ASKED["keepalive"] and not _closes(response):
                 user.forget()
     except gevent.GreenletExit:  # it took longer than the grace
-        ACCOUNT.over(start_ns, "timeout")
+        _over(start_ns, "timeout")
         raise
     except Exception as error:  # the libraries let through what their parsers raise
         cause = cause_of(error)
         if cause == "exception":
-            ACCOUNT.note = ACCOUNT.note or f"an exception: {error!r}"[:300]
-    ACCOUNT.over(start_ns, cause)
+            ACCOUNT["note"] = ACCOUNT["note"] or f"an exception: {error!r}"[:300]
+    _over(start_ns, cause)
 
 
 class Http(HttpUser):
@@ -243,8 +219,8 @@ class Http(HttpUser):
 class Fast(FastHttpUser):
     """Locust's FastHttpUser: geventhttpclient."""
 
-    host = "http://named.in.each.request"
-    tasks = [one]  # noqa: RUF012
+    host = Http.host
+    tasks = Http.tasks
 
     def forget(self) -> None:
         self.client.client.close()
@@ -276,17 +252,17 @@ def _begin(environment: Any, **_: object) -> None:
     STATE["begun_s"] = time.monotonic()
     ASKED.update(json.loads(environment.parsed_options.workerlab))
     headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
-    if ASKED.get("body") is not None:
+    if (body := ASKED.get("body")) is not None:
+        body = base64.b64decode(body)
         headers["Content-Type"] = "application/octet-stream"
     given = {name: value for name, value in ASKED["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in given}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
     if not ASKED["keepalive"]:
         headers["Connection"] = "close"
-    body = ASKED.get("body")
     ASKED["words"] = {
         "headers": headers,
-        "data": None if body is None else base64.b64decode(body),
+        "data": body,
         "allow_redirects": False,
         "catch_response": True,
         "name": "load",
@@ -320,7 +296,8 @@ def _end(runner: Any) -> None:
 def _stop(runner: Any) -> dict[str, object]:
     STATE["over"] = True
     runner.stop()
-    return ACCOUNT.part()
+    ACCOUNT["cpu_ns"] = time.process_time_ns()
+    return ACCOUNT
 
 
 def _missing(runner: Any) -> bool:

@@ -1,8 +1,9 @@
-"""The bytes of a request, and where it goes."""
+"""The header lines of a request, and for `fast` also its bytes and where it goes."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ OWN_HEADERS = {
     NAME_HEADER.lower(),
 }
 DEFAULT_HEADERS = {"User-Agent": "workerlab", "Accept": "*/*"}
+LIBRARY_HEADERS = {**DEFAULT_HEADERS, "Accept-Encoding": "identity"}  # they say Host themselves
 
 
 @dataclass(frozen=True)
@@ -31,41 +33,31 @@ class Destination:
         return b"%b%d%b" % (before, number, after)
 
 
+def header_lines(
+    words: Words, defaults: Mapping[str, str] = LIBRARY_HEADERS
+) -> list[tuple[str, str]]:
+    """(name, value), a name perhaps more than once; without Content-Length."""
+    given = [(name, value) for name, value in words.headers if name.lower() not in OWN_HEADERS]
+    names = {name.lower() for name, _ in given}
+    if words.body is not None:
+        defaults = {**defaults, "Content-Type": "application/octet-stream"}
+    lines = [(name, value) for name, value in defaults.items() if name.lower() not in names]
+    return [*lines, *given, *([] if words.keepalive else [("Connection", "close")])]
+
+
 def destination(words: Words, url: str) -> Destination:
     """ValueError for what no HTTP/1 request can carry; OSError for an unknown host."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    host = parts.netloc.rpartition("@")[2]
     found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
-    lines = _header_lines(words, host)
-    strings = [words.method, target, *(word for line in lines for word in line)]
-    if any("\r" in one or "\n" in one for one in strings) or " " in words.method + target:
-        raise ValueError("a line break or a blank where HTTP allows none")
-
-    def head(lines: list[tuple[str, str]]) -> bytes:
-        first = f"{words.method} {target} HTTP/1.1"
-        return "\r\n".join([first, *(f"{name}: {value}" for name, value in lines)]).encode(
-            "latin-1"
-        )
-
-    after = b"\r\n\r\n" + (words.body or b"")
-    return Destination(
-        family=family,
-        address=address,
-        request=head(lines) + after,
-        parts=(head([*lines, (NAME_HEADER, "")]), after),
-    )
-
-
-def _header_lines(words: Words, host: str) -> list[tuple[str, str]]:
-    given = [(name, value) for name, value in words.headers if name.lower() not in OWN_HEADERS]
-    names = {name.lower() for name, _ in given}
-    defaults = {"Host": host, **DEFAULT_HEADERS}
-    if words.body is not None:
-        defaults["Content-Type"] = "application/octet-stream"
-    lines = [(name, value) for name, value in defaults.items() if name.lower() not in names]
-    lines += given if words.keepalive else [*given, ("Connection", "close")]
+    lines = header_lines(words, {"Host": parts.netloc.rpartition("@")[2], **DEFAULT_HEADERS})
     if words.body is not None or words.method in ("POST", "PUT", "PATCH"):
         lines.append(("Content-Length", str(len(words.body or b""))))
-    return lines
+    text = [f"{words.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in lines)]
+    if any("\r" in one or "\n" in one for one in text) or " " in words.method + target:
+        raise ValueError("a line break or a blank where HTTP allows none")
+    head = "\r\n".join(text).encode("latin-1")
+    after = b"\r\n\r\n" + (words.body or b"")
+    before = b"%b\r\n%b: " % (head, NAME_HEADER.encode())
+    return Destination(family, address, head + after, (before, after))

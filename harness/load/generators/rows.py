@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 # start: since the origin; the others since start, empty where never reached; status: of a
 # complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
@@ -23,15 +21,7 @@ class Rows:
     def __enter__(self) -> Rows:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._file:
             self._flush()
 

@@ -1,33 +1,42 @@
 """What the units of a load have in common: how many requests are left, when to stop, and what the
-first body was. Units are tasks of one thread, threads of one process, or processes that forked.
+first body was. Units are tasks or threads of one process, or of several that are forked.
 
 Which request a unit sends next is decided when it is free to send one, not beforehand: where one
 connection is served more slowly than another, shares dealt in advance would leave it alone with
 its rest at the end.
+
+Forked processes begin together, and what they saw is added up. Two pipes lead to all of them. The
+end of the one is the starting pistol; the end of the other says that this process is gone, however
+it ended, and nothing of the load may outlive it.
 """
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import os
+import signal
 import threading
 import time
 import zlib
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import RawValue
+from types import SimpleNamespace
 from typing import Any
 
+from harness.load.generators.document import Tally
 from harness.load.generators.words import Words
 
 FORK = multiprocessing.get_context("fork")  # the packages are imported once, for all processes
 KNOWN = 1 << 63  # a bit that tells an empty body from none
+SLACK_S = 2.0  # a process that has met its deadline needs a moment to say so
 
 
-@dataclass
-class Local:
-    """A number in the memory of one process."""
-
-    value: int = 0
+def _number() -> Any:
+    return SimpleNamespace(value=0)
 
 
 @dataclass
@@ -35,15 +44,14 @@ class Share:
     """`taken` and `body` are numbers that all units see, changed under `lock`."""
 
     words: Words
-    lock: AbstractContextManager[Any]
-    taken: Any = field(default_factory=Local)
-    body: Any = field(default_factory=Local)
-    deadline_ns: int = 0
+    lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+    taken: Any = field(default_factory=_number)
+    body: Any = field(default_factory=_number)
     until_ns: int | None = None
     _first: int | None = None  # what `body` holds, once it is known here
 
     def __post_init__(self) -> None:
-        self.deadline_ns = time.monotonic_ns() + int(self.words.deadline_s * 1e9)
+        self._deadline_ns = time.monotonic_ns() + int(self.words.deadline_s * 1e9)
 
     def begin(self) -> None:
         """The load begins now, in this process."""
@@ -52,7 +60,7 @@ class Share:
 
     def left_s(self) -> float:
         """Until the deadline; 0 when it has passed."""
-        return max(0.0, (self.deadline_ns - time.monotonic_ns()) / 1e9)
+        return max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)
 
     def wait_s(self, unit: int) -> float:
         """How long after the beginning a unit sends its first request: the ramp."""
@@ -71,29 +79,85 @@ class Share:
     def judge(self, status: int | None, body: bytes) -> str | None:
         """The cause of the failure that a complete answer is, None for a success."""
         cause = self.words.judge(status)
-        if cause is None and self.words.same_body and not self._same(body):
-            return "body"
+        if cause is None and self.words.same_body:
+            digest = KNOWN | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
+            if self._first is None:
+                with self.lock:
+                    self.body.value = self.body.value or digest
+                self._first = self.body.value
+            return None if digest == self._first else "body"
         return cause
 
-    def _same(self, body: bytes) -> bool:
-        digest = KNOWN | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
-        if self._first is None:
-            with self.lock:
-                self.body.value = self.body.value or digest
-            self._first = self.body.value
-        return digest == self._first
 
-
-def of_tasks(words: Words) -> Share:
-    """For the tasks of one event loop."""
-    return Share(words, nullcontext())
-
-
-def of_threads(words: Words) -> Share:
-    """For the threads of one process."""
-    return Share(words, threading.Lock())
+Work = Callable[[Share, Sequence[int]], Tally]
 
 
 def of_processes(words: Words) -> Share:
     """For processes that this one forks."""
     return Share(words, FORK.Lock(), RawValue("Q", 0), RawValue("Q", 0))
+
+
+def fork(words: Words, work: Work) -> Tally:
+    """`work(share, units)` in each process, the numbers of the units dealt among them.
+
+    Raises OSError where a process died: what it saw is not known, and so neither is the sum.
+    """
+    # At once, by the kernel: Python would lose an interrupt that comes as it forks
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.freeze()  # what is here now stays shared: no collection writes to it in a child
+    share, units = of_processes(words), range(words.concurrency)
+    pipes = os.pipe(), os.pipe()
+    children, results = [], []
+    try:
+        for number in range(words.processes):
+            result, told = FORK.Pipe(duplex=False)
+            mine = units[number :: words.processes]
+            child = FORK.Process(target=_child, args=(share, work, mine, told, pipes), daemon=True)
+            child.start()
+            told.close()
+            children.append(child)
+            results.append(result)
+        os.close(pipes[0][1])
+        return _collect(share, results)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+        os.close(pipes[1][1])
+
+
+def _child(
+    share: Share,
+    work: Work,
+    units: Sequence[int],
+    told: Connection,
+    pipes: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent, whose end ends us
+    (pistol, _), (lifeline, _) = pipes
+    for _, parents_end in pipes:
+        os.close(parents_end)
+
+    def follow() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    os.read(pistol, 1)
+    threading.Thread(target=follow, daemon=True).start()
+    told.send(work(share, units))
+
+
+def _collect(share: Share, results: list[Connection]) -> Tally:
+    tally, waiting = Tally(), list(results)
+    while waiting:
+        ready = wait(waiting, share.left_s() + SLACK_S)
+        if not ready:
+            raise OSError(f"{len(waiting)} of {len(results)} processes did not keep the deadline")
+        for one in ready:
+            assert isinstance(one, Connection)
+            try:
+                tally.add(one.recv())
+            except EOFError:
+                raise OSError("a process of the load ended without a word") from None
+            waiting.remove(one)
+    return tally

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
+import runpy
 import sys
 from pathlib import Path
 
 NAMES = ("missing_await", "session_per_request")
 
-
-def main(argv: list[str]) -> int:
-    if not argv or argv[0] not in NAMES:
+if __name__ == "__main__":
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name not in NAMES:
         print(f"mistakes: name one of {', '.join(NAMES)}", file=sys.stderr)
-        return 2
+        sys.exit(2)
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     try:
-        mistake = importlib.import_module(f"harness.load.mistakes.{argv[0]}")
+        runpy.run_module(f"harness.load.mistakes.{name}", run_name="__main__")
     except ModuleNotFoundError as error:
-        print(f"{argv[0]} needs {error.name}: pip install {error.name}", file=sys.stderr)
-        return 3
-    code: int = mistake.main(argv[1:])
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        print(f"{name} needs {error.name}: pip install {error.name}", file=sys.stderr)
+        sys.exit(3)

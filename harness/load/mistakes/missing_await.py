@@ -16,21 +16,15 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
 
-from harness.load.mistakes.program import Counting, Outcome, failed, run
+from harness.load.mistakes.program import Counting, Outcome, fetch, kinds, run
 
 NAME = "missing_await"
 REQUESTS = 100
-
-
-async def fetch(session: aiohttp.ClientSession, url: str) -> int:
-    async with session.get(url) as answer:
-        await answer.read()
-        return answer.status
 
 
 async def not_awaited(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
@@ -77,25 +71,16 @@ def attempt(form: str, url: str, requests: int) -> Outcome:
         finally:
             loop.close()
         seconds = time.monotonic() - began
-        kinds = Counter(type(one).__name__ for one in returned)
-        answers = sum(one == 200 for one in returned)
+        types, answers = kinds(returned)
         del returned
         gc.collect()
     messages.update(str(warning.message) for warning in caught)
     complaints = {text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))}
     return Outcome(
-        NAME, form, FORMS[form][0], requests, dict(kinds), answers,
-        counting.connections, seconds, complaints,
+        NAME, form, FORMS[form][0], requests, types, answers, counting.connections, seconds,
+        complaints,
     )  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    forms = {form: lambda url, n, form=form: attempt(form, url, n) for form in FORMS}
-    try:
-        return run(NAME, forms, argv, REQUESTS)
-    except (aiohttp.ClientError, OSError) as error:
-        return failed(NAME, error)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(NAME, FORMS, attempt, REQUESTS))

@@ -1,13 +1,14 @@
-"""What a mistake's program prints of each of its forms, for people and for the lab."""
+"""What a mistake's program does with its forms, and prints of each, for people and for the lab."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -26,7 +27,7 @@ class Outcome:
     answers: int
     connections: int
     seconds: float
-    complaints: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    complaints: Mapping[str, int] = field(default_factory=dict)
     time_wait: int | None = None
 
 
@@ -40,6 +41,19 @@ class Counting(aiohttp.TraceConfig):
 
     async def _count(self, *_: object) -> None:
         self.connections += 1
+
+
+async def fetch(session: aiohttp.ClientSession, url: str) -> int:
+    async with session.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
+def kinds(returned: Iterable[Any]) -> tuple[dict[str, int], int]:
+    """How many objects of each type, and how many answers among them."""
+    return dict(Counter(type(one).__name__ for one in returned)), sum(
+        one == 200 for one in returned
+    )
 
 
 def sentence(outcome: Outcome) -> str:
@@ -57,26 +71,24 @@ def sentence(outcome: Outcome) -> str:
 
 def run(
     name: str,
-    forms: Mapping[str, Callable[[str, int], Outcome]],
-    argv: Sequence[str] | None,
+    forms: Iterable[str],
+    attempt: Callable[[str, str, int], Outcome],
     requests: int,
+    argv: Sequence[str] | None = None,
 ) -> int:
-    """The program: all forms in their order, or `--only` one; the exit code."""
+    """The program: all forms in their order, or `--only` one; the exit code, 1 where the server did
+    not play along."""
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("url")
     parser.add_argument("--requests", type=int, default=requests)
     parser.add_argument("--only", choices=tuple(forms))
     parser.add_argument("--json", action="store_true", help="a JSON document per form")
     options = parser.parse_args(argv)
-    for form, attempt in forms.items():
-        if options.only in (None, form):
-            outcome = attempt(options.url, options.requests)
-            text = json.dumps(dataclasses.asdict(outcome)) if options.json else sentence(outcome)
-            print(text, flush=True)
+    for form in forms if options.only is None else (options.only,):
+        try:
+            outcome = attempt(form, options.url, options.requests)
+        except (aiohttp.ClientError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        print(json.dumps(asdict(outcome)) if options.json else sentence(outcome), flush=True)
     return 0
-
-
-def failed(name: str, error: Exception) -> int:
-    """The server did not play along."""
-    print(f"{name}: {error}", file=sys.stderr)
-    return 1

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from harness.load.mistakes.program import Counting, Outcome, failed, run
+from harness.load.mistakes.program import Counting, Outcome, fetch, kinds, run
 
 NAME = "session_per_request"
 REQUESTS = 2000
@@ -27,12 +26,6 @@ AT_ONCE = 20
 TIME_WAIT = "06"  # include/net/tcp_states.h
 
 Fetch = Callable[[], Awaitable[int]]
-
-
-async def fetch(session: aiohttp.ClientSession, url: str) -> int:
-    async with session.get(url) as answer:
-        await answer.read()
-        return answer.status
 
 
 async def fetch_alone(counting: Counting, url: str) -> int:
@@ -86,19 +79,10 @@ def attempt(form: str, url: str, requests: int) -> Outcome:
     seconds = time.monotonic() - began
     after = left_behind(port)
     return Outcome(
-        NAME, form, code, requests, dict(Counter(type(one).__name__ for one in returned)),
-        sum(one == 200 for one in returned), counting.connections, seconds,
+        NAME, form, code, requests, *kinds(returned), counting.connections, seconds,
         time_wait=None if before is None or after is None else after - before,
     )  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    forms = {form: lambda url, n, form=form: attempt(form, url, n) for form in FORMS}
-    try:
-        return run(NAME, forms, argv, REQUESTS)
-    except (aiohttp.ClientError, OSError) as error:
-        return failed(NAME, error)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(NAME, FORMS, attempt, REQUESTS))

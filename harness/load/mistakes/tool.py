@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness.load.tool import Tool
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary
 
 PROGRAMS = str(Path(__file__).parent)
@@ -24,35 +24,13 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Mistake:
+class Mistake(Tool):
     """One form of a mistake as a Tool."""
 
+    NAME: str
     mistake: str
     form: str
-    NEEDS: tuple[str, ...] = ("aiohttp",)
-    COUNTED: bool = True
-    LONE_FIRST: bool = False
-    NAMES_REQUESTS: bool = False
-    TIMED: bool = False
-    OPEN_MODEL: bool = False
-    PROCESSES: bool = False
-    RAMPS: bool = False
-    DISTRIBUTES: bool = False
-    PROGRAM: str | None = None
-    VERSION_ARGV: tuple[str, ...] | None = None
-    OUTPUT_FILES: tuple[str, ...] = ()
-    INSTALL_HINT: str = "It needs aiohttp: pip install 'workerlab[generators]'."
-    NO_KEEPALIVE: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def NAME(self) -> str:
-        return f"{self.mistake}-{self.form}"
-
-    def cores_used(self, concurrency: int, processes: int) -> int:
-        return 1
-
-    def check(self, load: Load) -> None:
-        """It asks for as many requests as it is told, in its own way."""
+    NEEDS = ("aiohttp",)
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         argv = (sys.executable, PROGRAMS, self.mistake, url, "--only", self.form)
@@ -60,9 +38,7 @@ class Mistake:
 
     def parse(self, output: Output) -> Measurement:
         """ParseError where the document is missing, cut short, or of another form."""
-        if output.exit_code != 0:
-            last = output.stderr.strip().rpartition("\n")[2]
-            raise ParseError(f"{self.NAME} ended with exit code {output.exit_code}", last)
+        self.ended_well(output)
         try:
             document = json.loads(output.stdout)
             details = {name: document[name] for name in DETAILS}
@@ -85,5 +61,7 @@ class Mistake:
 
 
 MISTAKES = {
-    one.NAME: one for one in (Mistake(name, form) for name in FORMS for form in FORMS[name])
+    f"{name}-{form}": Mistake(f"{name}-{form}", name, form)
+    for name in FORMS
+    for form in FORMS[name]
 }

@@ -98,7 +98,7 @@ def load(**changes: object) -> Load:
 
 
 def words(**changes: object) -> list[str]:
-    return list(ab.command(load(**changes), URL, "/run/x").argv)
+    return list(ab.AB.command(load(**changes), URL, "/run/x").argv)
 
 
 def test_the_words_of_a_plain_load() -> None:
@@ -146,7 +146,7 @@ def test_ab_keeps_connections_alive_where_it_is_asked_to() -> None:
 def test_no_times_to_connect_where_some_did_not(kept: int | None, connects: list[int]) -> None:
     """A request on a kept connection has 0 ms there, as one that connected at once has."""
     lines = [] if kept is None else [f"Keep-Alive requests:    {kept}"]
-    found = ab.parse(output(with_line("Failed requests", *lines)))
+    found = ab.AB.parse(output(with_line("Failed requests", *lines)))
     assert found.connects_s == tuple(connects)
     assert found.connect.mean == (0 if connects else None)
     assert found.first_byte.mean is not None
@@ -154,7 +154,7 @@ def test_no_times_to_connect_where_some_did_not(kept: int | None, connects: list
 
 def test_a_strange_count_of_kept_connections_is_refused() -> None:
     with pytest.raises(ParseError, match="unknown form"):
-        ab.parse(output(with_line("Failed requests", "Keep-Alive requests:    some")))
+        ab.AB.parse(output(with_line("Failed requests", "Keep-Alive requests:    some")))
 
 
 @pytest.mark.parametrize(
@@ -162,18 +162,18 @@ def test_a_strange_count_of_kept_connections_is_refused() -> None:
 )
 def test_a_load_ab_refuses_is_refused_first(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        ab.check(load(**changes))
+        ab.AB.check(load(**changes))
 
 
 def test_a_load_ab_can_do_passes() -> None:
-    ab.check(load(concurrency=20_000, requests=20_000))
+    ab.AB.check(load(concurrency=20_000, requests=20_000))
 
 
 # --- the report ---------------------------------------------------------------------------
 
 
 def test_the_figures_are_exact_to_the_microsecond() -> None:
-    found = ab.parse(output())
+    found = ab.AB.parse(output())
     assert (found.requests, found.failed, found.errors) == (5, 0, {})
     assert (found.duration_s, found.rps) == (0.3, 16.67)
     assert found.response.mean == pytest.approx(sum(TOTALS_US) / 5e6)
@@ -181,21 +181,21 @@ def test_the_figures_are_exact_to_the_microsecond() -> None:
 
 
 def test_the_first_request_is_known_where_it_is_alone_in_its_second() -> None:
-    assert ab.parse(output()).lone_s == 0.1
+    assert ab.AB.parse(output()).lone_s == 0.1
     together = output(row_file=rows(starts=(10, 10, 11, 11, 11)))
-    assert ab.parse(together).lone_s is None
+    assert ab.AB.parse(together).lone_s is None
 
 
 def test_no_lone_request_where_one_failed() -> None:
     text = with_line("Failed requests", "Non-2xx responses:      1")
-    assert ab.parse(output(text)).lone_s is None
+    assert ab.AB.parse(output(text)).lone_s is None
 
 
 @pytest.mark.parametrize("lying", ["0.000", "0.257", "-14.001", "99999999999999.999"])
 def test_percentiles_behind_the_array_are_not_read(lying: str) -> None:
     text = percentiles(past_the_end=lying)
     assert text.count(f",{lying}\n") == 10  # 90 to 99 % of 5 requests
-    assert ab.parse(output(percentile_file=text)) == ab.parse(output())
+    assert ab.AB.parse(output(percentile_file=text)) == ab.AB.parse(output())
 
 
 @pytest.mark.parametrize(
@@ -222,14 +222,14 @@ def test_percentiles_behind_the_array_are_not_read(lying: str) -> None:
     ],
 )
 def test_lines_of_other_versions_and_modes_change_nothing(added: tuple[str, ...]) -> None:
-    assert ab.parse(output(with_line("Total transferred", *added))) == ab.parse(output())
+    assert ab.AB.parse(output(with_line("Total transferred", *added))) == ab.AB.parse(output())
 
 
 def test_the_table_of_dash_s() -> None:
     text = REPORT.replace(
         "Total:        100  104   5.0    102     112", "Total:        100   104  112"
     )
-    assert ab.parse(output(text)) == ab.parse(output())
+    assert ab.AB.parse(output(text)) == ab.AB.parse(output())
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_failures_by_cause(
     bad: int, added: tuple[str, ...], errors: dict[str, int], failed: int
 ) -> None:
     text = with_line("Failed requests", *added)
-    found = ab.parse(
+    found = ab.AB.parse(
         output(text.replace("Failed requests:        0", f"Failed requests:        {bad}"))
     )
     assert (found.errors, found.failed) == (errors, failed)
@@ -284,7 +284,7 @@ def test_failures_by_cause(
 
 def test_a_first_byte_after_the_end_is_noted() -> None:
     text = rows().replace("\t112\t112\t112\n", "\t112\t112\t140\n")
-    assert ab.parse(output(row_file=text)).notes == (
+    assert ab.AB.parse(output(row_file=text)).notes == (
         "ab timed the first byte of 1 requests after their end",
     )
 
@@ -314,7 +314,7 @@ def test_a_first_byte_after_the_end_is_noted() -> None:
 def test_a_doubtful_report_is_refused(old: str, new: str) -> None:
     assert REPORT.count(old) == 1
     with pytest.raises(ParseError):
-        ab.parse(output(REPORT.replace(old, new)))
+        ab.AB.parse(output(REPORT.replace(old, new)))
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_doubtful_report_is_refused(old: str, new: str) -> None:
 )
 def test_doubtful_files_are_refused(row_file: str | None, percentile_file: str | None) -> None:
     with pytest.raises(ParseError):
-        ab.parse(output(row_file=row_file, percentile_file=percentile_file))
+        ab.AB.parse(output(row_file=row_file, percentile_file=percentile_file))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_doubtful_files_are_refused(row_file: str | None, percentile_file: str |
 )
 def test_an_aborted_run_says_why(exit_code: int | None, stderr: str, why: str) -> None:
     with pytest.raises(ParseError, match=why):
-        ab.parse(Output(stdout="", stderr=stderr, exit_code=exit_code))
+        ab.AB.parse(Output(stdout="", stderr=stderr, exit_code=exit_code))
 
 
 @settings(deadline=None)
@@ -381,7 +381,7 @@ def test_garbage_is_an_error_and_nothing_else(
 ) -> None:
     files = {ab.ROWS: row_file, ab.PERCENTILES: percentile_file}
     with pytest.raises(ParseError):
-        ab.parse(Output(stdout, stderr, exit_code, files))
+        ab.AB.parse(Output(stdout, stderr, exit_code, files))
 
 
 @settings(deadline=None)
@@ -392,8 +392,8 @@ def test_a_line_of_garbage_is_an_error_or_nothing(data: st.DataObject) -> None:
     where = data.draw(st.integers(0, len(lines) - 1))
     lines[where] = data.draw(st.text(max_size=60) | st.sampled_from(lines))
     try:
-        found = ab.parse(output("\n".join([*lines, ""])))
+        found = ab.AB.parse(output("\n".join([*lines, ""])))
     except ParseError:
         return
-    wanted = ab.parse(output())
+    wanted = ab.AB.parse(output())
     assert dataclasses.replace(found, errors={}, failed=0, lone_s=0.1) == wanted

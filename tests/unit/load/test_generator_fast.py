@@ -38,9 +38,9 @@ def said_of(*words: str) -> tuple[Output, Tally]:
     """Runs the generator here, with rows; what the tool would read of it."""
     with tempfile.TemporaryDirectory() as place:
         rows = f"{place}/{ROWS}"
-        asked = parse([*words, "--rows", rows], fast.NAME, supports=OPTIONAL)
+        asked = parse([*words, "--rows", rows], "fast", supports=OPTIONAL)
         tally = fast.run(asked)
-        said = json.dumps(document(fast.NAME, asked, tally))
+        said = json.dumps(document("fast", asked, tally))
         return Output(said, files={ROWS: Path(rows).read_text()}), tally
 
 
@@ -655,7 +655,7 @@ def run_site(answer: Handler, *words: str, site: Site | None = None) -> tuple[Ta
         async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             asked = ["--url", f"http://127.0.0.1:{port}/", "--deadline", str(PATIENCE_S), *words]
-            parsed = parse(asked, fast.NAME, supports=OPTIONAL)
+            parsed = parse(asked, "fast", supports=OPTIONAL)
             return await asyncio.to_thread(fast.run, parsed)
 
     return asyncio.run(asyncio.wait_for(both(), 2 * PATIENCE_S)), site

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.load.generators import causes, share
-from harness.load.generators.headers import headers_of
+from harness.load.generators import share
+from harness.load.generators.document import CAUSES, cause_of_errno
+from harness.load.generators.request import header_lines
 from harness.load.generators.words import Words
 
 URL = "http://127.0.0.1:1/"
@@ -18,7 +19,7 @@ def words(**changes: object) -> Words:
     return Words(**{"urls": (URL,), "concurrency": 4, "requests": 3, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("of", [share.of_tasks, share.of_threads, share.of_processes])
+@pytest.mark.parametrize("of", [share.Share, share.of_processes])
 def test_as_many_requests_as_asked_for(of: object) -> None:
     one = of(words())  # type: ignore[operator]
     one.begin()
@@ -26,20 +27,20 @@ def test_as_many_requests_as_asked_for(of: object) -> None:
 
 
 def test_no_more_requests_when_the_time_is_over() -> None:
-    one = share.of_tasks(words(requests=None, duration_s=3600.0))
+    one = share.Share(words(requests=None, duration_s=3600.0))
     one.begin()
     assert one.take()
-    over = share.of_tasks(words(requests=None, duration_s=1e-9))
+    over = share.Share(words(requests=None, duration_s=1e-9))
     over.begin()
     assert not over.take()
 
 
 def test_the_ramp_is_dealt_evenly() -> None:
-    one = share.of_tasks(words(ramp_s=2.0))
+    one = share.Share(words(ramp_s=2.0))
     assert [one.wait_s(unit) for unit in range(4)] == [0, 0.5, 1, 1.5]
 
 
-@pytest.mark.parametrize("of", [share.of_tasks, share.of_processes])
+@pytest.mark.parametrize("of", [share.Share, share.of_processes])
 def test_the_first_body_is_the_measure(of: object) -> None:
     one = of(words(same_body=True))  # type: ignore[operator]
     assert one.judge(500, b"another") == "non_2xx"  # and is not the first one
@@ -48,7 +49,7 @@ def test_the_first_body_is_the_measure(of: object) -> None:
 
 
 def test_without_being_asked_bodies_may_differ() -> None:
-    one = share.of_tasks(words())
+    one = share.Share(words())
     assert [one.judge(200, body) for body in (b"a", b"b")] == [None, None]
 
 
@@ -64,12 +65,12 @@ def test_without_being_asked_bodies_may_differ() -> None:
     ],
 )
 def test_system_errors_have_names(number: int | None, cause: str) -> None:
-    assert causes.of_errno(number, "connect") == cause
+    assert cause_of_errno(number) == cause
 
 
 def test_what_frames_the_message_is_not_the_users_to_say() -> None:
     given = (("Connection", "upgrade"), ("user-agent", "me"), ("X", "1"), ("X", "2"))
-    lines = headers_of(words(headers=given, body=b"b"))
+    lines = header_lines(words(headers=given, body=b"b"))
     assert lines == [
         ("Accept", "*/*"),
         ("Accept-Encoding", "identity"),
@@ -79,13 +80,13 @@ def test_what_frames_the_message_is_not_the_users_to_say() -> None:
         ("X", "2"),
         ("Connection", "close"),
     ]
-    assert ("Connection", "close") not in headers_of(words(keepalive=True))
+    assert ("Connection", "close") not in header_lines(words(keepalive=True))
 
 
 def test_the_locustfile_names_failures_like_the_others() -> None:
     """It cannot import them: it runs on hosts that have nothing but Locust."""
     source = (Path(share.__file__).parent / "locustfile.py").read_text()
     assert "harness" not in source.replace("harness's", "")
-    for number, cause in causes.CAUSES.items():
+    for number, cause in CAUSES.items():
         if cause not in ("no_address", "no_files"):
             assert f'errno.{errno.errorcode[number]}: "{cause}"' in source

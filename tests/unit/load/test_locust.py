@@ -196,7 +196,7 @@ def test_a_process_that_had_no_user_adds_nothing() -> None:
         (result(part(errors={"reset": 4})), "more failures"),
         (result(part(last_ns=0)), "more failures than requests"),
         (result(part(first_ns=None)), "sent nothing"),
-        (result(part(cpu_ns=-1)), "not a count"),
+        (result(part(cpu_ns=-1)), "cpu_ns"),
         (result(part(), expected=0, parts={}), "sent nothing|lost|incomplete"),
         (Output("", files={}), "no whole locust.json"),
         (Output("", "Traceback\nOSError: no\n", 1), "exit code 1"),

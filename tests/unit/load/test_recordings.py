@@ -121,7 +121,7 @@ WHOLE_AB = [name for tool, name in PAIRS if tool == "ab" and "error" not in expe
 def test_ab_rows_say_what_its_files_say(name: str) -> None:
     """A second reading, by other means: the mean and the middle of the -g file, in whole ms."""
     output = recorded("ab", name)
-    meaning = ab.parse(output)
+    meaning = ab.AB.parse(output)
     totals = [int(row.split("\t")[4]) for row in output.files["gnuplot.tsv"].splitlines()[1:]]
     assert meaning.requests == len(totals)
     assert meaning.response.mean == pytest.approx(sum(totals) / len(totals) / 1000, abs=5.1e-4)

@@ -46,14 +46,14 @@ def load(**changes: object) -> Load:
 
 
 def script(**changes: object) -> str:
-    return wrk.command(load(**changes), URL, "/run/x").files[wrk.SCRIPT]
+    return wrk.WRK.command(load(**changes), URL, "/run/x").files[wrk.SCRIPT]
 
 
 # --- the command --------------------------------------------------------------------------
 
 
 def test_the_words_round_times_up_to_whole_seconds() -> None:
-    assert wrk.command(load(), URL, "/run/x").argv == (
+    assert wrk.WRK.command(load(), URL, "/run/x").argv == (
         *("wrk", "-t", "1", "-c", "4", "-d", "5s", "--timeout", "31s"),
         *("-s", "/run/x/report.lua", URL),
     )
@@ -96,8 +96,8 @@ def test_the_users_content_type_stays() -> None:
 
 def test_a_header_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="x-a"):
-        wrk.check(load(headers=(("X-A", "1"), ("x-a", "2"))))
-    wrk.check(load(headers=(("X-A", "1"), ("X-B", "2"))))
+        wrk.WRK.check(load(headers=(("X-A", "1"), ("x-a", "2"))))
+    wrk.WRK.check(load(headers=(("X-A", "1"), ("X-B", "2"))))
 
 
 @settings(deadline=None)
@@ -114,7 +114,7 @@ def test_lua_reads_back_what_was_quoted(text: str) -> None:
 
 
 def test_the_figures_are_the_scripts() -> None:
-    found = wrk.parse(report())
+    found = wrk.WRK.parse(report())
     assert (found.requests, found.failed, found.errors) == (156, 0, {})
     assert found.duration_s == pytest.approx(2.006409)
     assert found.rps == pytest.approx(156 / 2.006409)
@@ -147,7 +147,7 @@ def test_the_figures_are_the_scripts() -> None:
 def test_failures_by_cause(
     line: str, changes: dict[str, float], errors: dict[str, int], failed: int
 ) -> None:
-    found = wrk.parse(report(with_line(line), **changes))
+    found = wrk.WRK.parse(report(with_line(line), **changes))
     assert (found.errors, found.failed) == (errors, failed)
 
 
@@ -155,7 +155,7 @@ def test_no_sample_is_no_latency() -> None:
     text = TEXT.replace(
         "50.93ms  261.97us  51.83ms   70.51%", " 0.00us    0.00us   0.00us    -nan%"
     )
-    found = wrk.parse(report(text, mean_us=None, max_us=0, p50_us=0))
+    found = wrk.WRK.parse(report(text, mean_us=None, max_us=0, p50_us=0))
     assert found.response.mean is None
     assert found.response.max is None
 
@@ -172,13 +172,13 @@ def test_no_sample_is_no_latency() -> None:
 def test_times_in_every_unit(text: str, changes: dict[str, float]) -> None:
     whole = TEXT.replace("Latency    50.93ms  261.97us  51.83ms   70.51%", text)
     assert whole != TEXT
-    assert wrk.parse(report(whole, **changes)).requests == 156
+    assert wrk.WRK.parse(report(whole, **changes)).requests == 156
 
 
 def test_counts_and_bytes_in_large_units() -> None:
     text = TEXT.replace("78.00      8.94    80.00", "78.12k     1.94M   80.00G")
     text = text.replace("22.62KB", "1.50GB").replace("11.28KB", "765.55MB")
-    assert wrk.parse(report(text, bytes=1.5 * 2**30)).requests == 156
+    assert wrk.WRK.parse(report(text, bytes=1.5 * 2**30)).requests == 156
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_counts_and_bytes_in_large_units() -> None:
 def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
     assert TEXT.count(old) == 1
     with pytest.raises(ParseError):
-        wrk.parse(report(TEXT.replace(old, new)))
+        wrk.WRK.parse(report(TEXT.replace(old, new)))
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
 )
 def test_doubtful_figures_are_refused(changes: dict[str, float | None], why: str) -> None:
     with pytest.raises(ParseError, match=why):
-        wrk.parse(report(**changes))
+        wrk.WRK.parse(report(**changes))
 
 
 def test_the_scripts_own_error_is_the_reason() -> None:
     with pytest.raises(ParseError, match=r"report\.lua:5: no such file"):
-        wrk.parse(Output(TEXT, stderr="report.lua:5: no such file\n"))
+        wrk.WRK.parse(Output(TEXT, stderr="report.lua:5: no such file\n"))
 
 
 @settings(deadline=None)
@@ -232,7 +232,7 @@ def test_garbage_is_an_error_and_nothing_else(
     stdout: str, stderr: str, exit_code: int | None
 ) -> None:
     with pytest.raises(ParseError):
-        wrk.parse(Output(stdout, stderr, exit_code))
+        wrk.WRK.parse(Output(stdout, stderr, exit_code))
 
 
 JSON = st.recursive(
@@ -246,7 +246,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_a_strange_line_of_the_script_is_an_error_and_nothing_else(document: object) -> None:
     with pytest.raises(ParseError):
-        wrk.parse(Output(f"{TEXT}{wrk.MARKER}{json.dumps(document)}\n"))
+        wrk.WRK.parse(Output(f"{TEXT}{wrk.MARKER}{json.dumps(document)}\n"))
 
 
 @settings(deadline=None)
@@ -255,10 +255,10 @@ def test_a_strange_figure_is_an_error_or_changes_nothing_else(
     name: str, value: float | None
 ) -> None:
     try:
-        found = wrk.parse(report(**{name: value}))
+        found = wrk.WRK.parse(report(**{name: value}))
     except ParseError:
         return
-    same = wrk.parse(report())
+    same = wrk.WRK.parse(report())
     assert (found.requests, found.failed) == (same.requests, same.failed)
 
 
