@@ -80,7 +80,7 @@ class Finding:
         return hash(self.code)
 
 
-Text = str | Finding  # in transition: every text of an analysis becomes a Finding
+Label = str | Finding  # a name, or the finding that says one
 
 
 # --- what shall be done -------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Plan:
     python: str
     config: str | None
     unavailable: Mapping[str, str]  # class -> why
-    notes: tuple[Text, ...]
+    notes: tuple[Finding, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
@@ -802,17 +802,17 @@ class Table:
     together. `unit`: of all durations, "s" or "ms"; "": each in its own.
     """
 
-    title: Text
+    title: Finding
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    note: Text = ""
+    note: Finding | None = None
     keys: int = 1
     unit: str = ""
 
 
 @dataclass(frozen=True)
 class Series:
-    name: Text
+    name: Label
     points: tuple[tuple[float, float], ...]
 
 
@@ -824,14 +824,14 @@ class Chart:
     "stacked" on each other. Of bars, x is the place in `names`, from 0.
     """
 
-    title: Text
-    x_title: Text
-    y_title: Text
+    title: Finding
+    x_title: Finding
+    y_title: Finding
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)
-    note: Text = ""
+    note: Finding | None = None
     form: Literal["lines", "bars", "stacked"] = "lines"
-    names: tuple[Text, ...] = ()
+    names: tuple[Label, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -843,12 +843,12 @@ class Document:
 
     run: str
     kind: str
-    title: Text
+    title: Finding
     environment: Mapping[str, object]
     findings: tuple[Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Finding, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.load.locust import JOIN_S
 from harness.load.registry import tool_named
-from harness.model import Cell, Load, NullServer, Plan, Rate, Server, Text, Trial
+from harness.model import Cell, Finding, Load, NullServer, Plan, Rate, Server, Trial
 from harness.server.worker_classes import configured_slots
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
@@ -71,7 +71,7 @@ def null_cell(name: str, null: NullServer, tool: str, load: Load) -> Cell:
 def null_plan(
     kind: str,
     cells: Iterable[Cell],
-    notes: Iterable[Text] = (),
+    notes: Iterable[Finding] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Loads on null servers, in this order."""

@@ -198,7 +198,7 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
         data = _load(one, requests, number, place)
         measured = data.measurement
         if measured is None:
-            return text(unusable(data) or "")
+            return text(unusable(data))
         if measured.failed:
             return f"{measured.failed} of its requests failed"
         if not measured.rps:

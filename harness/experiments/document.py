@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from harness.model import Column, Finding, Form, Table, Text, Value
+from harness.model import Column, Finding, Form, Table, Value
 
 Getter = Callable[[Any], Value]
 Field = tuple[str, Form, Getter]  # a column: its name, its form, its value in a row
@@ -24,7 +24,9 @@ def answer(
     return Finding(f"{kind}.{code}", values or {}, tuple(trials), tuple(evidence), name)
 
 
-def table(title: Finding, fields: Iterable[Field], items: Iterable[Any], note: Text = "") -> Table:
+def table(
+    title: Finding, fields: Iterable[Field], items: Iterable[Any], note: Finding | None = None
+) -> Table:
     """A column per field, a row per item."""
     columns, getters = zip(*((Column(name, form), get) for name, form, get in fields), strict=True)
     return Table(title, columns, tuple(tuple(get(one) for get in getters) for one in items), note)

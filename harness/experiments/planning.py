@@ -100,15 +100,14 @@ def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> Itera
             yield Server(row.name, *amounts, axis["worker_connections"][0], app=app)
 
 
-def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[str]]:
+def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a line where the default one is missing and another takes its place."""
     if options.tool is None and (options.rate or options.ramp or options.duration):
-        return ("fast",), ["the load tool is fast: it sends at a rate, over a ramp, for a time"]
+        return ("fast",), [Finding("plan.tool_fast")]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
             return ("ab",), []
-        return ("fast",), [f"ab is not installed, using the embedded load tool `fast`"
-                             f" ({TOOLS['ab'].INSTALL_HINT})"]  # fmt: skip
+        return ("fast",), [Finding("plan.no_ab", {"hint": TOOLS["ab"].INSTALL_HINT})]
     check_tools(options.tool)
     return options.tool, []
 
@@ -138,59 +137,56 @@ def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
-def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
-    """A line for each setting of the user's file that does not take effect."""
-    own, lines = found.settings, []
-    told = {name: why for name, (_, why) in FORCED.items()}
-    for name, why in {**told, "worker_class": "the sweep names the classes"}.items():
+def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
+    """A note for each setting of the user's file that does not take effect."""
+    own, notes = found.settings, []
+    forced = {name: why for name, (_, why) in FORCED.items()}
+    for name, why in {**forced, "worker_class": "the sweep names the classes"}.items():
         if own.get(name) not in (None, False, 0, ""):
-            lines.append(f"{options.config}: {name} = {own[name]!r} is overridden: {why}")
+            values = {"config": options.config, "setting": name, "value": repr(own[name])}
+            notes.append(Finding("plan.overridden", {**values, "why": why}))
     log = str(own.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
-        lines.append(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
-    return lines + _ignored(options, found)
+        notes.append(Finding("plan.accesslog_overridden", {"config": options.config}))
+    return notes + _ignored(options, found)
 
 
-def _ignored(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
-    """A line for each setting that does not change what a class does: of a flag where no class
+def _ignored(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
+    """A note for each setting that does not change what a class does: of a flag where no class
     heeds it, of the user's file, which was made for one class, where any ignores it."""
-    rows, lines = [class_named(name) for name in options.classes], []
+    rows, notes = [class_named(name) for name in options.classes], []
     for setting in dict.fromkeys(name for row in rows for name in row.ignores):
         names = [row.name for row in rows if setting in row.ignores]
         value = found.settings.get(setting)
         asked = setting in DEFAULTS and getattr(options, setting) is not None
         if asked and len(names) == len(rows):
             flag = f"--{setting.replace('_', '-')}"
-            lines.append(f"{flag} has no effect: {' and '.join(names)} ignore it")
+            notes.append(Finding("plan.flag_ignored", {"flag": flag, "classes": names}))
         if value is not None and (setting, value) != ("threads", 1):
-            effect = f"has no effect on {', '.join(names)}"
-            lines.append(f"{options.config}: {setting} = {value} {effect}")
-    return lines
+            values = {"config": options.config, "setting": setting, "value": value}
+            notes.append(Finding("plan.setting_ignored", {**values, "classes": names}))
+    return notes
 
 
-def _kinds(options: argparse.Namespace, found: preflight.Interpreter) -> list[str]:
-    """A line for each class that serves nobody knows what."""
+def _kinds(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
+    """A note for each class that serves nobody knows what."""
     if options.app is not None:
         return []
     return [
-        f"{name} is taken for a WSGI class, since its base classes do not say; if it serves ASGI,"
-        " add --app apps.sleep_asgi:app"
+        Finding("plan.taken_for_wsgi", {"worker_class": name})
         for name in options.classes
         if found.serves_asgi(name) is None
     ]
 
 
-def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[str]:
+def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[Finding]:
     """A warning where a cell may take minutes: more connections than slots and queue hold."""
     most = max(levels)
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and most > slots + server.backlog + 1:
-            return [
-                f"{most} connections are more than {slots} slots and a backlog of"
-                f" {server.backlog} hold: what the kernel drops is repeated ever more slowly, so"
-                " that such a cell may take minutes"
-            ]
+            values = {"connections": most, "slots": slots, "backlog": server.backlog}
+            return [Finding("plan.drops", values)]
     return []
 
 
@@ -270,11 +266,8 @@ def _with_hosts(plan: Plan) -> Plan:
     hosts.check(plan.load_hosts, PORT)
     here, cell = hosts.reached_at(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), here))
-    note = (
-        f"each trial begins when the load hosts have joined, within {JOIN_S} s; run this on"
-        f" {' and on '.join(plan.load_hosts)} (it serves all trials; Ctrl-C ends it):\n\n"
-        f"    {command}\n"
-    )
+    values = {"join_s": JOIN_S, "hosts": plan.load_hosts, "command": command}
+    note = Finding("plan.load_hosts", values)
     return replace(plan, notes=(*plan.notes, note))
 
 

@@ -23,7 +23,6 @@ from harness.model import (
     Record,
     Report,
     Spans,
-    Text,
     Trial,
     UsageError,
 )
@@ -132,7 +131,7 @@ def trial_data(run: Run) -> tuple[TrialData, ...]:
     )
 
 
-def notes_of(run: Run) -> tuple[Text, ...]:
+def notes_of(run: Run) -> tuple[Finding, ...]:
     """Of its plan, and whether that was carried out."""
     missing = len(grid(run.plan)) - len(run.records)
     values = {"trials": missing, "command": run.plan.kind, "run": run.name}

@@ -33,7 +33,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.model import Column, Finding, Text
+from harness.model import Column, Finding, Label
 from harness.numbers.units import format_bytes, format_duration, three_digits
 
 Sentence = str | Callable[[Mapping[str, Any]], str]
@@ -124,12 +124,12 @@ def _filled(template: str, values: Mapping[str, Any]) -> str:
     return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
 
 
-def text(said: Text) -> str:
-    """The sentence of a finding. KeyError for a code that has none."""
-    if isinstance(said, str):
-        return said
-    sentence = SENTENCES[said.code]
-    return _filled(sentence, said.values) if isinstance(sentence, str) else sentence(said.values)
+def text(label: Label | None) -> str:
+    """The sentence of a finding (KeyError for an unknown code), a name as it is, "" for none."""
+    if not isinstance(label, Finding):
+        return label or ""
+    sentence = SENTENCES[label.code]
+    return _filled(sentence, label.values) if isinstance(sentence, str) else sentence(label.values)
 
 
 def say(code: str, **values: Any) -> str:
@@ -893,7 +893,7 @@ HEADINGS |= {
     "local_hit_ratio": "hits in process",
     "redis_hit_ratio": "hits in Redis",
     "redis_trips": "Redis trips",
-    "ledger_requests": "requests counted",
+    "counted_requests": "requests counted",
     "factor_low": "from",
     "factor_high": "to",
     "app_cores": "app",
@@ -909,6 +909,29 @@ HEADINGS |= {
     "template_s": "template",
     "other_s": "other code",
     "ladder:unattributed_s": "unattributed",
+}
+
+# --- what is known before a run starts ------------------------------------------------------------
+
+SENTENCES |= {
+    "plan.tool_fast": "the load tool is fast: it sends at a rate, over a ramp, for a time",
+    "plan.no_ab": "ab is not installed, using the embedded load tool `fast` ({hint})",
+    "plan.overridden": "{config}: {setting} = {value} is overridden: {why}",
+    "plan.accesslog_overridden": "{config}: accesslog is overridden: a log into a pipe stalls",
+    "plan.flag_ignored": "{flag} has no effect: {classes:list} ignore it",
+    "plan.setting_ignored": "{config}: {setting} = {value} has no effect on {classes:, }",
+    "plan.taken_for_wsgi": (
+        "{worker_class} is taken for a WSGI class, since its base classes do not say; if it serves"
+        " ASGI, add --app apps.sleep_asgi:app"
+    ),
+    "plan.drops": (
+        "{connections} connections are more than {slots} slots and a backlog of {backlog} hold;"
+        " clients repeat a dropped SYN ever more slowly, so such a cell may take minutes"
+    ),
+    "plan.load_hosts": (
+        "each trial begins when the load hosts have joined, within {join_s} s; run this on"
+        " {hosts:list} (it serves all trials; Ctrl-C ends it):\n\n    {command}\n"
+    ),
 }
 
 # --- runs of any kind -----------------------------------------------------------------------------
@@ -1176,7 +1199,7 @@ HEADINGS |= {
     "connections_seen": "connections there",
     "took_s": "took",
     "time_wait": "in TIME_WAIT",
-    "said": "reported",
+    "complaints": "reported",
 }
 MEANINGS |= {
     "limits:ideal_s": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.model import Cell, CellResult, ClassResult, Finding, Server, Text
+from harness.model import Cell, CellResult, ClassResult, Finding, Server
 
 SETTINGS: Mapping[str, Callable[[Server], int]] = {
     "workers": lambda server: server.workers,
@@ -92,7 +92,7 @@ class Names:
         ]
         return Finding("cells.some", {"series": tuple(each)})
 
-    def _levels(self, cells: Sequence[CellResult]) -> Iterable[Text]:
+    def _levels(self, cells: Sequence[CellResult]) -> Iterable[Finding]:
         """Each level once, with its trials where there are others of it."""
         for asked in dict.fromkeys(cell.trial.cell for cell in cells):
             mine = [cell.trial.number for cell in cells if cell.trial.cell == asked]

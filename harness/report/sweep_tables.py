@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from harness.model import CellResult, ClassResult, Column, Finding, Report, Table, Text, Value
+from harness.model import CellResult, ClassResult, Column, Finding, Report, Table, Value
 from harness.report.naming import SETTINGS, Names
 from harness.report.open_closed import side_by_side
 from harness.report.values import PARTS, finite
@@ -104,15 +104,15 @@ RESULTS: list[Source] = [
 ]
 
 
-def _lower_bound(cells: Cells) -> Text:
+def _lower_bound(cells: Cells) -> Finding | None:
     bound = any(cell.verdict == "generator-bound" for cell in cells)
-    return Finding("note.lower_bound") if bound else ""
+    return Finding("note.lower_bound") if bound else None
 
 
 # --- where the time goes --------------------------------------------------------------------
 
 
-def _breakdown(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Text]:
+def _breakdown(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
     known = [cell for cell in cells if cell.breakdown.response_s is not None]
     response = Column("response_mean_s", form="seconds", expendable=2)
     sources: list[Source] = [*which, (response, lambda c: c.breakdown.response_s)]
@@ -135,7 +135,7 @@ def _sources_of(cells: Cells) -> Finding:
     estimated = [cell for cell in cells if not cell.breakdown.exact]
     if not estimated:
         return Finding("breakdown.exact")
-    sources: dict[str, dict[Text, None]] = {}
+    sources: dict[str, dict[Finding, None]] = {}
     for cell in estimated:
         for part, source in cell.breakdown.sources.items():
             sources.setdefault(part, {})[source] = None
@@ -150,7 +150,7 @@ def _sources_of(cells: Cells) -> Finding:
 # --- kept connections, and a rate -----------------------------------------------------------
 
 
-def _keepalive(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Text]:
+def _keepalive(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
     kept = [cell for cell in cells if cell.trial.cell.keepalive and cell.verdict != "invalid"]
     sources: list[Source] = [
         *which,
@@ -159,7 +159,7 @@ def _keepalive(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, 
         (Column("split_prediction_rps"), lambda c: c.split_prediction_rps),
         (Column("measured_rps"), lambda c: c.throughput_rps),
     ]
-    return sources, kept, ""
+    return sources, kept, None
 
 
 def _dealt(cell: CellResult) -> str | None:
@@ -167,7 +167,7 @@ def _dealt(cell: CellResult) -> str | None:
     return ", ".join(str(count) for count in sorted(counts, reverse=True)) or None
 
 
-def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Text]:
+def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | None]:
     """Which load, what was asked, sent and answered, and how long that took."""
     load: Source = (Column("load", form="text"), load_of)
     which = [load if one.name == "concurrency" else (one, of) for one, of in _leading(cells, names)]

@@ -14,10 +14,10 @@ from harness.model import (
     CellResult,
     ClassResult,
     Finding,
+    Label,
     Phase,
     Server,
     Summary,
-    Text,
     Value,
 )
 from harness.report.messages import text
@@ -172,11 +172,11 @@ def phase(one: Phase) -> dict[str, Any]:
     return {"name": one.name, **spans, "why": spoken(one.why)}
 
 
-def spoken(said: Text) -> object:
-    """A text with the code and the values it was made of; in transition, some are bare."""
-    if isinstance(said, str):
-        return said
-    return {"code": said.code, "values": jsonable(said.values, DIGITS), "text": text(said)}
+def spoken(label: Label | None) -> object:
+    """A text with the code and the values it was made of; a name as it is; "" for none."""
+    if not isinstance(label, Finding):
+        return label or ""
+    return {"code": label.code, "values": jsonable(label.values, DIGITS), "text": text(label)}
 
 
 def jsonable(value: object, digits: int = 17) -> object:

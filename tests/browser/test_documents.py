@@ -13,14 +13,14 @@ from harness.report.html.charts import chart_figures
 from harness.report.messages import text
 from tests.browser.conftest import Open, Opened
 from tests.browser.test_page import CONTRASTS, DARK, LIGHT, PHONE, assert_sound, assert_whole
-from tests.builders.document import whole_study
+from tests.builders.document import full_document
 from tests.builders.ladder import whole as whole_ladder
 
 
 @pytest.fixture
 def opened(open_page: Open, tmp_path: Path) -> Any:
     path = tmp_path / "study.html"
-    path.write_text(render(whole_study()), encoding="utf-8")
+    path.write_text(render(full_document()), encoding="utf-8")
 
     def start(**context: Any) -> Opened:
         return open_page(path, **context)

@@ -130,13 +130,17 @@ def any_table(draw: st.DrawFn) -> Table:
     row = st.tuples(*[values for _ in own])
     rows = tuple(draw(st.lists(row, max_size=4)))
     unit = draw(st.sampled_from(["", "s", "ms"]))
-    return Table(draw(words), tuple(own), rows, draw(words), draw(st.integers(1, 3)), unit)
+    return Table(draw(sentences), tuple(own), rows, draw(sentences), draw(st.integers(1, 3)), unit)
 
 
 points = st.lists(st.tuples(st.floats(), st.floats()), max_size=4).map(tuple)
 series = st.lists(st.builds(Series, words, points), max_size=4, unique_by=lambda one: one.name)
 charts = st.builds(
-    Chart, words, words, words, series.map(tuple), st.tuples(st.booleans(), st.booleans()), words
+    Chart,
+    *(sentences, sentences, sentences),
+    series.map(tuple),
+    st.tuples(st.booleans(), st.booleans()),
+    sentences,
 )
 plain = words.map(lambda word: Finding("class.slots.configured", {"slots": 3, "word": word}))
 findings = st.builds(
@@ -151,11 +155,11 @@ documents = st.builds(
     Document,
     words,
     st.sampled_from(["generators", "ladder"]),
-    words,
+    sentences,
     environments,
     st.lists(findings, max_size=3).map(tuple),
     st.lists(any_table(), max_size=3).map(tuple),
     st.lists(charts, max_size=2).map(tuple),
-    st.lists(words, max_size=2).map(tuple),
+    st.lists(sentences, max_size=2).map(tuple),
     st.booleans(),
 )

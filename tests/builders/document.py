@@ -1,8 +1,9 @@
-"""A study with everything a study can hold."""
+"""A document with everything a document can hold."""
 
 from __future__ import annotations
 
 from harness.model import Chart, Column, Document, Finding, Series, Table
+from tests.builders.analysis import sentence
 
 COLUMNS = (
     Column("tool", form="text"),
@@ -16,7 +17,7 @@ COLUMNS = (
 )
 
 
-def whole_study(**changes: object) -> Document:
+def full_document(**changes: object) -> Document:
     rows = (
         ("fast", 10, 61234.567, 0.000_123_4, 13 << 20, 0.987, True, None),
         ("fast", 100, 70000.0, 0.001_3, 14 << 20, 1.0, True, None),
@@ -26,7 +27,7 @@ def whole_study(**changes: object) -> Document:
     values: dict[str, object] = {
         "run": "20261120-101500-generators",
         "kind": "generators",
-        "title": "Load generators on the same server",
+        "title": sentence("Load generators on the same server"),
         "environment": {"cpu": "a CPU", "cores": 2, "load": float("nan")},
         "findings": (
             Finding(
@@ -41,24 +42,27 @@ def whole_study(**changes: object) -> Document:
             Finding("generators.gil.no_cpu", question="generators.question.gil"),
         ),
         "tables": (
-            Table("High rate", COLUMNS, rows, "p50: response time."),
-            Table("Nothing", COLUMNS[:2], ()),
-            Table("Memory", (Column("step", form="text"), COLUMNS[4]), (("idle", 2048),)),
+            Table(sentence("High rate"), COLUMNS, rows, sentence("p50: response time.")),
+            Table(sentence("Nothing"), COLUMNS[:2], ()),
+            Table(sentence("Memory"), (Column("step", form="text"), COLUMNS[4]), (("idle", 2048),)),
         ),
         "charts": (
             Chart(
-                "Requests per second",
-                "connections",
-                "requests/s",
+                sentence("Requests per second"),
+                sentence("connections"),
+                sentence("requests/s"),
                 (
                     Series("fast", ((10, 61234.567), (100, 70000.0))),
                     Series("threads | <b>", ((10, 1203.4), (1_000_000, 0.0))),
                 ),
                 (True, True),
-                "Higher is better.",
+                sentence("Higher is better."),
             ),
-            Chart("Empty", "connections", "seconds", ()),
+            Chart(sentence("Empty"), sentence("connections"), sentence("seconds"), ()),
         ),
-        "notes": ("locust is not installed: pip install locust", "load [3.9]\x1b[0m"),
+        "notes": (
+            sentence("locust is not installed: pip install locust"),
+            sentence("load [3.9]\x1b[0m"),
+        ),
     }
     return Document(**{**values, **changes})  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from harness.model import App, Cell, Plan, Rate, Server
 from harness.plan import product
 from harness.server.worker_classes import CLASSES
+from tests.builders.analysis import sentence
 
 APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 SERVER = Server("sync", 4, 1, 2048, 1000, app=APP)
@@ -83,5 +84,5 @@ def plans(
         python=TEXT,
         config=st.none() | TEXT,
         unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
-        notes=st.lists(TEXT, max_size=2).map(tuple),
+        notes=st.lists(TEXT.map(sentence), max_size=2).map(tuple),
     )

@@ -85,5 +85,5 @@ def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab, worker_class: str)
     assert (ends["established"], ends["connections"]) == (48, 24)
     left = found[-1]["why"]["values"]
     assert (left["left"], left["most"]) == (0, 24)
-    text = lab("report", str(lab.run)).out
+    text = lab("report", str(lab.run), "--explain").out
     assert "Ramp-up until" in text

@@ -8,7 +8,7 @@ from harness.experiments.bottleneck.factors import FACTORS, comparisons, generat
 from harness.experiments.bottleneck.findings import findings
 from harness.experiments.document import Field, cores_of, table
 from harness.experiments.reading import notes_of, report_of
-from harness.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table, Text
+from harness.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table
 from harness.run_store import Run
 
 # Shown only in the tables that are about them, or in which they differ
@@ -39,7 +39,7 @@ def document(run: Run) -> Document:
     return study(report_of(run), notes_of(run))
 
 
-def study(report: Report, notes: Sequence[Text] = ()) -> Document:
+def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
     """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
     generator = generator_of(report.cells)
     compared = {name: comparisons(name, report.cells, generator) for name in FACTORS}
@@ -83,7 +83,7 @@ def _way(cell: Cell) -> dict[str, object]:
 
 def _tables(compared: dict[str, list[list[CellResult]]]) -> Iterable[Table]:
     """One per factor that was varied; what explains the columns stands below the first."""
-    note: Text = Finding("bottleneck.table.note")
+    note: Finding | None = Finding("bottleneck.table.note")
     for factor, groups in compared.items():
         cells = [cell for group in groups for cell in group]
         settings = [
@@ -94,7 +94,7 @@ def _tables(compared: dict[str, list[list[CellResult]]]) -> Iterable[Table]:
         if cells:
             name = Finding(f"bottleneck.table.{factor}")
             yield table(name, (*settings, *RESULTS), cells, note)
-            note = ""
+            note = None
 
 
 def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:

@@ -14,7 +14,7 @@ from harness.experiments.ladder.findings import findings
 from harness.experiments.ladder.limits import DISTURBED, SPENT, limit, other_code_s, others_cores
 from harness.experiments.ladder.steps import ONE_USER, Ladder, Load, Step, ladder
 from harness.experiments.reading import notes_of, report_of
-from harness.model import Chart, Document, Finding, Report, Series, Table, Text
+from harness.model import Chart, Document, Finding, Report, Series, Table
 from harness.numbers.intervals import TRIALS
 from harness.run_store import Run
 
@@ -26,7 +26,7 @@ def document(run: Run) -> Document:
 
 
 def study(
-    report: Report, configurations: Sequence[Configuration], notes: Sequence[Text] = ()
+    report: Report, configurations: Sequence[Configuration], notes: Sequence[Finding] = ()
 ) -> Document:
     """`report`: of the run's cells; `configurations`, `notes`: of its plan."""
     steps = ladder(report.cells, configurations, report.environment)
@@ -113,7 +113,7 @@ TRIPS: tuple[Field, ...] = (
     ("storage_trips", "number", _metric("per_request", "storage_trips")),
     ("local_hit_ratio", "percent", _metric("hit_ratio", "local")),
     ("redis_hit_ratio", "percent", _metric("hit_ratio", "redis")),
-    ("ledger_requests", "count", _requests),
+    ("counted_requests", "count", _requests),
 )
 CORES: tuple[Field, ...] = (
     REMOVED,
@@ -154,10 +154,10 @@ def _each(
 ) -> Iterable[Table]:
     """A table for each load. What is explained below the first holds for the others."""
     code = f"ladder.table.{name}"
-    note: Text = Finding(f"{code}.note")
+    note: Finding | None = Finding(f"{code}.note")
     for steps in filter(None, loads):
         yield table(Finding(code, {"load": steps[0].load.text}), fields(steps), steps, note)
-        note = ""
+        note = None
 
 
 def _settings(ladder: Ladder) -> Table:

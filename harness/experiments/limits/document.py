@@ -36,7 +36,7 @@ MISTAKE_FIELDS: tuple[Field, ...] = (
     ("connections_seen", "count", lambda values: values["connections"]),
     ("took_s", "seconds", lambda values: values["took_s"]),
     ("time_wait", "count", lambda values: values["time_wait"]),
-    ("said", "text", lambda values: "; ".join(values["complaints"])),
+    ("complaints", "text", lambda values: "; ".join(values["complaints"])),
 )
 
 

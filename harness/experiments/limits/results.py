@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis.facts import TrialData, unusable
-from harness.model import Finding, Load, Measurement, NullServer, Text
+from harness.model import Finding, Load, Measurement, NullServer
 
 SPARE_FILES = 64  # what a process has open beside its connections
 
@@ -45,7 +45,7 @@ class Result:
         return self.data.cell.server.null or NullServer()
 
     @property
-    def missing(self) -> Text | None:
+    def missing(self) -> Finding | None:
         """Why nothing was measured."""
         return unusable(self.data)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.model import CellResult, Document, Finding, Text, Timeline
+from harness.model import CellResult, Document, Finding, Label, Timeline
 from harness.report.html.figures import Figure
 from harness.report.html.kernel import connects, queue, states
 from harness.report.html.phases import phases
@@ -25,8 +25,8 @@ class CellOverTime:
     series: SweepSeries
     where: Finding
     summary: Finding
-    answer: Text
-    notes: tuple[Text, ...]
+    answer: Label
+    notes: tuple[Label, ...]
     figures: tuple[Figure, ...]
     open: bool
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import altair as alt
 
-from harness.model import Chart, Document, Finding, Text
+from harness.model import Chart, Document, Finding, Label
 from harness.report.html.bars import Drawn, Points, Upright, bars_pane
 from harness.report.html.colours import CLASSES, var
 from harness.report.html.figures import (
@@ -67,6 +67,7 @@ def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Fig
         return None
     drawn = {text(label): points for label, points in series}
     lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
+    left_out = Finding("chart.left_out", {"points": lost})
     bars = chart.form != "lines"
     legend = _boxes([label for label, _ in series]) if bars else _marks(list(drawn))
     looks = {text(one.label): var(one.colour) for one in legend}
@@ -74,7 +75,7 @@ def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Fig
     return Figure(
         name=name,
         title=chart.title,
-        caption=(chart.note, *([Finding("chart.left_out", {"points": lost})] if lost else [])),
+        caption=tuple(filter(None, (chart.note, left_out if lost else None))),
         alternative=_alternative(chart, drawn),
         panes=(pane,),
         legend=legend,
@@ -95,7 +96,7 @@ def _marks(names: Sequence[str]) -> tuple[Key, ...]:
     return tuple(Key(name, *mark_of(place)) for place, name in enumerate(names))
 
 
-def _boxes(names: Sequence[Text]) -> tuple[Key, ...]:
+def _boxes(names: Sequence[Label]) -> tuple[Key, ...]:
     """A part of a response time, or what has a colour of its own, else the next of the series'."""
     codes = [name.code if isinstance(name, Finding) else "" for name in names]
     others = [place for place, code in enumerate(codes) if code not in PART_COLOURS]
@@ -113,7 +114,7 @@ def _place(chart: Chart, x: float) -> str:
     return amount(x) if chart.form == "lines" else text(chart.names[round(x)])
 
 
-def _alternative(chart: Chart, drawn: Drawn) -> tuple[Text, ...]:
+def _alternative(chart: Chart, drawn: Drawn) -> tuple[Label, ...]:
     axes = Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title})
     return axes, *(_series_words(chart, name, points) for name, points in drawn.items())
 

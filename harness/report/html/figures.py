@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from harness.model import Finding, Text
+from harness.model import Finding, Label
 from harness.report.html.colours import CLASSES, var
 from harness.report.messages import say, text
 
@@ -47,7 +47,7 @@ SIGNS = {  # of a legend, in a box of 20 x 12
 class Key:
     """One entry of a legend; `colour` by its name."""
 
-    label: Text
+    label: Label
     colour: str
     shape: Shape
 
@@ -61,14 +61,14 @@ class Figure:
     """
 
     name: str
-    title: Text
-    caption: tuple[Text, ...]
-    alternative: tuple[Text, ...]
+    title: Label
+    caption: tuple[Label, ...]
+    alternative: tuple[Label, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
-    heads: tuple[Text, ...] = ()
+    heads: tuple[Label, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    heading: Text = ""
+    heading: Label = ""
 
 
 def slug(name: str) -> str:
@@ -110,7 +110,7 @@ def _short(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def tip(field: str, form: str = "", title: Text | None = None) -> Any:
+def tip(field: str, form: str = "", title: Label | None = None) -> Any:
     """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the sentence
     `chart.FIELD` unless given."""
     words = say(f"chart.{field}") if title is None else text(title)

@@ -24,7 +24,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
-from harness.model import Document, Finding, Text, Verdict
+from harness.model import Document, Finding, Label, Verdict
 from harness.report.document import SWEEP
 from harness.report.html.breakdown import breakdown, longest_s
 from harness.report.html.cells import CellOverTime, cells_over_time
@@ -169,7 +169,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def emphasised(finding: Text) -> Markup:
+def emphasised(finding: Label) -> Markup:
     """What it says, with what it is about in bold."""
     if isinstance(finding, str):
         return escape(finding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.model import Document, Finding, Table, Text
+from harness.model import Document, Finding, Label, Table
 from harness.numbers.units import MISSING
 from harness.report.grid import grid, legend
 from harness.report.messages import text
@@ -15,11 +15,11 @@ from harness.report.messages import text
 class ShownTable:
     """`right`: the columns that stand on the right. `title`: for who does not see it."""
 
-    title: Text
+    title: Label
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Sequence[bool]
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Label, ...] = ()
 
 
 def tables(document: Document) -> list[ShownTable]:
@@ -41,7 +41,7 @@ def _shown(table: Table, known: set[tuple[str, str]]) -> ShownTable:
         heads=[f"{column.heading} {column.unit}".strip() for column in whole.columns],
         rows=whole.rows,
         right=[column.right for column in whole.columns],
-        notes=(*meanings, table.note, *missing),
+        notes=(*meanings, *filter(None, [table.note]), *missing),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness.experiments.ladder.document import study
 from harness.experiments.ladder.limits import limit
 from harness.experiments.ladder.steps import Load, Step, ladder
-from harness.model import CellResult, Document, Finding, Table, Text
+from harness.model import CellResult, Document, Finding, Label, Table
 from harness.report import FORMATS
 from harness.report import text as terminal
 from harness.report.html.charts import chart_figures
@@ -114,7 +114,7 @@ def test_too_few_trials_are_inconclusive() -> None:
     assert set(column(rates, "factor_low")) == {None}
 
 
-def codes(text: Text) -> str:
+def codes(text: Label) -> str:
     return text.code if isinstance(text, Finding) else ""
 
 

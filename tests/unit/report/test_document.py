@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.analysis import TrialData, analyse
-from harness.model import Document, Finding, Rate, Table, Text
+from harness.model import Document, Finding, Label, Rate, Table
 from harness.report.document import of_sweep
 from harness.report.messages import text
 from harness.report.open_closed import counterpart, side_by_side
@@ -176,7 +176,7 @@ def outcomes(document: Document) -> list[Finding]:
     return [one.values["outcome"] for one in evidence if _code(one) == "compare.open"]  # type: ignore[union-attr]
 
 
-def _code(one: Text) -> str:
+def _code(one: Label) -> str:
     return one.code if isinstance(one, Finding) else ""
 
 

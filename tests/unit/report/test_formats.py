@@ -22,7 +22,7 @@ from harness.model import Document, Report
 from harness.report import FORMATS, text
 from harness.report.document import of_sweep
 from tests.builders.any_document import documents, reports
-from tests.builders.document import whole_study
+from tests.builders.document import full_document
 from tests.builders.runs import recorded
 from tests.builders.sweep import at_rates, common, empty, everything
 
@@ -120,7 +120,7 @@ def document(name: str) -> Document:
         "everything": everything,
         "rates": at_rates,
         "empty": empty,
-        "study": whole_study,
+        "study": full_document,
     }
     return by_hand[name]() if name in by_hand else document_of(recorded(name))
 

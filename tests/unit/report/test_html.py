@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import analyse
-from harness.model import Bar, Column, Document, Finding, Report, Table, Text, Timeline
+from harness.model import Bar, Column, Document, Finding, Label, Report, Table, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
 from harness.report.html.cells import cell_figures
@@ -101,13 +101,13 @@ def figure_of(figures: list[Figure], name: str) -> Figure:
     return found
 
 
-def values_of(texts: Sequence[Text], code: str) -> Mapping[str, Any]:
+def values_of(texts: Sequence[Label], code: str) -> Mapping[str, Any]:
     """The values of the only finding of this code."""
     (finding,) = [one for one in texts if isinstance(one, Finding) and one.code == code]
     return finding.values
 
 
-def codes_of(texts: Sequence[Text]) -> list[str]:
+def codes_of(texts: Sequence[Label]) -> list[str]:
     return [one.code for one in texts if isinstance(one, Finding)]
 
 
