@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from apps.knobs import BadValue, burn, work_for
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -22,9 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def wsgi_app(
-    sleep: Callable[[float], None],
-) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+def wsgi_app(sleep: Callable[[float], None]) -> WSGIApplication:
     """A WSGI app that sleeps by `sleep`, seconds."""
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -87,14 +85,15 @@ async def asgi_answer(
         (b"content-length", str(len(body)).encode()),
     ]
     await send({"type": "http.response.start", "status": status.value, "headers": headers})
-    head = scope["method"] == "HEAD"
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-async def lifespan(receive: Receive, send: Send) -> None:
-    """Say yes to startup and shutdown: these apps hold nothing."""
+async def lifespan(receive: Receive, send: Send, **steps: Callable[[], Awaitable[None]]) -> None:
+    """Say yes to startup and shutdown, once the step of that name is done, if there is one."""
     while True:
         event = (await receive())["type"]
+        if step := steps.get(event.removeprefix("lifespan.")):
+            await step()
         await send({"type": f"{event}.complete"})
         if event == "lifespan.shutdown":
             return

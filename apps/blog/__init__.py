@@ -12,11 +12,13 @@ The core is written once, as coroutines. Under ASGI they are awaited. Under WSGI
 drivers that block, never wait, and are therefore through at their first step (`blocking.finish`):
 no second framework, no copy of the code, stands between what a comparison of the two measures.
 
-    asgi, wsgi     the interfaces: a request in (bodies: how much of it), a response out
-    routes         which handler answers, and what fails (failures) turned into an answer
+    asgi, wsgi     the interfaces: a request in, a response out
+    routes         how much of a body is taken, which handler answers, and what fails turned into
+                   an answer
     pages, forms   what people see, and write in
     api, openapi   what programs see, and are told of it
     site           what all handlers work with
+    posts          what may be said in one, and what can go wrong with a request
     repository     posts by way of the caches: who is asked first, what is put where, until when
     local_cache    inside a worker
     redis_cache    beside them

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from apps.blog import pages, seeds
 from apps.blog.blocking import finish
@@ -57,20 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("seed").add_argument("--posts", type=int, default=1000)
     commands.add_parser("page").add_argument("number", type=int)
-    commands.add_parser("count")
-    commands.add_parser("answers")
-    commands.add_parser("drop")
+    for name in ("count", "answers", "drop"):
+        commands.add_parser(name)
     options = parser.parse_args(argv)
-    does: dict[str, Callable[..., object]] = {
-        "seed": seed,
-        "count": count,
-        "page": page,
-        "answers": answers,
-        "drop": drop,
-    }
+    does = {one.__name__: one for one in (seed, page, count, answers, drop)}
     try:
         storage = storage_of(read(), async_mode=False)
-        finish(does[options.command](storage, options))  # type: ignore[arg-type]
+        finish(does[options.command](storage, options))
     except (BadSetting, Unreachable, ImportError) as problem:  # or its driver is missing
         print(f"blog: {problem}", file=sys.stderr)
         return 3

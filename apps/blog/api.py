@@ -49,7 +49,11 @@ async def add(site: Site, request: Request) -> Response:
 
 async def edit(site: Site, request: Request, number: int) -> Response:
     values = _asked(request, {"title", "body", "revision"})
-    revision = _revision(values["revision"])
+    revision = values["revision"]
+    if isinstance(revision, float) and revision.is_integer():  # in JSON, 3.0 is a whole number, too
+        revision = int(revision)
+    if type(revision) is not int or not 0 < revision <= REVISION_MOST:
+        raise BadInput("An edit says which revision it was made from, a number from 1.")
     draft = await site.draft(values["title"], values["body"])
     return answer((await site.posts.edit(number, draft, revision)).to_json())
 
@@ -74,12 +78,3 @@ def _asked(request: Request, names: set[str]) -> dict[str, Any]:
     if not isinstance(values, dict) or set(values) != names:
         raise BadInput(f"The body must be an object with {' and '.join(sorted(names))}.")
     return values
-
-
-def _revision(value: object) -> int:
-    """In JSON, 3.0 is a whole number, too. Raises BadInput."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= REVISION_MOST:
-        raise BadInput("An edit says which revision it was made from, a number from 1.")
-    return value

@@ -10,10 +10,9 @@ from typing import Any
 
 from werkzeug.wrappers import Request
 
-from apps.answers import Message, Receive, Send
-from apps.blog.bodies import Body
+from apps.answers import Message, Receive, Send, lifespan
 from apps.blog.posts import Unreachable
-from apps.blog.routes import body_most_bytes, respond
+from apps.blog.routes import Body, respond
 from apps.blog.settings import read
 from apps.blog.site import Site
 
@@ -22,12 +21,16 @@ SITE = Site(read(), async_mode=True)
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
-        return await _live(receive, send)
+        return await lifespan(receive, send, startup=_start, shutdown=SITE.posts.stop)
     if scope["type"] != "http":
         raise ValueError(f"this app speaks http, not {scope['type']}")
-    body = await _read(receive, body_most_bytes(SITE))
-    if body is None:
-        return None  # the client has gone
+    body = Body(SITE)
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None  # the client has gone
+        more = body.take(message.get("body", b"")) and message.get("more_body", False)
     request = Request(body.into(_environ(scope)))
     response = await respond(SITE, request)
     lines = response.get_wsgi_headers(request.environ)
@@ -37,28 +40,9 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     return await send({"type": "http.response.body", "body": data})
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        event = (await receive())["type"]
-        if event == "lifespan.startup":
-            with contextlib.suppress(Unreachable):  # asked again with every request
-                await SITE.start()
-        else:
-            await SITE.stop()
-        await send({"type": f"{event}.complete"})
-        if event == "lifespan.shutdown":
-            return
-
-
-async def _read(receive: Receive, most_bytes: int) -> Body | None:
-    """None: the client went before it was whole."""
-    body = Body(most_bytes)
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        if not body.take(message.get("body", b"")) or not message.get("more_body"):
-            return body
+async def _start() -> None:
+    with contextlib.suppress(Unreachable):  # asked again with every request
+        await SITE.start()
 
 
 def _environ(scope: Message) -> dict[str, Any]:

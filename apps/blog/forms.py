@@ -9,18 +9,9 @@ from http import HTTPStatus
 from werkzeug.exceptions import BadRequest
 from werkzeug.wrappers import Request, Response
 
-from apps.blog.failures import sentence, status_of
+from apps.blog import posts
 from apps.blog.pages import page_of
-from apps.blog.posts import (
-    BODY_MOST,
-    REVISION_MOST,
-    TITLE_MOST,
-    BadInput,
-    Conflict,
-    Draft,
-    Post,
-    Unreachable,
-)
+from apps.blog.posts import BadInput, Conflict, Failure, Post, Unreachable
 from apps.blog.site import Site
 
 
@@ -49,46 +40,29 @@ class FormInput:
         lines = body.replace("\r\n", "\n").replace("\r", "\n")
         return cls(request.form.get("title", ""), lines, int(number) if digits else 0, unreadable)
 
-    async def draft(self, site: Site) -> Draft:
-        """Raises BadInput."""
-        if self.unreadable:
-            raise BadInput("The file is no text in UTF-8.")
-        return await site.draft(self.title, self.body)
-
 
 def _form(
     filled: FormInput,
     number: int | None = None,
-    *,
-    error: Exception | None = None,
+    error: Failure | None = None,
     theirs: Post | None = None,
 ) -> Response:
     """`number`: of the post that is edited. `theirs`: what somebody else made of it meanwhile."""
-    status = status_of(error) if error else HTTPStatus.OK
-    options = {
-        "typed": filled,
-        "number": number,
-        "why": sentence(error) if error else "",
-        "replaces": isinstance(error, Conflict),
-        "theirs": theirs,
-        "title_most": TITLE_MOST,
-        "body_most": BODY_MOST,
-    }
-    return page_of("form.html", status, **options)
+    return page_of(
+        "form.html",
+        error.status if error else HTTPStatus.OK,
+        typed=filled,
+        number=number,
+        why=error.sentence if error else "",
+        replaces=isinstance(error, Conflict),
+        theirs=theirs,
+        title_most=posts.TITLE_MOST,
+        body_most=posts.BODY_MOST,
+    )
 
 
 async def write(site: Site, request: Request) -> Response:
     return _form(FormInput())
-
-
-async def create(site: Site, request: Request) -> Response:
-    filled = FormInput.of(request)
-    try:
-        await site.start()
-        added = await site.posts.add(await filled.draft(site))
-    except (BadInput, Unreachable) as error:
-        return _form(filled, error=error)
-    return _redirect(f"/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
@@ -96,23 +70,26 @@ async def edit(site: Site, request: Request, number: int) -> Response:
     return _form(FormInput(one.title, one.body, revision=one.revision), number)
 
 
-async def change(site: Site, request: Request, number: int) -> Response:
+async def save(site: Site, request: Request, number: int | None = None) -> Response:
+    """A new post, or an edit of that number."""
     filled = FormInput.of(request)
-    if not 0 < filled.revision <= REVISION_MOST:
+    if number is not None and not 0 < filled.revision <= posts.REVISION_MOST:
         raise BadRequest("An edit says which revision it was made from.")
     try:
         await site.start()
-        await site.posts.edit(number, await filled.draft(site), filled.revision)
+        if filled.unreadable:
+            raise BadInput("The file is no text in UTF-8.")
+        draft = await site.draft(filled.title, filled.body)
+        if number is None:
+            number = (await site.posts.add(draft)).id
+        else:
+            await site.posts.edit(number, draft, filled.revision)
     except (BadInput, Unreachable) as error:
-        return _form(filled, number, error=error)
+        return _form(filled, number, error)
     except Conflict as error:
         theirs = None
         with contextlib.suppress(Unreachable):
-            theirs = await site.posts.newest(number)
+            theirs = await site.posts.newest(number or 0)
         newest = theirs.revision if theirs else error.revision
-        return _form(replace(filled, revision=newest), number, error=error, theirs=theirs)
-    return _redirect(f"/posts/{number}")
-
-
-def _redirect(path: str) -> Response:
-    return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
+        return _form(replace(filled, revision=newest), number, error, theirs)
+    return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"/posts/{number}"})

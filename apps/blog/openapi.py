@@ -6,18 +6,15 @@ from typing import Any
 
 from apps.blog.posts import BODY_MOST, ID_MOST, REVISION_MOST, TITLE_MOST
 
-ID = {"type": "integer", "minimum": 1, "maximum": ID_MOST}
-TEXT = {"type": "string", "minLength": 1}
-# Something that can be seen, and no zero character
-WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
-DRAFT = {
-    "title": {**TEXT, "maxLength": TITLE_MOST, **WORDS},
-    "body": {**TEXT, "maxLength": BODY_MOST, **WORDS},
-}
-REVISION = {"type": "integer", "minimum": 1, "maximum": REVISION_MOST}
+Json = dict[str, Any]
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _whole(least: int | None = None, most: int | None = None) -> Json:
+    bounds = {"minimum": least, "maximum": most}
+    return {"type": "integer", **{name: at for name, at in bounds.items() if at is not None}}
+
+
+def _object(**properties: Json) -> Json:
     return {
         "type": "object",
         "properties": properties,
@@ -26,18 +23,28 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _json(schema: Any, description: str, kind: str = "application/json") -> dict[str, Any]:
+def _answer(name: str, description: str, kind: str = "application/json") -> Json:
+    schema = {"$ref": f"#/components/schemas/{name}"}
     return {"description": description, "content": {kind: {"schema": schema}}}
 
 
-def _problem(description: str) -> dict[str, Any]:
-    return _json({"$ref": "#/components/schemas/Problem"}, description, "application/problem+json")
+def _problem(description: str) -> Json:
+    return _answer("Problem", description, "application/problem+json")
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _body(schema: Json, kind: str = "application/json") -> Json:
+    return {"required": True, "content": {kind: {"schema": schema}}}
 
 
+ID, REVISION, TIME = _whole(1, ID_MOST), _whole(1, REVISION_MOST), _whole()
+TEXT = {"type": "string", "minLength": 1}
+# Something that can be seen, and no zero character
+WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
+DRAFT = {
+    "title": {**TEXT, "maxLength": TITLE_MOST, **WORDS},
+    "body": {**TEXT, "maxLength": BODY_MOST, **WORDS},
+}
+NONE = _problem("There is none.")
 BUSY = {"503": _problem("The storage does not answer; try again.")}
 BAD = {
     "400": _problem("The request cannot be read."),
@@ -46,103 +53,60 @@ BAD = {
     "415": _problem("The body is of another type."),
     "422": _problem("It can be read, and cannot be posted."),
 }
-NUMBER = {"name": "number", "in": "path", "required": True, "schema": ID}
-LINE = _object(id=ID, title=TEXT, created={"type": "integer"})
-DESCRIPTION: dict[str, Any] = {
+POSTS = {
+    "get": {
+        "operationId": "list",
+        "parameters": [{"name": "page", "in": "query", "schema": _whole(1, 10**9)}],
+        "responses": {
+            "200": _answer("Page", "Newest first."),
+            "400": _problem("That is no page."),
+            **BUSY,
+        },
+    },
+    "post": {
+        "operationId": "add",
+        "requestBody": _body(_object(**DRAFT)),
+        "responses": {"201": _answer("Post", "As it is stored."), **BAD, **BUSY},
+    },
+}
+POST = {
+    "parameters": [{"name": "number", "in": "path", "required": True, "schema": ID}],
+    "get": {
+        "operationId": "show",
+        "responses": {"200": _answer("Post", "The post."), "404": NONE, **BUSY},
+    },
+    "put": {
+        "operationId": "edit",
+        "requestBody": _body(_object(**DRAFT, revision=REVISION)),
+        "responses": {
+            "200": _answer("Post", "As it is stored now."),
+            "404": NONE,
+            "409": _problem("It is at another revision by now."),
+            **BAD,
+            **BUSY,
+        },
+    },
+}
+IMAGES = {
+    "post": {
+        "operationId": "upload",
+        "requestBody": _body({"type": "string", "format": "binary"}, "image/*"),
+        "responses": {"201": _answer("Image", "Where it is now."), **BAD},
+    }
+}
+HTML = {"type": "string"}
+TYPE = {"enum": ["image/png", "image/jpeg", "image/gif", "image/webp"]}
+LINES = {"type": "array", "items": _object(id=ID, title=TEXT, created=TIME)}
+STAMPS = {"created": TIME, "edited": TIME, "revision": REVISION}
+SCHEMAS = {
+    "Post": _object(id=ID, title=TEXT, body=TEXT, html=HTML, **STAMPS),
+    "Page": _object(page=ID, posts=_whole(0), items=LINES),
+    "Image": _object(name=TEXT, type=TYPE, width=ID, height=ID, url=TEXT),
+    "Problem": _object(status=_whole(), title={"type": "string"}, detail={"type": "string"}),
+}
+DESCRIPTION: Json = {
     "openapi": "3.1.0",
     "info": {"title": "A small blog", "version": "1"},
-    "paths": {
-        "/api/posts": {
-            "get": {
-                "operationId": "list",
-                "parameters": [
-                    {
-                        "name": "page",
-                        "in": "query",
-                        "schema": {"type": "integer", "minimum": 1, "maximum": 10**9},
-                    }
-                ],
-                "responses": {
-                    "200": _json(_ref("Page"), "Newest first."),
-                    "400": _problem("That is no page."),
-                    **BUSY,
-                },
-            },
-            "post": {
-                "operationId": "add",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _object(**DRAFT)}},
-                },
-                "responses": {"201": _json(_ref("Post"), "As it is stored."), **BAD, **BUSY},
-            },
-        },
-        "/api/posts/{number}": {
-            "parameters": [NUMBER],
-            "get": {
-                "operationId": "show",
-                "responses": {
-                    "200": _json(_ref("Post"), "The post."),
-                    "404": _problem("There is none."),
-                    **BUSY,
-                },
-            },
-            "put": {
-                "operationId": "edit",
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "application/json": {"schema": _object(**DRAFT, revision=REVISION)}
-                    },
-                },
-                "responses": {
-                    "200": _json(_ref("Post"), "As it is stored now."),
-                    "404": _problem("There is none."),
-                    "409": _problem("It is at another revision by now."),
-                    **BAD,
-                    **BUSY,
-                },
-            },
-        },
-        "/api/images": {
-            "post": {
-                "operationId": "upload",
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "image/*": {"schema": {"type": "string", "format": "binary"}},
-                    },
-                },
-                "responses": {"201": _json(_ref("Image"), "Where it is now."), **BAD},
-            }
-        },
-    },
-    "components": {
-        "schemas": {
-            "Post": _object(
-                id=ID,
-                title=TEXT,
-                body=TEXT,
-                html={"type": "string"},
-                created={"type": "integer"},
-                edited={"type": "integer"},
-                revision=REVISION,
-            ),
-            "Page": _object(
-                page=ID,
-                posts={"type": "integer", "minimum": 0},
-                items={"type": "array", "items": LINE},
-            ),
-            "Image": _object(
-                name=TEXT,
-                type={"enum": ["image/png", "image/jpeg", "image/gif", "image/webp"]},
-                width=ID,
-                height=ID,
-                url=TEXT,
-            ),
-            "Problem": _object(
-                status={"type": "integer"}, title={"type": "string"}, detail={"type": "string"}
-            ),
-        }
-    },
+    "paths": {"/api/posts": POSTS, "/api/posts/{number}": POST, "/api/images": IMAGES},
+    "components": {"schemas": SCHEMAS},
 }

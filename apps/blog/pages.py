@@ -11,12 +11,11 @@ import jinja2
 from werkzeug.exceptions import BadRequest, NotFound
 from werkzeug.wrappers import Request, Response
 
-from apps.blog.failures import sentence, status_of
 from apps.blog.metrics import METRICS
-from apps.blog.posts import BadInput, Post
+from apps.blog.posts import Failure, Post
 from apps.blog.settings import POSTS_PER_PAGE
 from apps.blog.site import Site
-from apps.blog.uploads import NotAnImage, TooLarge, megabytes
+from apps.blog.uploads import megabytes
 
 HERE = Path(__file__).parent / "templates"
 FOREVER = "public, max-age=31536000, immutable"  # what an image is called says what is in it
@@ -24,15 +23,14 @@ FOR_A_WHILE = {"Cache-Control": "max-age=300"}
 MOST_PAGE = 10**9
 
 
+def _date(seconds: int) -> datetime.date:
+    """As a program writes it; `_day`: as a person does."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date()
+
+
 def _day(seconds: int) -> str:
-    """As a person would write it."""
-    at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    return f"{at.day} {at:%B %Y}"
-
-
-def _date(seconds: int) -> str:
-    """As a program would."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date().isoformat()
+    date = _date(seconds)
+    return f"{date.day} {date:%B %Y}"
 
 
 TEMPLATES = jinja2.Environment(
@@ -85,8 +83,8 @@ async def upload(site: Site, request: Request) -> Response:
     values: dict[str, Any] = {"most": megabytes(site.uploads.most_bytes)}
     try:
         values["stored"] = await site.store(file.read() if file else b"")
-    except (BadInput, TooLarge, NotAnImage) as error:
-        return page_of("upload.html", status_of(error), why=sentence(error), **values)
+    except Failure as error:
+        return page_of("upload.html", error.status, why=error.sentence, **values)
     return page_of("upload.html", HTTPStatus.CREATED, **values)
 
 

@@ -1,37 +1,60 @@
-"""A post, and what may be said in one."""
+"""A post: what may be said in one, how that is shown, and what can go wrong with a request."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, ClassVar
 
-from apps.blog.markdown import rendered
+import nh3
+from markdown_it import MarkdownIt
 
 TITLE_MOST = 200  # characters
 BODY_MOST = 100_000
 REVISION_MOST = 2**31 - 1
 ID_MOST = 2**63 - 1
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
-class BadInput(ValueError):
-    """Nobody can post this; the message is one sentence for the one who tried."""
+class Failure(Exception):
+    """A request cannot be served. `sentence` is for whoever made it: its own text, unless that is
+    only for the one who runs the blog."""
+
+    status: HTTPStatus
+
+    @property
+    def sentence(self) -> str:
+        return str(self)
 
 
-class NoSuchPost(LookupError):
-    """There is no such post."""
+class BadInput(Failure):
+    """Nobody can post this."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
-class Conflict(Exception):
+class NoSuchPost(Failure):
+    status = HTTPStatus.NOT_FOUND
+    sentence = "There is no such post."
+
+
+class Conflict(Failure):
     """The post was edited by someone else meanwhile: `revision` is the newest one."""
+
+    status = HTTPStatus.CONFLICT
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
-        super().__init__(f"it is at revision {revision} by now")
+        at = f"it is at revision {revision} by now"
+        super().__init__(f"Somebody edited this post meanwhile: {at}.")
 
 
-class Unreachable(Exception):
+class Unreachable(Failure):
     """The database does not answer: nothing can be said of what it holds."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    sentence = "The posts cannot be reached at the moment; please try again."
 
 
 @dataclass(frozen=True)
@@ -45,18 +68,26 @@ class Draft:
     @classmethod
     def of(cls, title: object, body: object) -> Draft:
         """Raises BadInput."""
-        for name, value, most in (("title", title, TITLE_MOST), ("body", body, BODY_MOST)):
-            if not isinstance(value, str) or not value.strip():
-                raise BadInput(f"A post needs a {name}.")
-            if len(value) > most:
-                raise BadInput(f"The {name} has {len(value)} characters; {most} is the most.")
-            if "\x00" in value:  # PostgreSQL takes none, so nobody does
-                raise BadInput(f"The {name} holds a zero character.")
-            if any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise BadInput(f"The {name} holds half a character (a lone surrogate).")
-        assert isinstance(title, str)
-        assert isinstance(body, str)
+        title, body = _text("title", title, TITLE_MOST), _text("body", body, BODY_MOST)
         return cls(" ".join(title.split()), body, rendered(body))  # one line, however it came
+
+
+def _text(name: str, value: object, most: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"A post needs a {name}.")
+    if len(value) > most:
+        raise BadInput(f"The {name} has {len(value)} characters; {most} is the most.")
+    if "\x00" in value:  # PostgreSQL takes none, so nobody does
+        raise BadInput(f"The {name} holds a zero character.")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise BadInput(f"The {name} holds half a character (a lone surrogate).")
+    return value
+
+
+def rendered(text: str) -> str:
+    """HTML without scripts, whatever `text` holds: markdown-it takes no raw HTML, and nh3 drops all
+    that is not on its list of harmless elements."""
+    return nh3.clean(_MARKDOWN.render(text))
 
 
 @dataclass(frozen=True)
@@ -91,6 +122,7 @@ class Page:
     number: int  # from 1
     lines: tuple[Line, ...]
     posts: int
+    revision: ClassVar[int] = 0  # none: of a list, the last one that was read stands
 
 
 def now() -> int:

@@ -26,10 +26,8 @@ from apps.blog.posts import Draft, Line, NoSuchPost, Page, Post
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage
 
-if TYPE_CHECKING:
-    from apps.blog.redis_cache import (
-        RedisCache,  # whose client is not there where Redis is not asked
-    )
+if TYPE_CHECKING:  # its client is not there where Redis is not asked
+    from apps.blog.redis_cache import RedisCache
 
 V = TypeVar("V", Post, Page)
 
@@ -44,120 +42,84 @@ class _Kind(Generic[V]):
 
 
 class PostRepository:
-    """All that pages and the API ask for posts."""
+    """All that pages and the API ask for posts. Every method raises Unreachable."""
 
     def __init__(self, settings: Settings, storage: Storage, redis: RedisCache | None) -> None:
         self._storage, self._redis = storage, redis
-        self._local: LocalCache[Any] | None = (
-            LocalCache(settings.local_most) if settings.local else None
-        )
+        self._local = LocalCache[Any](settings.local_most) if settings.local else None
         bound_s = settings.local_expiry_s
-        self._posts = _Kind(bound_s, settings.redis_expiry_s, _post)
+        self._posts = _Kind(bound_s, settings.redis_expiry_s, lambda values: Post(**values))
         self._pages = _Kind(bound_s / 2, bound_s / 2, _page)
 
     async def post(self, number: int) -> Post:
-        """Raises NoSuchPost, Unreachable."""
-        post = await self._read(f"post:{number}", self._posts, lambda: self._storage.post(number))
-        if post is None:
-            raise NoSuchPost(number)
-        return post
+        """Raises NoSuchPost."""
+        return await self._read(f"post:{number}", self._posts, lambda: self.newest(number))
 
     async def newest(self, number: int) -> Post:
-        """As stored, past every cache: to be edited. Raises NoSuchPost, Unreachable."""
+        """As stored, past every cache: to be edited. Raises NoSuchPost."""
         post = await self._storage.post(number)
         if post is None:
             raise NoSuchPost(number)
         return post
 
     async def page(self, number: int) -> Page:
-        """Raises Unreachable."""
-
-        async def fetch() -> Page | None:
-            return await self._storage.page(number)
-
-        page = await self._read(f"page:{number}", self._pages, fetch)
-        assert page is not None
-        return page
+        return await self._read(f"page:{number}", self._pages, lambda: self._storage.page(number))
 
     async def add(self, draft: Draft) -> Post:
-        """Raises Unreachable."""
-        asked_s = self._now_s()
+        asked_s = time.monotonic()
         (post,) = await self._storage.add([draft])
-        await self._keep(post, asked_s)
-        return post
+        return await self._kept(post, asked_s)
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        """Raises NoSuchPost, Conflict, Unreachable."""
-        asked_s = self._now_s()  # somebody may edit it once more before this one is cached
-        post = await self._storage.edit(number, draft, revision)
-        await self._keep(post, asked_s)
-        return post
+        """Raises NoSuchPost, Conflict."""
+        asked_s = time.monotonic()  # somebody may edit it once more before this one is cached
+        return await self._kept(await self._storage.edit(number, draft, revision), asked_s)
 
     async def stop(self) -> None:
         await self._storage.stop()
-        if self._redis:
+        if self._redis is not None:
             await self._redis.stop()
 
-    async def _read(
-        self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
-    ) -> V | None:
-        local = self._local
-        if local is None:
+    async def _read(self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V]]) -> V:
+        if self._local is None:
             return await self._read_further(key, kind, fetch)
         METRICS.add("local_asked")
-        cached: V | None = local.get(key)
+        cached: V | None = self._local.get(key)
         if cached is not None:
             METRICS.add("local_hits")
             return cached
-        asked_s = local.clock()
+        asked_s = time.monotonic()
         value = await self._read_further(key, kind, fetch)
-        if value is not None:
-            local.put(key, value, _revision(value), asked_s, kind.local_s)
+        self._local.put(key, value, value.revision, asked_s, kind.local_s)
         return value
 
-    async def _read_further(
-        self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V | None]]
-    ) -> V | None:
+    async def _read_further(self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V]]) -> V:
         """From Redis, else from the storage."""
-        if self._redis is None:
-            return await fetch()
-        text = await self._redis.get(key)
+        text = await self._redis.get(key) if self._redis is not None else None
         if text:
             with METRICS.timed("serialise_ns"):
                 return kind.load(json.loads(text))
         asked_s = time.monotonic()
         value = await fetch()
-        if value is not None and text is not None:
+        if text is not None:
             await self._put_in_redis(key, value, kind.redis_s - (time.monotonic() - asked_s))
         return value
+
+    async def _kept(self, post: Post, asked_s: float) -> Post:
+        """In the caches, before its edit is answered."""
+        key = f"post:{post.id}"
+        await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
+        if self._local is not None:
+            self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
+        return post
 
     async def _put_in_redis(
         self, key: str, value: Post | Page, expiry_s: float, sure: bool = False
     ) -> None:
-        assert self._redis is not None
-        with METRICS.timed("serialise_ns"):
-            text = json.dumps(asdict(value)).encode()
-        await self._redis.put(key, text, _revision(value), expiry_s, sure=sure)
-
-    async def _keep(self, post: Post, asked_s: float) -> None:
-        """Before its edit is answered."""
-        key = f"post:{post.id}"
         if self._redis is not None:
-            await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
-        if self._local is not None:
-            self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
-
-    def _now_s(self) -> float:
-        return self._local.clock() if self._local is not None else 0.0
-
-
-def _revision(value: Post | Page) -> int:
-    """A list has none: the last one that was read stands."""
-    return value.revision if isinstance(value, Post) else 0
-
-
-def _post(values: Any) -> Post:
-    return Post(**values)
+            with METRICS.timed("serialise_ns"):
+                text = json.dumps(asdict(value)).encode()
+            await self._redis.put(key, text, value.revision, expiry_s, sure=sure)
 
 
 def _page(values: Any) -> Page:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 STORAGES = {
     "sqlite": "sqlite",
@@ -27,6 +28,15 @@ STORAGES = {
     "mongodb": "mongodb",
     "mongodb+srv": "mongodb",
 }
+# Fields of Settings: their variables, the least and the most they may be
+NUMBERS: tuple[tuple[str, str, float, float], ...] = (
+    ("local_expiry_s", "BLOG_LOCAL_EXPIRY", 0.0, 3600.0),
+    ("local_most", "BLOG_LOCAL_MOST", 1, 1_000_000),
+    ("redis_expiry_s", "BLOG_REDIS_EXPIRY", 0.1, 86400.0),
+    ("pool", "BLOG_POOL", 1, 1000),
+    ("answer_s", "BLOG_ANSWER", 0.1, 3600.0),
+    ("upload_most_bytes", "BLOG_UPLOAD_MOST", 1, 100_000_000),
+)
 POSTS_PER_PAGE = 20
 
 
@@ -57,25 +67,20 @@ class Settings:
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
     """Raises BadSetting."""
-    default = Settings()
-    whole = {
-        name: int(_number(environ, f"BLOG_{name.upper()}", getattr(default, name), 1, most, step=1))
-        for name, most in (("local_most", 1e6), ("pool", 1000))
-    }
-    most_bytes = _number(environ, "BLOG_UPLOAD_MOST", default.upload_most_bytes, 1, 100e6, step=1)
     local = environ.get("BLOG_LOCAL", "0")
     if local not in ("0", "1"):
         raise BadSetting(f"BLOG_LOCAL must be 0 or 1, not {local[:40]!r}.")
+    numbers = {
+        name: _number(variable, environ[variable], *bounds)
+        for name, variable, *bounds in NUMBERS
+        if variable in environ
+    }
     return Settings(
-        storage_url=_storage_url(environ.get("BLOG_STORAGE", default.storage_url)),
+        storage_url=_storage_url(environ.get("BLOG_STORAGE", Settings.storage_url)),
         redis_url=_redis_url(environ.get("BLOG_REDIS", "")),
         local=local == "1",
-        local_expiry_s=_number(environ, "BLOG_LOCAL_EXPIRY", default.local_expiry_s, 0.0, 3600.0),
-        redis_expiry_s=_number(environ, "BLOG_REDIS_EXPIRY", default.redis_expiry_s, 0.1, 86400.0),
-        answer_s=_number(environ, "BLOG_ANSWER", default.answer_s, 0.1, 3600.0),
-        uploads=Path(environ.get("BLOG_UPLOADS") or default.uploads),
-        upload_most_bytes=int(most_bytes),
-        **whole,
+        uploads=Path(environ.get("BLOG_UPLOADS") or Settings.uploads),
+        **numbers,
     )
 
 
@@ -105,23 +110,14 @@ def _not(url: str) -> str:
     return f", not {_scheme(url)}://" if _scheme(url) else ""
 
 
-def _number(
-    environ: Mapping[str, str],
-    name: str,
-    default: float,
-    least: float,
-    most: float,
-    step: float = 0,
-) -> float:
-    """`step`: what it must be a multiple of; 0: any number."""
-    text = environ.get(name)
-    if text is None:
-        return default
+def _number(variable: str, text: str, least: float, most: float) -> Any:
+    """Whole ones have whole bounds."""
+    kind = type(least)
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not least <= value <= most or (step and value % step):
-        kind = "a whole number" if step else "a number"
-        raise BadSetting(f"{name} must be {kind} from {least:g} to {most:g}, not {text[:40]!r}.")
-    return value
+    if not least <= value <= most or kind(value) != value:
+        what = f"{'a whole number' if kind is int else 'a number'} from {least:g} to {most:g}"
+        raise BadSetting(f"{variable} must be {what}, not {text[:40]!r}.")
+    return kind(value)

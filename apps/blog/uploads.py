@@ -16,11 +16,12 @@ import tempfile
 import threading
 import warnings
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from PIL import Image
 
-from apps.blog.posts import BadInput
+from apps.blog.posts import BadInput, Failure
 
 TYPES = {
     "PNG": ("png", "image/png"),
@@ -42,12 +43,12 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.6f}".rstrip("0").rstrip(".") + " MB"
 
 
-class TooLarge(ValueError):
-    """The message is one sentence for the one who tried."""
+class TooLarge(Failure):
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
-class NotAnImage(ValueError):
-    """The message is one sentence for the one who tried."""
+class NotAnImage(Failure):
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,7 @@ def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
             image.verify()
         with DECODING, Image.open(io.BytesIO(data), formats=(kind,)) as image:
             image.load()
-    except TooLarge:
-        raise
     except BROKEN as problem:
-        raise NotAnImage(
-            "The file is no PNG, JPEG, GIF or WebP image, or not all of it."
-        ) from problem
+        why = "The file is no PNG, JPEG, GIF or WebP image, or not all of it."
+        raise NotAnImage(why) from problem
     return kind, (width, height)

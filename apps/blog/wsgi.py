@@ -14,15 +14,15 @@ from werkzeug.wrappers import Request
 from werkzeug.wsgi import get_content_length, get_input_stream
 
 from apps.blog.blocking import finish
-from apps.blog.bodies import CHUNK_BYTES, Body
 from apps.blog.posts import Unreachable
-from apps.blog.routes import body_most_bytes, respond
+from apps.blog.routes import Body, respond
 from apps.blog.settings import read
 from apps.blog.site import Site
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+CHUNK_BYTES = 65_536
 SITE = Site(read(), async_mode=False)
 with contextlib.suppress(Unreachable):  # asked again with every request
     finish(SITE.start())
@@ -40,10 +40,8 @@ def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
     """And whether all came that was announced."""
     # A body in pieces has no length; a server that takes one ends it, whether it says so or not
     stream = get_input_stream(environ, safe_fallback="HTTP_TRANSFER_ENCODING" not in environ)
-    body = Body(body_most_bytes(SITE))
-    goes_on = True
+    body, goes_on = Body(SITE), True
     with contextlib.suppress(ClientDisconnected):
         while goes_on and (part := stream.read(CHUNK_BYTES)):
             goes_on = body.take(part)
-    announced = get_content_length(environ) or 0
-    return body.into(environ), not goes_on or body.size >= announced
+    return body.into(environ), not goes_on or body.size >= (get_content_length(environ) or 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from apps.blog.markdown import rendered
+from apps.blog.posts import rendered
 from harness.model import App, Server
 from harness.run_store import copy_code
 from harness.server.gunicorn import running

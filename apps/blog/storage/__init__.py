@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from apps.blog.posts import Draft, Page, Post
+from apps.blog.posts import ID_MOST, Conflict, Draft, NoSuchPost, Page, Post
 from apps.blog.settings import Settings
 
 
@@ -23,6 +23,9 @@ class Storage(Protocol):
         connection open."""
 
     async def post(self, number: int) -> Post | None:
+        return await self._found(number) if 0 < number <= ID_MOST else None
+
+    async def _found(self, number: int) -> Post | None:
         """One trip."""
 
     async def page(self, number: int) -> Page:
@@ -33,6 +36,16 @@ class Storage(Protocol):
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises posts.NoSuchPost; posts.Conflict where it is not at `revision` any more."""
+        edited = await self._edited(number, draft, revision) if 0 < number <= ID_MOST else None
+        if edited is not None:
+            return edited
+        post = await self.post(number)
+        if post is None:
+            raise NoSuchPost(number)
+        raise Conflict(post.revision)
+
+    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
+        """As it is now; None where there is no such post at that revision."""
 
     async def answers(self) -> str:
         """Which server answers, and its version, in its own words."""

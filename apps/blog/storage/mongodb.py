@@ -15,24 +15,24 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from operator import methodcaller
 from typing import Any
 from urllib.parse import urlsplit
 
 import pymongo
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
+from apps.blog import storage
 from apps.blog.blocking import resolve
 from apps.blog.metrics import METRICS
-from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Page, Post, Unreachable, now
+from apps.blog.posts import ID_MOST, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
 STEPS = 1  # of the schema; a document needs none, its first step is the counter
 NUMBERS = "posts"
-MOST_ID = MOST_REVISION = 2**63 - 1  # what BSON takes
 
 
-class Storage:
+class Storage(storage.Storage):
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
         self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
@@ -61,9 +61,7 @@ class Storage:
         finally:
             client.close()
 
-    async def post(self, number: int) -> Post | None:
-        if not 0 < number <= MOST_ID:
-            return None
+    async def _found(self, number: int) -> Post | None:
         document = await self._trip(lambda db: db.posts.find_one({"_id": number}))
         return _post(document) if document else None
 
@@ -81,9 +79,7 @@ class Storage:
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
         counted = await self._trip(
             lambda db: db.blog_counters.find_one_and_update(
-                {"_id": NUMBERS},
-                {"$inc": {"n": len(drafts)}},
-                upsert=True,
+                {"_id": NUMBERS}, {"$inc": {"n": len(drafts)}}, upsert=True
             )
         )
         at, first = now() if at is None else at, (counted["n"] if counted else 0) + 1
@@ -96,24 +92,17 @@ class Storage:
 
     async def drop(self) -> None:
         for name in ("posts", "blog_counters", "blog_schema"):
-            await self._trip(partial(_drop, name))
+            await self._trip(methodcaller("drop_collection", name))
 
-    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        if not 0 < number <= MOST_ID:
-            raise NoSuchPost(number)
+    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
         document = await self._trip(
             lambda db: db.posts.find_one_and_update(
-                {"_id": number, "revision": min(revision, MOST_REVISION)},
+                {"_id": number, "revision": min(revision, ID_MOST)},  # the most BSON takes
                 {"$set": changed, "$inc": {"revision": 1}},
             )
         )
-        if document:
-            return _post({**document, **changed, "revision": revision + 1})
-        post = await self.post(number)
-        if post is None:
-            raise NoSuchPost(number)
-        raise Conflict(post.revision)
+        return _post({**document, **changed, "revision": revision + 1}) if document else None
 
     async def answers(self) -> str:
         """MongoDB's own server tells what it was built from; one that does not is another one that
@@ -153,10 +142,6 @@ def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
         collection.update_one({"_id": name}, change, upsert=True)
     except DuplicateKeyError:
         collection.update_one({"_id": name}, change, upsert=True)
-
-
-def _drop(name: str, db: Any) -> Any:
-    return db.drop_collection(name)
 
 
 def _document(post: Post) -> dict[str, Any]:

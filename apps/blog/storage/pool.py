@@ -14,44 +14,31 @@ being cancelled cannot lose one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from apps.blog.blocking import resolve
 
 
-class Connection(Protocol):
-    """What the pool asks of one; neither may wait."""
+class Pool:
+    """At most `most` connections. Threads, or the tasks of one event loop, may share it.
 
-    @property
-    def usable(self) -> bool:
-        """Open, as far as can be told without a round trip, and in no transaction."""
-
-    def drop(self) -> None: ...
-
-
-C = TypeVar("C", bound=Connection)
-
-
-class Pool(Generic[C]):
-    """At most `most` connections. Threads, or the tasks of one event loop, may share it."""
+    Of a connection it asks whether it is `usable` (open, as far as can be told without a round
+    trip, and in no transaction), else to `drop()`; neither may wait."""
 
     def __init__(
-        self,
-        connect: Callable[[], C | Awaitable[C]],
-        most: int,
-        timeout_s: float,
-        *,
-        async_mode: bool,
+        self, connect: Callable[[], Any], most: int, timeout_s: float, *, async_mode: bool
     ) -> None:
+        """`connect`: gives a connection, or an awaitable of one."""
         self._connect, self._timeout_s = connect, timeout_s
-        self._idle: list[C] = []
+        self._idle: list[Any] = []
         self._turns: asyncio.Semaphore | threading.Semaphore = (
             asyncio.Semaphore(most) if async_mode else threading.Semaphore(most)
         )
 
-    async def take(self) -> C:
+    async def take(self) -> Any:
         """Raises TimeoutError where none became free, and what `connect` raises."""
         await self._turn()
         try:
@@ -64,7 +51,7 @@ class Pool(Generic[C]):
             self._turns.release()
             raise
 
-    def give(self, connection: C) -> None:
+    def give(self, connection: Any) -> None:
         """Back, whatever happened to it."""
         if connection.usable:
             self._idle.append(connection)
@@ -77,11 +64,9 @@ class Pool(Generic[C]):
         while (connection := self._pop()) is not None:
             connection.drop()
 
-    def _pop(self) -> C | None:
-        try:
+    def _pop(self) -> Any:
+        with contextlib.suppress(IndexError):
             return self._idle.pop()
-        except IndexError:
-            return None
 
     async def _turn(self) -> None:
         if isinstance(self._turns, threading.Semaphore):

@@ -76,7 +76,7 @@ class Storage(Sql):
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
         self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
         self._answer_s = settings.answer_s
-        self._pool: Pool[Any] | None = None
+        self._pool: Pool | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
@@ -136,7 +136,7 @@ class Storage(Sql):
         db.answer_s = self._answer_s
         return db
 
-    def _opened(self) -> Pool[Any]:
+    def _opened(self) -> Pool:
         """The pool of this worker: one made before a fork is not used after it."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():

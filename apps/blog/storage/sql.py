@@ -6,12 +6,12 @@ change of the schema is the next step. Each is written so that both databases ta
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Page, Post, Unreachable, now
+from apps.blog.posts import ID_MOST, REVISION_MOST, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE
+from apps.blog.storage import Storage
 
 Row = tuple[Any, ...]
 Statement = tuple[str, Sequence[object]]
@@ -38,24 +38,19 @@ EDIT = (
 MADE = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
 AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
 STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
-MOST_ID = 2**63 - 1
-MOST_REVISION = 2**31 - 2  # an edit makes it one more
 
 
-class Sql(ABC):
-    @abstractmethod
+class Sql(Storage, Protocol):
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """The rows of each, all in one transaction, in `trips` round trips. Raises Unreachable."""
 
-    async def post(self, number: int) -> Post | None:
-        if not 0 < number <= MOST_ID:
-            return None
+    async def _found(self, number: int) -> Post | None:
         (rows,) = await self._run([(POST, (number,))])
         return Post(*rows[0]) if rows else None
 
     async def page(self, number: int) -> Page:
         before = POSTS_PER_PAGE * (number - 1)
-        if before > MOST_ID:
+        if before > ID_MOST:
             return Page(number, (), await self._count())
         (rows,) = await self._run([(PAGE, (POSTS_PER_PAGE, before))])
         posts = rows[0][3] if rows else await self._count()
@@ -74,18 +69,12 @@ class Sql(ABC):
     async def drop(self) -> None:
         await self._run([(f"DROP TABLE IF EXISTS {name}", ()) for name in ("posts", "blog_schema")])
 
-    async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        if not 0 < number <= MOST_ID:
-            raise NoSuchPost(number)
-        if 0 < revision <= MOST_REVISION:
-            values = (draft.title, draft.body, draft.html, now(), number, revision)
-            (rows,) = await self._run([(EDIT, values)])
-            if rows:
-                return Post(*rows[0])
-        post = await self.post(number)
-        if post is None:
-            raise NoSuchPost(number)
-        raise Conflict(post.revision)
+    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
+        if not 0 < revision < REVISION_MOST:  # an edit makes it one more
+            return None
+        values = (draft.title, draft.body, draft.html, now(), number, revision)
+        (rows,) = await self._run([(EDIT, values)])
+        return Post(*rows[0]) if rows else None
 
 
 def trips(statements: Sequence[Statement]) -> int:

@@ -20,7 +20,7 @@ class Connection:
         self.dropped = True
 
 
-def pool(most: int, *, async_mode: bool, timeout_s: float = 60.0) -> Pool[Connection]:
+def pool(most: int, *, async_mode: bool, timeout_s: float = 60.0) -> Pool:
     return Pool(Connection, most, timeout_s, async_mode=async_mode)
 
 
