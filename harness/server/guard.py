@@ -27,34 +27,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
 GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed; do not wait for ever
-
-
-def become_subreaper() -> None:
-    """Let orphans below this process become its children. Linux only; elsewhere the process
-    group has to do."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def become(user: str) -> None:
-    """Be `user` from now on, with its groups and no others."""
-    import pwd
-
-    found = pwd.getpwnam(user)
-    if os.geteuid() != found.pw_uid:
-        os.initgroups(user, found.pw_gid)
-        os.setgid(found.pw_gid)
-        os.setuid(found.pw_uid)
 
 
 def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> int:
@@ -75,8 +56,12 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(out, flags, 0o644), 1)
         os.dup2(os.open(err, flags, 0o644), 2)
-        if user is not None:
-            become(user)
+        if user is not None:  # with its groups and no others
+            found = pwd.getpwnam(user)
+            if os.geteuid() != found.pw_uid:
+                os.initgroups(user, found.pw_gid)
+                os.setgid(found.pw_gid)
+                os.setuid(found.pw_uid)
         os.execvp(argv[0], list(argv))
     except (OSError, KeyError) as error:
         with contextlib.suppress(OSError):
@@ -98,14 +83,9 @@ def children() -> list[int]:
     return found
 
 
-def send(pid: int, number: int) -> None:
+def send(pid: int, number: int, kill: Callable[[int, int], None] = os.kill) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def send_group(pgid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pgid, number)
+        kill(pid, number)
 
 
 class Guard:
@@ -134,7 +114,7 @@ class Guard:
         """KILL all that is below, until nothing is. A killed child's own children are adopted,
         so killing children again and again reaches every depth."""
         if not self.alone or sys.platform != "linux":  # else the number may be another's by now
-            send_group(self.pid, signal.SIGKILL)
+            send(self.pid, signal.SIGKILL, os.killpg)
         give_up = time.monotonic() + GIVE_UP_S
         while not self.alone and time.monotonic() < give_up:
             for pid in children():
@@ -179,8 +159,6 @@ def make(directory: str, user: str | None) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if user is not None and os.geteuid() == 0:
-        import pwd
-
         found = pwd.getpwnam(user)
         os.chown(directory, found.pw_uid, found.pw_gid)
 
@@ -195,18 +173,12 @@ def remove(directory: str) -> None:
         time.sleep(0.002)
 
 
-def options(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
-    """(what the words before the others say, the others)"""
-    found = {}
-    while argv[0].startswith("--"):
-        found[argv[0]], argv = argv[1], argv[2:]
-    return found, argv
-
-
 def main(argv: Sequence[str]) -> None:
-    said, argv = options(argv)
-    user, directory = said.get("--as"), said.get("--remove")
-    end = signal.Signals[f"SIG{said['--end']}"] if "--end" in said else None
+    options = {}
+    while argv[0].startswith("--"):
+        options[argv[0]], argv = argv[1], argv[2:]
+    user, directory = options.get("--as"), options.get("--remove")
+    end = signal.Signals[f"SIG{options['--end']}"] if "--end" in options else None
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
@@ -215,7 +187,10 @@ def main(argv: Sequence[str]) -> None:
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    become_subreaper()
+    if sys.platform == "linux":  # orphans below become its children; elsewhere the group has to do
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         if directory is not None:
             make(directory, user)

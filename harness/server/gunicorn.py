@@ -15,7 +15,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.server.process import Guarded
-from harness.server.running import Faulty, Launch, Running, last_error, log_of, read_proofs
+from harness.server.running import (
+    LISTENING,
+    LOG,
+    Faulty,
+    Launch,
+    Running,
+    last_error,
+    numbered,
+    read_proofs,
+)
 from harness.server.warmup import warm_up
 from harness.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -25,22 +34,6 @@ GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is unde
 TIMEOUT_S = 30  # as in configs/
 # What would steer Gunicorn from outside the plan
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
-
-
-def environment(launch: Launch, number: int = 1) -> dict[str, str]:
-    """Of the server of that number, from 1: all of a trial write into its directory."""
-    kept = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
-    trial = str(launch.trial)
-    lab = {
-        "WORKERLAB_TRIAL": trial,
-        "WORKERLAB_LISTENING": _listening(number),
-        "WORKERLAB_METRICS": trial,
-    }
-    return {**kept, **dict(launch.app.env), **dict(launch.env), **lab}
-
-
-def _listening(number: int) -> str:
-    return "listening.json" if number == 1 else f"listening-{number}.json"
 
 
 def _write_launch(launch: Launch) -> None:
@@ -108,15 +101,16 @@ def running(launch: Launch) -> Iterator[Running]:
 @contextmanager
 def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Running]:
     """One of them, by its number; `strangers`: the workers of those before it."""
-    log = log_of(launch.trial, number)
+    began, trial = time.monotonic(), str(launch.trial)
     argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
-    began = time.monotonic()
+    env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
+    env |= {**dict(launch.app.env), **dict(launch.env)}
+    env |= {"WORKERLAB_TRIAL": trial, "WORKERLAB_METRICS": trial}
     with Guarded(
         [*argv, launch.app.target],
         cwd=Path(launch.app.chdir or launch.code),
-        env=environment(launch, number),
-        stdout=log,
-        stderr=log,
+        env={**env, "WORKERLAB_LISTENING": numbered(launch.trial, LISTENING, number).name},
+        stdout=numbered(launch.trial, LOG, number),
         grace_s=GRACE_S + 1.0,
     ) as process:
         server = _booted(launch, process, number, strangers)
@@ -128,7 +122,8 @@ def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Run
 def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[int]) -> Running:
     """Wait until every worker has loaded the app."""
     until = time.monotonic() + BOOT_S
-    listening, log = launch.trial / _listening(number), log_of(launch.trial, number)
+    listening = numbered(launch.trial, LISTENING, number)
+    log = numbered(launch.trial, LOG, number)
     while True:
         proofs = read_proofs(launch.trial, but=strangers)
         if len(proofs) >= launch.server.workers and listening.exists():
@@ -136,14 +131,21 @@ def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[
         if process.wait(POLL_S):
             raise Faulty("unavailable", f"the server did not boot: {last_error(log)}")
         if time.monotonic() > until:
-            raise Faulty(
-                "unavailable",
-                f"only {len(proofs)} of {launch.server.workers} workers were ready "
-                f"after {BOOT_S:.0f} s: {last_error(log)}",
-            )
+            ready = f"only {len(proofs)} of {launch.server.workers} workers were ready"
+            raise Faulty("unavailable", f"{ready} after {BOOT_S:.0f} s: {last_error(log)}")
     _check_kind(launch, proofs)
     host, port = json.loads(listening.read_text())["address"]
-    return Running(launch, process, host, port, proofs, number=number, strangers=strangers)
+    return Running(
+        launch=launch,
+        process=process,
+        host=host,
+        port=port,
+        path=launch.app.path,
+        backlog=launch.server.backlog,
+        log=log,
+        proofs=proofs,
+        strangers=strangers,
+    )
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:

@@ -10,7 +10,7 @@ import select
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ class Interpreter:
 
     python: str
     gunicorn: str
-    known: tuple[str, ...]  # worker classes that Gunicorn has a name for
-    missing: tuple[str, ...]  # packages that a row of `worker_classes` names
+    known: Sequence[str]  # worker classes that Gunicorn has a name for
+    missing: Sequence[str]  # packages that a row of `worker_classes` names
     classes: Mapping[str, Mapping[str, Any]]  # those given by their dotted path
     settings: Mapping[str, object]  # of the user's own Gunicorn file
 
@@ -74,13 +74,9 @@ def interpreter(
 ) -> Interpreter:
     """`classes`: those that are to serve; `env`: of the apps. Raises EnvironmentProblem when it
     does not run or has no Gunicorn, UsageError when the user's Gunicorn file cannot be read."""
-    request = {
-        "config": config,
-        "packages": sorted(
-            {package for row in WORKER_CLASSES.values() for package in row.packages}
-        ),
-        "classes": [name for name in classes if name not in WORKER_CLASSES],
-    }
+    packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
+    own = [name for name in classes if name not in WORKER_CLASSES]
+    request = {"config": config, "packages": sorted(packages), "classes": own}
     try:
         done = subprocess.run(
             [python, str(INTROSPECT), json.dumps(request)],
@@ -95,19 +91,11 @@ def interpreter(
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
     if answer["gunicorn"] is None:
-        raise EnvironmentProblem(
-            f"{python} has no Gunicorn: {python} -m pip install gunicorn==25.3.0"
-        )
-    if answer["error"]:
-        raise UsageError(f"{config} cannot be read as a Gunicorn file: {answer['error']}")
-    return Interpreter(
-        python,
-        answer["gunicorn"],
-        known=tuple(answer["known"]),
-        missing=tuple(answer["missing"]),
-        classes=answer["classes"],
-        settings=answer["settings"],
-    )
+        how = f"{python} -m pip install gunicorn==25.3.0"
+        raise EnvironmentProblem(f"{python} has no Gunicorn: {how}")
+    if why := answer.pop("error"):
+        raise UsageError(f"{config} cannot be read as a Gunicorn file: {why}")
+    return Interpreter(python, **answer)
 
 
 def raise_file_limit() -> int | None:
@@ -123,11 +111,8 @@ def raise_file_limit() -> int | None:
 
 
 def port_range() -> tuple[int, int] | None:
-    try:
-        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    except OSError:
-        return None
-    return int(low), int(high)
+    low, _, high = (sysctl("net.ipv4.ip_local_port_range") or "").partition("\t")
+    return (int(low), int(high)) if low else None
 
 
 def narrows_ports() -> bool:
@@ -144,16 +129,14 @@ def check_levels(levels: Iterable[int], sources: int = 1) -> None:
     """Raises UsageError for a concurrency this machine's limits do not allow. `sources`: local
     addresses to connect from, each of which has all ports anew."""
     files, ports, highest = raise_file_limit(), port_range(), max(levels)
-    if files is not None and highest + SPARE_FILES > files:
+    needed = highest + SPARE_FILES
+    if files is not None and needed > files:
         raise UsageError(
-            f"concurrency {highest} needs {highest + SPARE_FILES} open files, the limit is {files}:"
-            f" raise it (ulimit -n {highest + SPARE_FILES}, as root where that is refused) or"
-            f" choose a level up to {files - SPARE_FILES}"
+            f"concurrency {highest} needs {needed} open files, the limit is {files}: raise it"
+            f" (ulimit -n {needed}, as root where that is refused) or choose a level up to"
+            f" {files - SPARE_FILES}"
         )
-    if ports is None:
-        return
-    room = (ports[1] - ports[0] + 1) * sources
-    if highest > room:
+    if ports is not None and highest > (room := (ports[1] - ports[0] + 1) * sources):
         raise UsageError(
             f"concurrency {highest} needs as many local ports, {ports[0]}-{ports[1]} are {room}:"
             f" widen net.ipv4.ip_local_port_range or choose a level up to {room}"
@@ -185,18 +168,21 @@ def tool_version(argv: tuple[str, ...]) -> str | None:
 
 
 def _cpu_model() -> str | None:
+    lines = (_text("/proc/cpuinfo") or f"model name: {platform.processor()}").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if "model name" in line)
+    return next(models, None) or None
+
+
+def _text(path: str) -> str | None:
+    """Of a file that this kernel may not have."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return Path(path).read_text().strip()
     except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if "model name" in line), None)
+        return None
 
 
 def sysctl(name: str) -> str | None:
-    try:
-        return Path("/proc/sys", *name.split(".")).read_text().strip()
-    except OSError:
-        return None
+    return _text(f"/proc/sys/{name.replace('.', '/')}")
 
 
 def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+
+import psutil
 
 from harness.model import App, Fault, FaultKind, Server
 from harness.observe.spans import read_spans
 from harness.server.process import Guarded
+
+LOG, LISTENING = "server.log", "listening.json"
+EXCEPTION = re.compile(
+    r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
+    r"|Failed to (find attribute|parse) ).*)"
+)
+ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
 
 
 class Faulty(Exception):
@@ -21,37 +28,6 @@ class Faulty(Exception):
     def __init__(self, kind: FaultKind, reason: str) -> None:
         self.fault = Fault(kind, reason)
         super().__init__(reason)
-
-
-class Serving(Protocol):
-    """A server that answers, whichever it is: what a trial needs to know of it.
-
-    `proofs`: what its workers said of themselves, by pid; `lone_s`: response times of requests
-    that had it for themselves; `drops`: the load has more connections than the accept queue takes.
-    """
-
-    process: Guarded
-    host: str
-    port: int
-    proofs: dict[int, dict[str, object]]
-    start_s: float
-    warmup_s: float
-    lone_s: list[float]
-    warnings: list[str]
-    drops: bool
-
-    @property
-    def others(self) -> Sequence[Serving]:
-        """Servers of the same kind beside this one."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def backlog(self) -> int: ...
-
-    def lost(self) -> Fault | None:
-        """What has happened to its processes since it was ready, if anything."""
 
 
 @dataclass(frozen=True)
@@ -73,45 +49,47 @@ class Launch:
     services: Mapping[str, int] = field(default_factory=dict)  # what it works with: pids by name
 
 
-@dataclass
-class Running:
-    """A server that answers. `lone_s`: response times of requests that had it for themselves."""
+@dataclass(kw_only=True)
+class Serving:
+    """A server that answers, whichever it is: what a trial needs to know of it."""
 
-    launch: Launch
     process: Guarded
     host: str
     port: int
-    proofs: dict[int, dict[str, object]]
+    path: str = "/"
+    backlog: int
+    log: Path
+    proofs: dict[int, dict[str, object]] = field(default_factory=dict)  # of its workers, by pid
     start_s: float = 0.0
     warmup_s: float = 0.0
-    lone_s: list[float] = field(default_factory=list)
+    lone_s: list[float] = field(default_factory=list)  # response times of requests on their own
     warnings: list[str] = field(default_factory=list)
     drops: bool = False  # the load has more connections than the accept queue takes
-    number: int = 1
-    strangers: frozenset[int] = frozenset()  # pids of workers of the servers started before it
-    others: list[Running] = field(default_factory=list)  # servers of the same kind beside this one
-
-    @property
-    def log(self) -> Path:
-        return log_of(self.launch.trial, self.number)
+    others: list[Serving] = field(default_factory=list)  # of the same kind, beside this one
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}{self.launch.app.path}"
-
-    @property
-    def backlog(self) -> int:
-        return self.launch.server.backlog
+        return f"http://{self.host}:{self.port}{self.path}"
 
     def lost(self) -> Fault | None:
-        """What has happened to the server's processes since it was ready, if anything."""
-        log = self.log
+        """What has happened to its processes since it was ready, if anything."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class Running(Serving):
+    """A Gunicorn that answers."""
+
+    launch: Launch
+    strangers: frozenset[int] = frozenset()  # pids of workers of the servers started before it
+
+    def lost(self) -> Fault | None:
         for one in (self, *self.others):
             if not one.process.running:
-                why = f"{one.ending()}): {last_error(one.log)}"
+                why = f"{_ending(one.process.exit_code)}): {last_error(one.log)}"
                 return Fault("server", f"the server ended under the load ({why}")
         now = read_proofs(self.launch.trial)
-        gone = {pid for pid in self.proofs if not _alive(pid)}
+        gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
         new = now.keys() - self.proofs.keys()
         if not gone and not new:
             return None
@@ -121,20 +99,20 @@ class Running:
             self.warnings.append(_waited_in_vain(len(idle)))
             return None
         who = ", ".join(map(str, gone)) or "one"
-        return Fault("server", f"worker {who} died under the load: {last_error(log)}")
+        return Fault("server", f"worker {who} died under the load: {last_error(self.log)}")
 
     def _killed_idle(self) -> set[int]:
         """Workers that Gunicorn's timeout killed while no request was in their app."""
-        log = (self.launch.trial / "server.log").read_text(errors="replace")
+        log = numbered(self.launch.trial, LOG).read_text(errors="replace")
         killed = {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
         busy = {s.pid for s in read_spans(self.launch.trial).spans if s.end_ns is None}
         return killed - busy
 
-    def ending(self) -> str:
-        code = self.process.exit_code
-        if code is None:
-            return "exit code unknown"
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "exit code unknown"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _waited_in_vain(workers: int) -> str:
@@ -147,19 +125,10 @@ def _waited_in_vain(workers: int) -> str:
     )
 
 
-def _alive(pid: int) -> bool:
-    """Also True for a zombie, which its arbiter has not collected yet; its successor shows."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def log_of(trial: Path, number: int) -> Path:
-    return trial / ("server.log" if number == 1 else f"server-{number}.log")
+def numbered(trial: Path, name: str, number: int = 1) -> Path:
+    """A file of the server of that number: all of a trial write into its directory."""
+    path = trial / name
+    return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
 
 
 def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, object]]:
@@ -169,19 +138,14 @@ def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, ob
 
 
 def last_error(log: Path) -> str:
-    """The line of the server's log that says most: the last exception, else the last error."""
+    """The line of the server's log that says most: the last exception, else the last error, else
+    the last one."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return "no log"
-    named = re.compile(
-        r"^(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b.*|^Failed to (find attribute|parse) .*"
-    )
-    marked = re.compile(r".*\[(ERROR|CRITICAL)\] (?P<what>.*)|^(?P<plain>Error: .*)")
-    for line in reversed(lines):
-        if named.match(line):
-            return line.strip()[:300]
-    for line in reversed(lines):
-        if found := marked.match(line):
-            return (found["what"] or found["plain"]).strip()[:300]
+    for pattern in (EXCEPTION, ERROR):
+        for line in reversed(lines):
+            if found := pattern.match(line):
+                return found["what"].strip()[:300]
     return lines[-1].strip()[:300] if lines else "its log is empty"

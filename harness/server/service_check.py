@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from harness.model import UsageError
+from harness.model import EnvironmentProblem, UsageError
 
 ANSWER_S = 5
 EXTRA = "pip install 'workerlab[ladder]'"
 
 
-class NoAnswer(Exception):
+class NoAnswer(EnvironmentProblem):
     """It does not answer; says which and why, in one sentence without a full stop."""
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -38,6 +39,7 @@ IDLE = "import signal; signal.pause()"
 PORTS = 5  # tries: another program may take the free one first
 GRACE_S = 8.0  # PostgreSQL itself kills what does not end within 5 s
 SETUP = "./scripts/setup.sh --ladder"
+KEPT = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/postgresql*")
 BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # what it is made of
 
 
@@ -126,12 +128,9 @@ def lacks(kind: str) -> str | None:
     name, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
     if kind not in PROGRAMS:
         return f"the lab starts no {name}{or_url}"
-    missing = [program for program in PROGRAMS[kind].programs if _program(program) is None]
-    if missing:
-        missing_words = " and ".join(missing)
-        return (
-            f"{name} is not installed here ({missing_words} not found): {SETUP} installs it{or_url}"
-        )
+    if missing := [one for one in PROGRAMS[kind].programs if _program(one) is None]:
+        where = f"{' and '.join(missing)} not found"
+        return f"{name} is not installed here ({where}): {SETUP} installs it{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
         return f"{name} refuses to run as root, and no other user is known{or_url}"
     return None
@@ -154,21 +153,14 @@ def service(kind: str, url: str | None = None) -> Iterator[Service]:
     if why := lacks_driver(kind) or (None if url else lacks(kind)):
         raise EnvironmentProblem(why)
     if url:
-        yield Service(kind, url, _version(kind, url))
+        yield Service(kind, url, ask(kind, url))
     elif kind == "sqlite":
         with folder() as directory:
             url = f"sqlite:///{directory / 'blog.sqlite'}"
-            yield Service(kind, url, _version(kind, url))
+            yield Service(kind, url, ask(kind, url))
     else:
         with _started(kind) as one:
             yield one
-
-
-def _version(kind: str, url: str) -> str:
-    try:
-        return ask(kind, url)
-    except NoAnswer as why:
-        raise EnvironmentProblem(str(why)) from None
 
 
 @contextmanager
@@ -204,7 +196,6 @@ def _guarded(
         cwd=Path("/"),
         env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         stdout=directory / "output",
-        stderr=directory / "output",
         grace_s=GRACE_S,
         user=user,
         remove=directory,
@@ -220,30 +211,19 @@ def _up(kind: str, url: str, process: Guarded, directory: Path, *, last: bool) -
     while process.running and time.monotonic() < give_up:
         try:
             version = ask(kind, url)
-            if _is_ours(kind, url, directory, process.pid):
+            # Another one may have taken its port, and answer in its place until it has given up
+            if PROGRAMS[kind].is_ours(url, directory, process.pid):
                 return version
-        except NoAnswer as error:
-            no_answer = error
+        except Exception as error:  # each client has kinds of its own
+            no_answer = error if isinstance(error, NoAnswer) else no_answer
         process.wait(LOOK_S)
-    output = _output(directory)
+    output = ""
+    with contextlib.suppress(OSError):
+        output = (directory / "output").read_text(errors="replace")[-4096:]
     if "address already in use" in output.lower() and not last:
         return None
     why = output.strip().splitlines()[-1:] or [str(no_answer or "another one answers at its port")]
     raise EnvironmentProblem(f"{KINDS[kind].name} did not come up: {why[0]}")
-
-
-def _is_ours(kind: str, url: str, directory: Path, pid: int | None) -> bool:
-    """Another one may have taken its port, and answer in its place until it has given up."""
-    try:
-        return PROGRAMS[kind].is_ours(url, directory, pid)
-    except Exception:  # each client has kinds of its own
-        return False
-
-
-def _output(directory: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (directory / "output").read_text(errors="replace")[-4096:]
-    return ""
 
 
 def _free_port() -> int:
@@ -256,23 +236,18 @@ def _program(name: str) -> str | None:
     """Debian and Homebrew keep PostgreSQL's, of each version, outside the PATH; take the newest."""
     if found := shutil.which(name):
         return found
-    kept = [*Path("/usr/lib/postgresql").glob(f"*/bin/{name}")]
-    for brewed in (Path("/opt/homebrew/opt"), Path("/usr/local/opt")):
-        kept += brewed.glob(f"postgresql*/bin/{name}")
+    kept = [path for place in KEPT for path in Path("/").glob(f"{place}/bin/{name}")]
+
+    def major(program: Path) -> int:
+        version = program.parent.parent.name.removeprefix("postgresql@")
+        return int(version) if version.isdigit() else 0
+
     kept = [path for path in kept if os.access(path, os.X_OK)]
-    return str(max(kept, key=_major)) if kept else None
-
-
-def _major(program: Path) -> int:
-    """The version that a path names."""
-    name = program.parent.parent.name.removeprefix("postgresql@")
-    return int(name) if name.isdigit() else 0
+    return str(max(kept, key=major)) if kept else None
 
 
 def _user(kind: str) -> str | None:
     """Whom a server runs as in place of root: the first that exists. None where this is no root."""
-    import pwd
-
     if os.geteuid() != 0 or kind not in PROGRAMS:
         return None
     for name in PROGRAMS[kind].users:

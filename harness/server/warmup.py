@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from harness.observe.spans import served
-from harness.server.http import Answer, ask
 from harness.server.running import Faulty, Running, last_error, read_proofs
 
 LONE_TIMEOUT_S = 60.0
 LONE_MOST = 5  # lone requests, where they are short: one alone would be all noise
 LONE_S = 0.5  # enough of them
 WARMUP_S = 1.0
+FAILURES = (OSError, http.client.HTTPException)
 
 
 def warm_up(server: Running) -> None:
@@ -25,30 +27,48 @@ def warm_up(server: Running) -> None:
     """
     began = time.monotonic()
     path = server.launch.warmup_path
-    first = _expected(server, path)
-    slow_s = 0.0 if path else 2 * first.response_s
-    _reach_every_worker(server, until=time.monotonic() + max(WARMUP_S, slow_s))
+    first_s = _expected(server, path)
+    burst_s = WARMUP_S if path else max(WARMUP_S, 2 * first_s)
+    _reach_every_worker(server, until=time.monotonic() + burst_s)
     while len(server.lone_s) < LONE_MOST and sum(server.lone_s) < LONE_S:
-        server.lone_s.append(_expected(server).response_s)
+        server.lone_s.append(_expected(server))
     server.proofs = read_proofs(server.launch.trial, but=server.strangers)
     server.warmup_s = time.monotonic() - began
 
 
-def _expected(server: Running, path: str | None = None) -> Answer:
-    """A lone request that got the expected answer. Raises Faulty otherwise."""
+def ask(server: Running, path: str | None = None) -> tuple[int, float]:
+    """The app's own request (or the same to another `path`) on a connection of its own: the status,
+    and seconds from before connect until the last byte of the body.
+
+    Raises FAILURES when there is no whole answer in time.
+    """
+    app = server.launch.app
+    body = Path(app.body_file).read_bytes() if app.body_file else None
+    headers = {"Connection": "close", **dict(app.headers)}
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=LONE_TIMEOUT_S)
+    began = time.monotonic()
+    with contextlib.closing(connection):
+        connection.request(app.method, path or app.path, body=body, headers=headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status, time.monotonic() - began
+
+
+def _expected(server: Running, path: str | None = None) -> float:
+    """Seconds of a lone request that got the expected answer. Raises Faulty otherwise."""
     app = server.launch.app
     try:
-        answer = ask(app, server.host, server.port, path=path, timeout_s=LONE_TIMEOUT_S)
-    except (OSError, http.client.HTTPException) as error:
+        status, response_s = ask(server, path)
+    except FAILURES as error:
         log = last_error(server.log)
         raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
-    if answer.status != app.expect_status:
+    if status != app.expect_status:
         raise Faulty(
             "answer",
-            f"{app.method} {app.path} answered {answer.status}, expected {app.expect_status}"
+            f"{app.method} {app.path} answered {status}, expected {app.expect_status}"
             f" (say --expect-status if that is right); its log: {server.log}",
         )
-    return answer
+    return response_s
 
 
 def _reach_every_worker(server: Running, until: float) -> None:
@@ -57,16 +77,8 @@ def _reach_every_worker(server: Running, until: float) -> None:
     at_once = min(32, 2 * launch.server.workers)
 
     def one(_: int) -> None:
-        try:
-            ask(
-                launch.app,
-                server.host,
-                server.port,
-                path=launch.warmup_path,
-                timeout_s=LONE_TIMEOUT_S,
-            )
-        except (OSError, http.client.HTTPException):
-            return  # an overloaded server may refuse; the load will show it
+        with contextlib.suppress(*FAILURES):  # an overloaded server may refuse; the load shows it
+            ask(server, launch.warmup_path)
 
     pool = ThreadPoolExecutor(at_once)
     try:

@@ -9,8 +9,8 @@ from harness.model import App, Server
 from harness.observe.spans import read_spans
 from harness.run_store import copy_code
 from harness.server.gunicorn import running
-from harness.server.http import ask
 from harness.server.running import Launch
+from harness.server.warmup import ask
 from tests.integration.conftest import until
 
 APP = """
@@ -58,8 +58,7 @@ def test_two_servers_are_two_and_leave_their_spans_together(
         assert len(server.proofs) == 4
         assert len(other.proofs) == 2
         for one in (server, other):
-            answer = ask(one.launch.app, one.host, one.port, path="/", timeout_s=30)
-            assert answer.status == 200
+            assert ask(one, "/")[0] == 200
         assert server.lost() is None
         processes = [server.process, other.process]
     assert not any(process.running for process in processes)

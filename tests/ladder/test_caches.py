@@ -192,7 +192,7 @@ def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> Non
         await first.edit(1, draft("two"), 1)
         newest = await second.edit(1, draft("three"), 2)
         two = replace(newest, title="two", revision=2)
-        await first._keep(two, 0.0)  # the way back took long
+        await first._kept(two, 0.0)  # the way back took long
         assert kept(told.redis_url) == 3
         assert (await repository(told).post(1)).title == "three"
 

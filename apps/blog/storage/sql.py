@@ -7,7 +7,7 @@ change of the schema is the next step. Each is written so that both databases ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from apps.blog.posts import ID_MOST, REVISION_MOST, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE
@@ -40,9 +40,10 @@ AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
 STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
 
 
-class Sql(Storage, Protocol):
+class Sql(Storage):
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """The rows of each, all in one transaction, in `trips` round trips. Raises Unreachable."""
+        raise NotImplementedError
 
     async def _found(self, number: int) -> Post | None:
         (rows,) = await self._run([(POST, (number,))])

@@ -25,12 +25,14 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 TRIAL = os.environ["WORKERLAB_TRIAL"]
 LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
+HUBS = {"gevent": "gevent", "eventlet": "eventlet.hubs"}
+PATCHING = {"gevent.monkey": "is_module_patched", "eventlet.patcher": "is_monkey_patched"}
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
-def load_beside(name: str) -> ModuleType:
-    """A module by its path: the lab is not on this interpreter's import path, and stays off."""
-    spec = importlib.util.spec_from_file_location(f"_workerlab_{name}", f"{HERE}/{name}.py")
+def _load_probe() -> ModuleType:
+    """By its path: the lab is not on this interpreter's import path, and stays off."""
+    spec = importlib.util.spec_from_file_location("_workerlab_probe", f"{HERE}/probe.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -124,29 +126,28 @@ def wrap(worker: Any, kind: str) -> None:
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
 
 
+def class_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
 def event_loop() -> str | None:
     """The loop that runs this request; None where there is none."""
     try:
-        loop = asyncio.get_running_loop()
-        return f"{type(loop).__module__}.{type(loop).__qualname__}"
+        return class_of(asyncio.get_running_loop())
     except RuntimeError:
         pass
-    for module, find in (("gevent", "get_hub"), ("eventlet.hubs", "get_hub")):
-        if patched() and module.partition(".")[0] == patched() and module in sys.modules:
-            hub = getattr(sys.modules[module], find)()
-            loop = getattr(hub, "loop", hub)
-            return f"{type(loop).__module__}.{type(loop).__qualname__}"
-    return None
+    hubs = sys.modules.get(HUBS.get(patched() or "", ""))
+    if hubs is None:
+        return None
+    hub = hubs.get_hub()
+    return class_of(getattr(hub, "loop", hub))
 
 
 def patched() -> str | None:
     """Which library has replaced the standard library's blocking calls in this process."""
-    gevent = sys.modules.get("gevent.monkey")
-    if gevent is not None and gevent.is_module_patched("time"):
-        return "gevent"
-    eventlet = sys.modules.get("eventlet.patcher")
-    if eventlet is not None and eventlet.is_monkey_patched("time"):
-        return "eventlet"
+    for name, asked in PATCHING.items():
+        if name in sys.modules and getattr(sys.modules[name], asked)("time"):
+            return name.partition(".")[0]
     return None
 
 
@@ -192,7 +193,7 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     cfg = worker.cfg
     return {
         "pid": os.getpid(),
-        "worker_class": f"{type(worker).__module__}.{type(worker).__qualname__}",
+        "worker_class": class_of(worker),
         "workers": cfg.workers,
         "threads": cfg.threads,
         "worker_connections": cfg.worker_connections,
@@ -233,7 +234,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
     if not launch["records"]:  # the benchmark of the probe's cost needs a server without it
         write_json(name, proof)
         return
-    ACCEPTS.time_accepts(worker, PROBE.accepted)
+    PROBE.time_accepts(worker)
     names, kept = launch["named"], launch["kept"]
     PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
     wrap(worker, kind)
@@ -242,5 +243,4 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
 
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
-PROBE = load_beside("probe")
-ACCEPTS = load_beside("accepts")
+PROBE = _load_probe()

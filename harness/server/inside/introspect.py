@@ -3,8 +3,8 @@
     /path/to/venv/bin/python introspect.py REQUEST          (working directory: the app's)
 
 REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
-and `classes` (dotted paths of worker classes). Prints one JSON object: `python`, `gunicorn` (null:
-not installed), `known` (worker classes that Gunicorn has a name for), `missing` (those of the
+and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (null: not
+installed), `known` (worker classes that Gunicorn has a name for), `missing` (those of the
 packages), `classes` (by path: `asgi`, whether it serves ASGI, null where its ancestors do not tell;
 `error`, why it cannot be imported), `settings` (of the user's file, where JSON can say them) and
 `error` (why the file could not be read).
@@ -53,8 +53,8 @@ def settings_of(path: str) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> None:
-    answer: dict[str, Any] = {"python": sys.version.split()[0], "gunicorn": None}
-    answer.update(known=[], missing=[], classes={}, settings={}, error=None)
+    answer: dict[str, Any] = {"gunicorn": None, "known": [], "missing": [], "classes": {}}
+    answer.update(settings={}, error=None)
     # As Gunicorn does: the user's file and classes may be beside the app
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):

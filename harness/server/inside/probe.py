@@ -16,7 +16,7 @@ The wrappers are spelled out flat, and what they share are globals that a forked
 a call, a closure or a check per request costs a percent of hello world in the fastest class.
 
 Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), Gunicorn's
-hooks (see above), a lock (a forked child may inherit it taken).
+hooks (see above; none is called at accept), a lock (a forked child may inherit it taken).
 
 Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic_ns as now
@@ -48,6 +49,7 @@ NAME = 3
 NAMED = struct.Struct("<16s")  # cut or padded to this
 NAME_HEADER = b"x-workerlab-request"
 NAME_KEY = "HTTP_X_WORKERLAB_REQUEST"
+WRAPPERS = ("sock", "fd", "_sock")  # where Gunicorn, eventlet and gevent keep the socket they wrap
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -64,9 +66,61 @@ def nothing() -> None:
 cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
 first_request: Callable[[], None] = nothing  # called once, inside the first request
-accepted: dict[int, int] = {}  # when the connection of each client's port was: see accepts.py
+accepted: dict[int, int] = {}  # when the connection of each client's port was
 look_up: Callable[[int, int], int] = accepted.pop
 named = False  # whether clients name their requests
+
+
+def time_accepts(worker: Any) -> None:
+    """From now on note in `accepted` when `worker` accepts, whatever its class.
+
+    Every accept in Python code ends in the method `_accept` of the listening socket: that of
+    `socket.socket.accept` (sync, gthread, asyncio, tornado, eventlet's green socket) and that of
+    gevent's server, which calls it itself. So the innermost socket's class is exchanged for one
+    with a method more, in place: same object, same descriptor, whoever holds it already. uvloop
+    accepts in C: then nothing is ever noted, and the proof says so.
+
+    A connection is known by its client's port: all clients of the lab are on this machine and have
+    one address. A port can be used again only when its earlier connection is gone, and every accept
+    of the worker is noted, so the newest note is the one that counts. Where a proxy's header has
+    changed what the server tells of its client, there is no such port, and the accept is unknown,
+    not wrong. There are never more notes than ports.
+
+    Rejected: an attribute `accept` on Gunicorn's own socket objects (asgi and gevent go round
+    them), a new socket on the same descriptor (whoever holds the old one would go on with it).
+    """
+    for listener in worker.sockets:
+        sock = innermost(listener)
+        if getattr(sock, "family", None) not in (socket.AF_INET, socket.AF_INET6):
+            continue  # clients without a port
+        try:
+            sock.__class__ = timed(type(sock))
+        except (AttributeError, TypeError):  # nothing that Python accepts by, or no Python class
+            continue
+
+
+def innermost(sock: Any) -> Any:
+    """The socket in all its wrappings."""
+    for name in WRAPPERS:
+        inner = getattr(sock, name, None)
+        if inner is not None:
+            return innermost(inner)
+    return sock
+
+
+def timed(kind: Any) -> type[Any]:
+    """`kind`, with accepts noted."""
+    accept = kind._accept
+
+    class Timed(kind):  # type: ignore[misc]
+        __slots__ = ()  # or its objects would have another layout
+
+        def _accept(self) -> Any:
+            handle, address = accept(self)
+            accepted[address[1]] = now()
+            return handle, address
+
+    return Timed
 
 
 def create_map(path: str, capacity: int) -> mmap.mmap:

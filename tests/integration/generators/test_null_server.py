@@ -51,7 +51,7 @@ def until_end(client: socket.socket) -> bytes:
 
 def counted(server: RunningNull) -> dict[str, Any]:
     """Its report, which it writes every second."""
-    found: dict[str, Any] = json.loads((server.directory / COUNTS).read_text())
+    found: dict[str, Any] = json.loads(server.log.with_name(COUNTS).read_text())
     return found
 
 

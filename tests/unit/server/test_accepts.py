@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.server.inside.accepts import innermost, time_accepts
+from harness.server.inside import probe
 
 
 @pytest.fixture
@@ -22,10 +22,14 @@ def listener() -> Iterator[socket.socket]:
         yield listening
 
 
+@pytest.fixture(autouse=True)
+def accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "accepted", {})
+
+
 def timing(*listeners: Any) -> dict[int, int]:
-    accepted: dict[int, int] = {}
-    time_accepts(SimpleNamespace(sockets=listeners), accepted)
-    return accepted
+    probe.time_accepts(SimpleNamespace(sockets=listeners))
+    return probe.accepted
 
 
 def connected(listener: socket.socket, port: int = 0) -> socket.socket:
@@ -109,7 +113,7 @@ def test_a_wrapped_socket(listener: socket.socket, names: list[str]) -> None:
     outer: Any = listener
     for name in reversed(names):
         outer = Wrapped(name, outer)
-    assert innermost(outer) is listener
+    assert probe.innermost(outer) is listener
     accepted = timing(outer)
     with connected(listener):
         outer.accept()[0].close()

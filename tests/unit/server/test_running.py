@@ -36,7 +36,16 @@ def server(trial: Path, pid: int, *, drops: bool) -> Running:
     )
     (trial / f"worker-{pid}.json").write_text(json.dumps({"pid": pid}))
     process: Any = Alive()
-    return Running(launch, process, "127.0.0.1", 1, read_proofs(trial), drops=drops)
+    return Running(
+        launch=launch,
+        process=process,
+        host="127.0.0.1",
+        port=1,
+        backlog=2,
+        log=trial / "server.log",
+        proofs=read_proofs(trial),
+        drops=drops,
+    )
 
 
 def spans(trial: Path, pid: int, *, busy: bool) -> None:
