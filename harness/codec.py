@@ -45,11 +45,3 @@ def plain(value: object) -> Any:
 def convert(value: object, kind: type[T]) -> T:
     """A `kind` from what is decoded already. Raises ValueError."""
     return msgspec.convert(value, kind)
-
-
-def by_kind(line: bytes | str) -> tuple[str, Any]:
-    """The name and the value, not decoded yet, of a line {"name": value}. Raises ValueError."""
-    entries = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    if len(entries) != 1:
-        raise ValueError("a line says one thing")
-    return entries.popitem()

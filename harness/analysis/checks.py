@@ -52,9 +52,8 @@ def success(facts: Facts) -> Finding | None:
 def counts(facts: Facts) -> Finding | None:
     """The workers must have seen every request the client got an answer to, and no other.
 
-    A request without an answer may or may not have reached the app, unless it was never
-    accepted. A tool that runs for a time leaves up to one request per connection unanswered when
-    it stops.
+    A request without an answer may have reached the app, unless it was never accepted. A tool that
+    runs for a time leaves up to one request per connection unanswered when it stops.
     """
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
@@ -67,10 +66,8 @@ def counts(facts: Facts) -> Finding | None:
 
 
 def rates(facts: Facts) -> Finding | None:
-    """The tool's own requests/s must follow from the spans.
-
-    Some tools count answers (ab), others successes (python); either may be what it means.
-    """
+    """The tool's own requests/s must follow from the spans. Some tools count answers (ab), others
+    successes (fast); either may be what it means."""
     tool_rps = facts.measurement.rps
     if tool_rps is None or not facts.finished:
         return None
@@ -97,10 +94,8 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None
 
 
 def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
-    """What the workers completed in the tool's time, of which it counts the share `counted`.
-
-    One batch of answers more or less at the edges (N) is no contradiction.
-    """
+    """What the workers completed in the tool's time, of which it counts the share `counted`. One
+    batch of answers more or less at the edges (N) is no contradiction."""
     duration_s = facts.measurement.duration_s
     until_ns = facts.spans[0].start_ns + duration_s * NS
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
@@ -157,15 +152,8 @@ def body(facts: Facts) -> Finding | None:
     return Finding("check.body", {"sha256": found[:8], "expected": expected[:8]})
 
 
-CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
-    map_full,
-    success,
-    counts,
-    body,
-    rates,
-    late,
-    little,
-)
+CHECKS: tuple[Callable[[Facts], Finding | None], ...]
+CHECKS = (map_full, success, counts, body, rates, late, little)
 
 
 def contradictions(facts: Facts) -> list[Finding]:

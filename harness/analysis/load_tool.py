@@ -232,13 +232,8 @@ def connections(facts: Facts, _compared: Compared) -> Answer:
     return Finding("load_tool.connections", numbers)
 
 
-RULES: tuple[Callable[[Facts, Compared], Answer], ...] = (
-    busy,
-    plateau,
-    ceiling,
-    second_tool,
-    connections,
-)
+RULES: tuple[Callable[[Facts, Compared], Answer], ...]
+RULES = (busy, plateau, ceiling, second_tool, connections)
 
 
 def own_limits(facts: Facts) -> tuple[Finding, ...]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from harness.model import Measurement, Span
 
-ANSWERED = frozenset({"non_2xx", "status", "length", "body", "wrong_status"})
 UNEXPECTED = "unexpected_2xx"
+ANSWERED = frozenset({"non_2xx", "status", "length", "body", "wrong_status", UNEXPECTED})
 NEVER_ACCEPTED = "never_accepted"
 
 
@@ -56,7 +56,7 @@ def outcome(measurement: Measurement, expect_status: int) -> Outcome:
         failed = max(0, failed - good) + measurement.requests - good
         if measurement.requests > good:
             errors[UNEXPECTED] = measurement.requests - good
-    wrong = sum(count for cause, count in errors.items() if cause in ANSWERED | {UNEXPECTED})
+    wrong = sum(count for cause, count in errors.items() if cause in ANSWERED)
     unanswered = sum(errors.values()) - wrong
     return Outcome(
         measurement.requests, min(wrong, measurement.requests), unanswered, failed, errors
@@ -105,5 +105,4 @@ def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | No
 
 
 def _less(errors: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
-    left = {cause: count - taken.get(cause, 0) for cause, count in errors.items()}
-    return {cause: count for cause, count in left.items() if count}
+    return dict(Counter(errors) - Counter(taken))

@@ -24,16 +24,17 @@ Fitting change points to the series was rejected: it finds as many as it is told
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from harness.analysis.facts import Facts, once
+from harness.analysis.handshakes import DONE
 from harness.analysis.samples import NS
-from harness.model import ConnectionSample, Finding, Phase
+from harness.model import Finding, Phase
 from harness.numbers.quantiles import quantile
 
-DONE = "ESTABLISHED"
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
 FULL = 0.95  # of the most ESTABLISHED
 CHANGE = 0.05  # of the same
@@ -46,8 +47,7 @@ POINTS = 100  # of the response times over time
 Response = tuple[float, float]  # when it ended and how long it took, seconds
 
 
-@dataclass(frozen=True)
-class Sockets:
+class Sockets(NamedTuple):
     """The load's connections at one moment: at both ends established, at both ends closing."""
 
     at_s: float
@@ -73,16 +73,13 @@ def phases(
     begin_s = sockets[full].at_s
     end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
     inside = [one for one in responses if begin_s < one[0] <= end_s]
-    drained_s = _drained_s(inside, begin_s, end_s) if rises else None
-    risen_s = _risen_s(inside, begin_s, end_s) if rises else begin_s
+    drained_s, risen_s = _settled_s(inside, begin_s, end_s) if rises else (None, begin_s)
     found = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
     if drained_s is not None:
         found.append(_drain(inside, begin_s, drained_s))
         begin_s = drained_s
-    elif risen_s is None:  # never steady
-        begin_s = end_s
     else:
-        begin_s = risen_s
+        begin_s = end_s if risen_s is None else risen_s  # None: never steady
     if end_s > begin_s:
         still = [one for one in sockets if begin_s <= one.at_s <= end_s]
         found.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
@@ -112,50 +109,35 @@ def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
     return None
 
 
-def _parts(responses: Sequence[Response], begin_s: float, end_s: float) -> list[Response]:
-    """(where a part begins, the median of its response times), those with any."""
-    wide = (end_s - begin_s) / PARTS
-    found: dict[int, list[float]] = {}
-    for at_s, took_s in responses:
-        found.setdefault(min(PARTS - 1, int((at_s - begin_s) / wide)), []).append(took_s)
-    return [(begin_s + wide * i, median(found[i])) for i in sorted(found)]
-
-
-def _level(parts: Sequence[Response]) -> tuple[float, float]:
-    """The steady level and its scatter."""
-    later = [took_s for _, took_s in parts[len(parts) // 2 :]]
+def _settled_s(
+    responses: Sequence[Response], begin_s: float, end_s: float
+) -> tuple[float | None, float | None]:
+    """When the response times have come down to their steady level (None: they were there), and
+    when they have come up to it (`begin_s`: they were there; None: they rose until the end)."""
+    wide_s = (end_s - begin_s) / PARTS
+    parts = [(i, median(took_s)) for i, took_s in _parts(responses, begin_s, wide_s, PARTS)]
+    if len(parts) < RISING:
+        return None, begin_s
+    times = [took_s for _, took_s in parts]
+    later = times[len(times) // 2 :]
     level = median(later)
-    return level, median(abs(took_s - level) for took_s in later)
+    scatter = SCATTER * median(abs(took_s - level) for took_s in later)
+    down = next(i for i, took_s in parts if took_s <= ABOVE * level + scatter)
+    up = next(i for i, took_s in parts if took_s >= level / ABOVE - scatter)
+    first, quarter = parts[0][0], max(1, len(times) // 4)
+    grows = median(times[-quarter:]) > GROWS * median(times[-2 * quarter : -quarter])
+    risen_s = begin_s + wide_s * up if up > first else begin_s
+    return begin_s + wide_s * down if down > first else None, None if grows else risen_s
 
 
-def _drained_s(responses: Sequence[Response], begin_s: float, end_s: float) -> float | None:
-    """When the response times have come down to their steady level; None: they were there."""
-    if end_s <= begin_s:
-        return None
-    parts = _parts(responses, begin_s, end_s)
-    if len(parts) < RISING:
-        return None
-    level, scatter = _level(parts)
-    limit_s = ABOVE * level + SCATTER * scatter
-    down_s = next(at_s for at_s, took_s in parts if took_s <= limit_s)
-    return down_s if down_s > parts[0][0] else None
-
-
-def _risen_s(responses: Sequence[Response], begin_s: float, end_s: float) -> float | None:
-    """When the response times have come up to their steady level, `begin_s` where they were there;
-    None: they rose until the end."""
-    parts = _parts(responses, begin_s, end_s) if end_s > begin_s else []
-    if len(parts) < RISING:
-        return begin_s
-    quarter = max(1, len(parts) // 4)
-    last = median(took_s for _, took_s in parts[-quarter:])
-    before = median(took_s for _, took_s in parts[-2 * quarter : -quarter])
-    if last > GROWS * before:
-        return None
-    level, scatter = _level(parts)
-    limit_s = level / ABOVE - SCATTER * scatter
-    up_s = next(at_s for at_s, took_s in parts if took_s >= limit_s)
-    return up_s if up_s > parts[0][0] else begin_s
+def _parts(
+    responses: Iterable[Response], begin_s: float, wide_s: float, count: int
+) -> list[tuple[int, list[float]]]:
+    """The response times that ended in each of so many even parts, by number; those with any."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for at_s, took_s in responses if wide_s > 0 else ():
+        found[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
+    return sorted(found.items())
 
 
 # --- what marks them ----------------------------------------------------------------------
@@ -191,9 +173,8 @@ def _steady(
     inside = sorted(took_s for at_s, took_s in responses if at_s > stretch_s[0])
     times = {}
     if inside:
-        shares = {"p5_s": 0.05, "p95_s": 0.95}
-        times = {name: quantile(inside, share) for name, share in shares.items()}
-        times["p50_s"] = median(inside)
+        ends = {"p5_s": quantile(inside, 0.05), "p95_s": quantile(inside, 0.95)}
+        times = {**ends, "p50_s": median(inside)}
     code = "phase.steady_in_app" if in_app and inside else "phase.steady"
     why = Finding(code, {"established": both, "connections": users, **times})
     return Phase("steady", *stretch_s, why)
@@ -213,19 +194,16 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
     """Of a closed loop on kept connections; elsewhere they come and go all the time."""
     if not facts.cell.keepalive or facts.open_model:
         return ()
-    samples = facts.data.observations.connections
-    sockets = [_sockets(one, facts.started_ns) for one in samples]
+    sockets = [
+        Sockets(
+            at_s=max(0.0, (one.at_ns - facts.started_ns) / NS),
+            client=one.client.get(DONE, 0),
+            server=one.server.get(DONE, 0),
+            closing=sum(one.client.get(name, 0) + one.server.get(name, 0) for name in CLOSING),
+        )
+        for one in facts.data.observations.connections
+    ]
     return phases(sockets, responses_of(facts), in_app=not timed(facts))
-
-
-def _sockets(one: ConnectionSample, start_ns: int) -> Sockets:
-    closing = sum(side.get(name, 0) for side in (one.client, one.server) for name in CLOSING)
-    return Sockets(
-        max(0.0, (one.at_ns - start_ns) / NS),
-        one.client.get(DONE, 0),
-        one.server.get(DONE, 0),
-        closing,
-    )
 
 
 def timed(facts: Facts) -> bool:
@@ -255,13 +233,7 @@ def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
     """(moment, median, 95 %) of even stretches of the load, those in which any ended."""
-    wide = end_s / POINTS
-    if wide <= 0:
-        return ()
-    found: dict[int, list[float]] = {}
-    for at_s, took_s in responses:
-        found.setdefault(min(POINTS - 1, max(0, int(at_s / wide))), []).append(took_s)
-    return tuple(
-        ((i + 0.5) * wide, quantile(sorted(found[i]), 0.5), quantile(sorted(found[i]), 0.95))
-        for i in sorted(found)
-    )
+    wide_s = end_s / POINTS
+    parts = _parts(responses, 0.0, wide_s, POINTS)
+    ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
+    return tuple((at_s, quantile(each, 0.5), quantile(each, 0.95)) for at_s, each in ordered)

@@ -12,10 +12,9 @@ was free. When its client began it is known only where the tool names its reques
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from operator import attrgetter
 from typing import TypeVar
 
 from harness.analysis.facts import Facts
@@ -40,15 +39,15 @@ POINTS = 300  # of a series of one number
 WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of times to connect
 CONNECTS = 100  # of these bars, where the widest is not too narrow
 
-T = TypeVar("T")
+
+T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
 
 
 def timelines(valid: Iterable[Facts]) -> tuple[Timeline, ...]:
     """One of each cell, of its first valid trial."""
     first: dict[Cell, Facts] = {}
     for facts in valid:
-        before = first.get(facts.cell)
-        if before is None or facts.data.trial.number < before.data.trial.number:
+        if facts.data.trial.number <= first.setdefault(facts.cell, facts).data.trial.number:
             first[facts.cell] = facts
     budget = max(LEAST, min(MOST, BARS // max(1, len(first))))
     return tuple(timeline(facts, budget) for facts in first.values())
@@ -59,28 +58,24 @@ def timeline(facts: Facts, budget: int = MOST) -> Timeline:
     spans, ended = facts.spans[:budget], facts.ended_ns
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
     clock = _Clock(facts.started_ns, ended)
-    seen = facts.data.observations
-    processes = clock.buckets(seen.processes, lambda one: one.at_ns)
-    limits = [sample.limit for sample in seen.queue]
-    steady = facts.window
+    seen, steady, phases = facts.data.observations, facts.window, phases_of(facts)
+    peaks = (max(bucket, key=lambda one: one.length) for bucket in clock.buckets(seen.queue))
     return Timeline(
         key=facts.key,
         bars=_bars(spans, _arrivals(facts, spans), clock, cut),
         shown=(0.0, clock.at_s(cut)),
         spans=len(facts.spans),
         workers=tuple(facts.per_worker),
-        queue=_queue(seen.queue, clock),
-        queue_limit=limits[-1] if limits else None,
-        states=_states(seen.connections, clock),
-        usage=_usage([bucket[-1] for bucket in processes], seen.cores, clock),
-        steady=None
-        if steady is None
-        else (clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)),
+        queue=tuple((clock.at_s(one.at_ns), one.length) for one in peaks),
+        queue_limit=seen.queue[-1].limit if seen.queue else None,
+        states=tuple(_states(seen.connections, clock)),
+        usage=tuple(_usage(clock.lasts(seen.processes), seen.cores, clock)),
+        steady=(clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)) if steady else None,
         connects=_connects(facts.measurement.connects_s),
         syn_steps_s=seen.syn_steps_s,
         notes=tuple(_notes(spans, facts, clock, cut)),
-        phases=(found := phases_of(facts)),
-        responses=over_time(responses_of(facts), clock.at_s(ended)) if found else (),
+        phases=phases,
+        responses=over_time(responses_of(facts), clock.at_s(ended)) if phases else (),
         in_app=not timed(facts),
     )
 
@@ -95,102 +90,83 @@ class _Clock:
     def at_s(self, at_ns: int) -> float:
         return (at_ns - self.begun_ns) / NS
 
-    def buckets(self, samples: Sequence[T], when: Callable[[T], int]) -> list[list[T]]:
+    def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
         """The samples of the load, alone or by bucket where there are too many."""
-        inside = [one for one in samples if self.begun_ns <= when(one) <= self.ended_ns]
-        if len(inside) <= POINTS:
-            return [[one] for one in inside]
-        found: dict[int, list[T]] = {}
+        inside = [one for one in samples if self.begun_ns <= one.at_ns <= self.ended_ns]
+        wide_ns = 1 if len(inside) <= POINTS else self.bucket_ns
+        found: dict[int, list[T]] = defaultdict(list)
         for one in inside:
-            found.setdefault((when(one) - self.begun_ns) // self.bucket_ns, []).append(one)
-        return list(found.values())
+            found[(one.at_ns - self.begun_ns) // wide_ns].append(one)
+        return found.values()
+
+    def lasts(self, samples: Sequence[T]) -> list[T]:
+        return [bucket[-1] for bucket in self.buckets(samples)]
 
 
-def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str, int]:
+def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
     origin = facts.measurement.origin_ns
-    wanted = {span.request_id for span in spans if span.request_id is not None}
+    wanted = {span.request_id for span in spans} - {None}
     if origin is None or not wanted:
         return {}
-    return {
-        one.request_id: origin + round(one.start_s * NS)
-        for one in facts.measurement.timings
-        if one.request_id is not None and one.request_id in wanted
-    }
+    timings = (one for one in facts.measurement.timings if one.request_id in wanted)
+    return {one.request_id: origin + round(one.start_s * NS) for one in timings}
 
 
 def _bars(
-    spans: Sequence[Span], arrivals: Mapping[str, int], clock: _Clock, cut: int
+    spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut: int
 ) -> tuple[Bar, ...]:
     """Spans come by start. One that never ended is drawn to the end of what is shown."""
     ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
-    mine: dict[int, list[int]] = {}
+    mine: dict[int, list[int]] = defaultdict(list)
     for place, span in enumerate(spans):
-        mine.setdefault(span.pid, []).append(place)
-    row: dict[int, int] = {}
+        mine[span.pid].append(place)
+    rows: dict[int, int] = {}
     for places in mine.values():
-        row.update(
-            zip(places, row_numbers((spans[i].start_ns, ends[i]) for i in places), strict=True)
+        found = row_numbers((spans[place].start_ns, ends[place]) for place in places)
+        rows.update(zip(places, found, strict=True))
+    arrived = [arrivals.get(span.request_id) for span in spans]
+    return tuple(
+        Bar(
+            worker=span.pid,
+            row=rows[place],
+            start_s=clock.at_s(span.start_ns),
+            end_s=clock.at_s(end),
+            arrived_s=None if at is None else clock.at_s(at),
         )
-    found = []
-    for place, span in enumerate(spans):
-        arrived = arrivals.get(span.request_id) if span.request_id is not None else None
-        found.append(
-            Bar(
-                worker=span.pid,
-                row=row[place],
-                start_s=clock.at_s(span.start_ns),
-                end_s=clock.at_s(ends[place]),
-                arrived_s=None if arrived is None else clock.at_s(arrived),
-            )
-        )
-    return tuple(found)
+        for place, (span, end, at) in enumerate(zip(spans, ends, arrived, strict=True))
+    )
 
 
-def _queue(samples: Sequence[QueueSample], clock: _Clock) -> tuple[tuple[float, int], ...]:
-    buckets = clock.buckets(samples, lambda one: one.at_ns)
-    most = [max(bucket, key=lambda one: one.length) for bucket in buckets]
-    return tuple((clock.at_s(one.at_ns), one.length) for one in most)
-
-
-def _states(
-    samples: Sequence[ConnectionSample], clock: _Clock
-) -> tuple[tuple[float, str, int], ...]:
+def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
     """A state that a whole sample does not list has no socket. The last sample is taken when the
     load has ended, and shows what that left."""
-    last = [bucket[-1] for bucket in clock.buckets(samples, lambda one: one.at_ns)]
+    last = clock.lasts(samples)
     last += [one for one in samples[-1:] if one not in last and one.at_ns > clock.ended_ns]
-    found = []
-    for side, of in (("client", attrgetter("client")), ("server", attrgetter("server"))):
-        names = sorted({name for one in last for name in of(one)})
-        found += [
-            (clock.at_s(one.at_ns), f"{side} {name}", of(one).get(name, 0))
-            for one in last
+    for side in ("client", "server"):
+        by_time = [(clock.at_s(one.at_ns), getattr(one, side)) for one in last]
+        names = sorted({name for _, states in by_time for name in states})
+        yield from (
+            (at_s, f"{side} {name}", states.get(name, 0))
+            for at_s, states in by_time
             for name in names
-        ]
-    return tuple(found)
+        )
 
 
-def _usage(
-    samples: Sequence[ProcessSample], cores: int | None, clock: _Clock
-) -> tuple[Moment, ...]:
-    found = []
+def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -> Iterable[Moment]:
     for before, now in pairwise(samples):
         passed_s = (now.at_ns - before.at_ns) / NS
         if passed_s <= 0:
             continue
         busy = _rate(before.host_busy_s, now.host_busy_s, passed_s)
-        found.append(
-            Moment(
-                at_s=clock.at_s(now.at_ns),
-                server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),
-                generator_cores=_rate(before.tool_cpu_s, now.tool_cpu_s, passed_s),
-                host_busy=min(1.0, busy / cores) if busy is not None and cores else None,
-                server_rss_bytes=now.server_rss_bytes,
-                generator_rss_bytes=now.tool_rss_bytes,
-            )
+        yield Moment(
+            at_s=clock.at_s(now.at_ns),
+            server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),
+            generator_cores=_rate(before.tool_cpu_s, now.tool_cpu_s, passed_s),
+            host_busy=min(1.0, busy / cores) if busy is not None and cores else None,
+            server_rss_bytes=now.server_rss_bytes,
+            generator_rss_bytes=now.tool_rss_bytes,
         )
-    return tuple(found)
 
 
 def _rate(before: float | None, now: float | None, passed_s: float) -> float | None:
@@ -212,16 +188,14 @@ def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iter
     """What was left out and how; nothing where all is there."""
     if len(spans) < len(facts.spans):
         drawn = {"drawn_s": clock.at_s(cut), "drawn": len(spans)}
-        yield Finding(
-            "timeline.cut", {**drawn, "load_s": facts.load_s, "requests": len(facts.spans)}
-        )
+        whole = {"load_s": facts.load_s, "requests": len(facts.spans)}
+        yield Finding("timeline.cut", {**drawn, **whole})
     if never := sum(span.end_ns is None for span in spans):
         yield Finding("timeline.never_ended", {"requests": never})
     seen = facts.data.observations
     if len(seen.queue) > POINTS:
         yield Finding("timeline.queue_peaks", {"every_s": clock.bucket_ns / NS})
-    series = {"queue": seen.queue, "processes": seen.processes, "connections": seen.connections}
-    for name, samples in series.items():
-        if samples and name in seen.missing:
-            sampler = Finding(f"sampler.{name}")
-            yield Finding("timeline.partial", {"sampler": sampler, "why": seen.missing[name]})
+    for name in ("queue", "processes", "connections"):
+        if name in seen.missing and getattr(seen, name):
+            partial = {"sampler": Finding(f"sampler.{name}"), "why": seen.missing[name]}
+            yield Finding("timeline.partial", partial)

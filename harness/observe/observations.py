@@ -9,11 +9,12 @@ unless its sampler was lost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
 
 from harness import codec
 from harness.model import (
@@ -30,56 +31,38 @@ from harness.observe.kernel import CountersSample
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
 SOMETIMES = ("services", "app_metrics")  # not every app stands on something, or counts
-SAMPLES: Mapping[str, type[Any]] = {  # by the names of their lines
-    "queue": QueueSample,
-    "processes": ProcessSample,
-    "connections": ConnectionSample,
-    "counters": CountersSample,
-    "services": ServiceSample,
-    "app_metrics": AppMetricsSample,
-}
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(Struct, frozen=True):
     """Of the machine."""
 
-    cores: int | None
-    syn_steps_s: tuple[float, ...]
+    cores: int | None = None
+    syn_steps_s: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A sampler that failed, and is not asked again."""
 
     sampler: str
     reason: str
 
 
-@dataclass
-class _Lines:
-    """What the lines hold; `whole`: they end as they should."""
+class Line(Struct, forbid_unknown_fields=True):
+    """Every line says one of these."""
 
-    header: Header = Header(None, ())
-    samples: Mapping[str, list[Any]] = field(default_factory=lambda: {name: [] for name in SAMPLES})
-    lost: dict[str, str] = field(default_factory=dict)
-    whole: bool = False
+    header: Header | None = None
+    queue: QueueSample | None = None
+    processes: ProcessSample | None = None
+    connections: ConnectionSample | None = None
+    counters: CountersSample | None = None
+    services: ServiceSample | None = None
+    app_metrics: AppMetricsSample | None = None
+    lost: Lost | None = None
+    end: int | None = None
 
-    def read(self, line: bytes | str) -> None:
-        """Raises ValueError when it cannot be read."""
-        name, value = codec.by_kind(line)
-        if name in SAMPLES:
-            self.samples[name].append(codec.decode(value, SAMPLES[name]))
-        elif name == "lost":
-            lost = codec.decode(value, Lost)
-            self.lost[lost.sampler] = lost.reason
-        elif name == "header":
-            self.header = codec.decode(value, Header)
-        elif name == "end":
-            codec.decode(value, int)
-            self.whole = True
-        else:
-            raise ValueError(f"nothing that is observed is called {name}")
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is None for name in self.__struct_fields__):
+            raise ValueError("a line says something")
 
 
 def read_observations(directory: Path) -> Observations:
@@ -95,20 +78,26 @@ def read_observations(directory: Path) -> Observations:
 
 
 def parse_observations(lines: Sequence[bytes | str]) -> Observations:
-    found, unread = _Lines(), ""
+    read, unread = list[Line](), ""
     for number, line in enumerate(lines, 1):
         try:
-            found.read(line)
+            read.append(codec.decode(line, Line))
         except ValueError:
             unread = unread or f"line {number} of {FILE} cannot be read"
-    samples = {name: tuple(each) for name, each in found.samples.items()}
-    counters = samples.pop("counters")
+    found: dict[str, tuple[Any, ...]] = {
+        name: tuple(value for one in read if (value := getattr(one, name)) is not None)
+        for name in Line.__struct_fields__
+    }
+    if not unread and not found["end"]:
+        unread = "the observation was cut short"
     missing = _missing(found, unread)
+    header = found["header"][0] if found["header"] else Header()
+    samples = {name: found[name] for name in (*SAMPLERS, *SOMETIMES) if name != "counters"}
     return Observations(
         **samples,
-        counters=None if "counters" in missing else _growth(counters),
-        cores=found.header.cores,
-        syn_steps_s=found.header.syn_steps_s,
+        counters=None if "counters" in missing else _growth(found["counters"]),
+        cores=header.cores,
+        syn_steps_s=header.syn_steps_s,
         intervals_s={
             name: median((later.at_ns - one.at_ns) / 1e9 for one, later in pairwise(each))
             for name, each in samples.items()
@@ -118,16 +107,13 @@ def parse_observations(lines: Sequence[bytes | str]) -> Observations:
     )
 
 
-def _missing(found: _Lines, unread: str) -> dict[str, str]:
-    """What gave nothing, or not all that it should have, and why."""
-    missing = dict(found.lost)
-    expected = (*SAMPLERS, *(name for name in SOMETIMES if found.samples[name]))
-    for name in expected:
-        if unread or not found.whole:
-            missing.setdefault(name, unread or "the observation was cut short")
-        if not found.samples[name]:
-            missing.setdefault(name, "it was never looked at")
-    if len(found.samples["counters"]) < 2:  # what they were says nothing, only how they grew
+def _missing(found: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str]:
+    """What gave nothing, or not all that it should have, and why. `unread`: of all of them."""
+    missing = {one.sampler: one.reason for one in found["lost"]}
+    for name in (*SAMPLERS, *(name for name in SOMETIMES if found[name])):
+        if unread or not found[name]:
+            missing.setdefault(name, unread or "it was never looked at")
+    if len(found["counters"]) < 2:  # what they were says nothing, only how they grew
         missing.setdefault("counters", "they were not read at both ends of the load")
     return missing
 

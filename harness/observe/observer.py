@@ -41,9 +41,9 @@ from harness.model import (
 )
 from harness.observe.app_metrics import AppMetricsFiles
 from harness.observe.cpu import Processes, Services
-from harness.observe.instances import AllConnections, Queues
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
+from harness.observe.tcp import AcceptQueues, Connections
 
 SHARE = 0.015  # of a core, per sampler
 JITTER = 0.25
@@ -112,9 +112,9 @@ class Observer:
         places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
         self._path = directory / FILE
-        self._queues = Queues(places)
+        self._queues = AcceptQueues(places)
         self._processes = Processes(server_pid, *(pid for _, _, pid in others))
-        connections = AllConnections(places, workers)
+        connections = Connections(places, workers)
         often = min(0.1, states_s), states_s
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from harness.model import ConnectionSample, QueueSample
@@ -21,19 +21,14 @@ from harness.observe import inet_diag
 SS_S = 2.0
 # include/net/tcp_states.h
 STATES = {
-    1: "ESTABLISHED",
-    2: "SYN_SENT",
-    3: "SYN_RECV",
-    4: "FIN_WAIT1",
-    5: "FIN_WAIT2",
-    6: "TIME_WAIT",
-    7: "CLOSE",
-    8: "CLOSE_WAIT",
-    9: "LAST_ACK",
-    11: "CLOSING",
-}
+    1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
+    7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 11: "CLOSING",
+}  # fmt: skip
 LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
+
+
+Places = Collection[tuple[str, int]]  # hosts and ports of the servers; to the load they are one
 
 
 class Unseen(Exception):
@@ -44,11 +39,11 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-class Listener:
-    """The accept queue of the socket that listens on `host`:`port`."""
+class AcceptQueues:
+    """Those of the sockets that listen on `places`, added up."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._diag: Any = None
         self._refused: str | None = None  # why the kernel cannot be asked directly
 
@@ -56,11 +51,16 @@ class Listener:
         """Raises Unseen where neither the kernel nor ss tells."""
         if self._refused is None:
             try:
-                return self._by_kernel()
+                if self._diag is None:
+                    from pyroute2 import DiagSocket  # takes 0.15 s, and is not on every system
+
+                    self._diag = DiagSocket()
+                    self._diag.bind()
+                return self._sum(self._by_kernel)
             except Exception as error:  # no pyroute2, no inet_diag, no permission, ...
                 self._refused = str(error) or type(error).__name__
         try:
-            return self._by_ss()
+            return self._sum(_by_ss)
         except (OSError, subprocess.SubprocessError, Unseen) as error:
             raise Unseen(f"inet_diag: {self._refused}; ss: {error}") from error
 
@@ -68,26 +68,22 @@ class Listener:
         if self._diag is not None:
             self._diag.close()
 
-    def _by_kernel(self) -> QueueSample:
-        if self._diag is None:
-            from pyroute2 import DiagSocket  # takes 0.15 s, and is not there on every system
-
-            self._diag = DiagSocket()
-            self._diag.bind()
+    def _sum(self, ask: Callable[[str, int], tuple[int, int]]) -> QueueSample:
         at_ns = time.monotonic_ns()
-        found = self._diag.get_sock_stats(
-            family=family(self._host), states=1 << LISTEN, sport=self._port
-        )
-        for one in found:
-            if one["idiag_src"] == self._host:
-                return QueueSample(at_ns, one["idiag_rqueue"], one["idiag_wqueue"])
-        raise Unseen(f"nothing listens on {self._host} port {self._port}")
+        lengths, limits = zip(*(ask(host, port) for host, port in self._places), strict=True)
+        return QueueSample(at_ns, sum(lengths), sum(limits))
 
-    def _by_ss(self) -> QueueSample:
-        at_ns = time.monotonic_ns()
-        words = ["ss", "-Hltn", f"sport = :{self._port}"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SS_S, check=True)
-        return QueueSample(at_ns, *parse_ss(done.stdout, self._host, self._port))
+    def _by_kernel(self, host: str, port: int) -> tuple[int, int]:
+        for one in self._diag.get_sock_stats(family=family(host), states=1 << LISTEN, sport=port):
+            if one["idiag_src"] == host:
+                return one["idiag_rqueue"], one["idiag_wqueue"]
+        raise Unseen(f"nothing listens on {host} port {port}")
+
+
+def _by_ss(host: str, port: int) -> tuple[int, int]:
+    words = ["ss", "-Hltn", f"sport = :{port}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SS_S, check=True)
+    return parse_ss(done.stdout, host, port)
 
 
 def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
@@ -104,19 +100,22 @@ def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
 
 
 class Connections:
-    """The TCP connections of the server on `host`:`port`, and which worker owns which."""
+    """The TCP connections of the servers on `places`, and which worker owns which."""
 
-    def __init__(self, host: str, port: int, workers: Collection[int]) -> None:
+    def __init__(self, places: Places, workers: Collection[int]) -> None:
         self._workers = tuple(workers)
-        self._family = family(host)
-        self._server = (socket.inet_pton(self._family, host), port)
+        self._servers = [
+            (family(host), (socket.inet_pton(family(host), host), port)) for host, port in places
+        ]
 
     def sample(self) -> ConnectionSample:
         """Raises OSError where the kernel does not tell."""
         at_ns = time.monotonic_ns()
-        found = inet_diag.sockets(self._family, CONNECTED, self._server[1])
-        server = [one for one in found if one.local == self._server]
-        client = [one for one in found if one.remote == self._server]
+        server, client = list[inet_diag.Socket](), Counter[str]()
+        for kind, address in self._servers:
+            found = inet_diag.sockets(kind, CONNECTED, address[1])
+            server += [one for one in found if one.local == address]
+            client.update(STATES[one.state] for one in found if one.remote == address)
         held = [one for one in server if one.inode]  # 0: not accepted yet, or let go of
         owners = self._owners() if held else {}
         owned = Counter(owners[one.inode] for one in held if one.inode in owners)
@@ -126,10 +125,10 @@ class Connections:
         )
         return ConnectionSample(
             at_ns,
-            dict(Counter(STATES[one.state] for one in server)),
-            dict(Counter(STATES[one.state] for one in client)),
-            {pid: owned[pid] for pid in self._workers},
-            unread,
+            server=dict(Counter(STATES[one.state] for one in server)),
+            client=dict(client),
+            per_worker={pid: owned[pid] for pid in self._workers},
+            unread=unread,
         )
 
     def _owners(self) -> dict[int, int]:

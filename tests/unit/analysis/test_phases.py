@@ -178,7 +178,7 @@ def test_times_inside_the_app_are_not_called_responses() -> None:
 def test_leftovers_of_the_warm_up_are_no_churn() -> None:
     """TIME_WAIT ends after a minute: what was there before only becomes less."""
     story = Story(churn_s=0, left_over=0)
-    fading = [replace(one, closing=max(0, 40 - i)) for i, one in enumerate(story.sockets())]
+    fading = [one._replace(closing=max(0, 40 - i)) for i, one in enumerate(story.sockets())]
     assert names(phases(fading, story.responses())) == ["ramp-up", "drain", "steady"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from harness.model import ConnectionSample
 from harness.observe.inet_diag import sockets
 from harness.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
-from harness.observe.tcp import Connections, Listener, Unseen, parse_ss
+from harness.observe.tcp import AcceptQueues, Connections, Unseen, parse_ss
 from tests.builders.conditions import LONG_S, until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
@@ -43,17 +43,22 @@ def address(listener: socket.socket) -> tuple[str, int]:
 # --- the accept queue -----------------------------------------------------------------------
 
 
-def only_ss(listener: Listener) -> Listener:
-    listener._refused = "not asked"
-    return listener
+Way = Callable[[AcceptQueues], AcceptQueues]
+
+
+def only_ss(queues: AcceptQueues) -> AcceptQueues:
+    queues._refused = "not asked"
+    return queues
 
 
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("way", [lambda found: found, only_ss], ids=["kernel", "ss"])
-def test_a_known_queue(stack: ExitStack, host: str, way: Callable[[Listener], Listener]) -> None:
+def test_a_known_queue(
+    stack: ExitStack, host: str, way: Callable[[AcceptQueues], AcceptQueues]
+) -> None:
     listener = listening(stack, 5, host)
-    watched = way(Listener(*address(listener)))
+    watched = way(AcceptQueues([address(listener)]))
     stack.callback(watched.close)
     assert (watched.sample().length, watched.sample().limit) == (0, 5)
     connect(stack, listener, 3)
@@ -67,7 +72,7 @@ def test_a_known_queue(stack: ExitStack, host: str, way: Callable[[Listener], Li
 @linux
 def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
     listener = listening(stack, 5)
-    watched = Listener("127.0.0.9", address(listener)[1])
+    watched = AcceptQueues([("127.0.0.9", address(listener)[1])])
     stack.callback(watched.close)
     with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):
         watched.sample()
@@ -76,7 +81,7 @@ def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
 @linux
 def test_without_pyroute2_ss_is_asked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyroute2", None)
-    watched = Listener(*address(listening(stack, 7)))
+    watched = AcceptQueues([address(listening(stack, 7))])
     assert watched.sample().limit == 7
     monkeypatch.setenv("PATH", "")
     with pytest.raises(Unseen, match=r"inet_diag: .*pyroute2.*; ss: "):
@@ -138,7 +143,7 @@ def test_connections_of_known_states_and_owners(stack: ExitStack, host: str) -> 
     clients[0].sendall(b"unread")  # the first was accepted first
     clients[4].sendall(b"unread, and not accepted")
     clients[1].shutdown(socket.SHUT_WR)
-    watched = Connections(*address(listener), pids)
+    watched = Connections([address(listener)], pids)
 
     def seen() -> bool:
         found = watched.sample()
@@ -161,7 +166,7 @@ def test_a_handshake_that_is_not_answered(stack: ExitStack) -> None:
     late = stack.enter_context(socket.socket())
     late.setblocking(False)
     late.connect_ex(address(listener))
-    watched = Connections(*address(listener), [])
+    watched = Connections([address(listener)], [])
     until(lambda: watched.sample().client.get("SYN_SENT") == 1, "its SYN is unanswered")
     after = until(
         lambda: (
@@ -181,15 +186,15 @@ def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitSta
     connect(stack, listener, 1)
     host, port = address(listener)
     # Not all states: the port may have had another owner, whose connections are in TIME_WAIT
-    assert Connections(host, port, []).sample().client["ESTABLISHED"] == 1
-    assert Connections("127.0.0.9", port, []).sample().client == {}
+    assert Connections([(host, port)], []).sample().client["ESTABLISHED"] == 1
+    assert Connections([("127.0.0.9", port)], []).sample().client == {}
 
 
 @linux
 def test_more_connections_than_one_datagram_of_the_kernel_holds(stack: ExitStack) -> None:
     listener = listening(stack, 400)
     connect(stack, listener, 400)
-    watched = Connections(*address(listener), [os.getpid()])
+    watched = Connections([address(listener)], [os.getpid()])
     until(lambda: watched.sample().server == {"ESTABLISHED": 400}, "all of them, once each")
     assert watched.sample().client == {"ESTABLISHED": 400}
     assert watched.sample().per_worker == {os.getpid(): 0}
@@ -208,7 +213,7 @@ def test_a_worker_that_is_gone_owns_nothing(stack: ExitStack) -> None:
     with stack.enter_context(listener.accept()[0]):
         gone = subprocess.Popen([sys.executable, "-c", ""])
         gone.wait()
-        found = Connections(*address(listener), [gone.pid, os.getpid()]).sample()
+        found = Connections([address(listener)], [gone.pid, os.getpid()]).sample()
         assert found.per_worker == {gone.pid: 0, os.getpid(): 1}
 
 
