@@ -20,7 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
-from harness.load.registry import TOOLS, Tool, tool_named
+from harness.load.registry import TOOLS, tool_named
+from harness.load.tool import Tool
 from harness.model import App, Cell, EnvironmentProblem, Finding, Plan, Server, UsageError
 from harness.options import seconds
 from harness.plan import SLEEP_ENV, load_for, product

@@ -23,12 +23,14 @@ What the Measurement holds:
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
+
+from harness.load.programs import Count
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.units import scan_bytes, scan_count, scan_duration
@@ -98,24 +100,26 @@ def _lua(text: str) -> str:
     return f'"{body}"'
 
 
-@dataclass(frozen=True)
-class _Exact:
+Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
+
+
+class _Exact(msgspec.Struct, frozen=True):
     """The script's line. Microseconds as wrk gives them; None where wrk had no sample."""
 
-    line: str
-    fields: dict[str, float | None]
-
-    def count(self, name: str) -> int:
-        """A whole number. ParseError where it is none."""
-        value = self.fields.get(name)
-        if value is None or value < 0 or not value.is_integer():
-            raise ParseError(f"{name} is not a count", self.line)
-        return int(value)
-
-    def seconds(self, name: str) -> float | None:
-        """A duration in seconds."""
-        value = self.fields.get(name)
-        return None if value is None else value / 1e6
+    asked_s: Count
+    duration_us: Count
+    requests: Count
+    bytes: Count
+    connect: Count
+    read: Count
+    write: Count
+    status: Count
+    timeout: Count
+    max_us: Figure | None
+    mean_us: Figure | None
+    p50_us: Figure | None
+    p95_us: Figure | None
+    p99_us: Figure | None
 
 
 class Wrk(Tool):
@@ -150,16 +154,15 @@ class Wrk(Tool):
         if output.exit_code != 0:
             text = output.stderr.strip() or output.stdout.strip()
             raise ParseError(f"wrk gave up with exit code {output.exit_code}", text.split("\n")[0])
-        exact = _read_marker(output.stdout, output.stderr)
-        requests, duration_s = exact.count("requests"), exact.count("duration_us") / 1e6
-        if duration_s <= 0 or duration_s < 0.99 * exact.count("asked_s"):
-            raise ParseError("wrk was interrupted: its report covers a part of the run", exact.line)
+        exact, line = _read_marker(output.stdout, output.stderr)
+        requests, duration_s = exact.requests, exact.duration_us / 1e6
+        if duration_s <= 0 or duration_s < 0.99 * exact.asked_s:
+            raise ParseError("wrk was interrupted: its report covers a part of the run", line)
         if requests == 0:
-            raise ParseError("wrk read not one complete response", exact.line)
+            raise ParseError("wrk read not one complete response", line)
         _agree(output.stdout, exact)
-        causes = {"non_2xx": exact.count("status")}
-        causes |= {name: exact.count(name) for name in ("connect", "read", "write", "timeout")}
-        broken = causes["connect"] + causes["read"] + causes["write"]
+        causes = {"non_2xx": exact.status, **_socket_errors(exact)}
+        broken = exact.connect + exact.read + exact.write
         return Measurement(
             requests=requests,
             failed=min(sum(causes.values()), requests + broken),
@@ -168,109 +171,84 @@ class Wrk(Tool):
             rps=requests / duration_s,
             response=_response(exact),
             exact_mean=False,
-            notes=_notes(causes),
+            notes=_notes(exact),
         )
 
 
 WRK = Wrk()
 
 
-def _notes(causes: dict[str, int]) -> tuple[str, ...]:
-    notes = []
-    if causes["connect"]:
-        notes.append(
-            f"wrk lost {causes['connect']} of its connections when connecting, for the whole run"
-        )
-    if causes["timeout"]:
-        notes.append(
-            f"{causes['timeout']} responses came after wrk's timeout and are not in its latencies"
-        )
-    return tuple(notes)
+def _socket_errors(exact: _Exact) -> dict[str, int]:
+    return {name: getattr(exact, name) for name in ("connect", "read", "write", "timeout")}
+
+
+def _notes(exact: _Exact) -> tuple[str, ...]:
+    lost = f"wrk lost {exact.connect} of its connections when connecting, for the whole run"
+    late = f"{exact.timeout} responses came after wrk's timeout and are not in its latencies"
+    return (lost,) * bool(exact.connect) + (late,) * bool(exact.timeout)
 
 
 def _response(exact: _Exact) -> Summary:
     """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so the max."""
-    if not exact.fields.get("max_us"):
+    if not exact.max_us:
         return Summary()
-    mean, p50, p95, p99, most = (
-        exact.seconds(name) for name in ("mean_us", "p50_us", "p95_us", "p99_us", "max_us")
-    )
-    return Summary(mean, p50, p95, p99, most)
+    figures = (exact.mean_us, exact.p50_us, exact.p95_us, exact.p99_us, exact.max_us)
+    return Summary(*(None if us is None else us / 1e6 for us in figures))
 
 
-def _read_marker(stdout: str, stderr: str) -> _Exact:
+def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
     """The script's line, which stands once and last. Where the script fails, wrk says so on
     stderr and goes on without it."""
     *_, last = ["", *stdout.splitlines()]
     if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
         why = "wrk's report is not whole: its last line is not the script's"
         raise ParseError(why, stderr.strip().partition("\n")[0] or last)
-    try:
-        fields = json.loads(last.removeprefix(MARKER))
-    except (ValueError, RecursionError):
-        raise ParseError("the script's line cannot be read", last) from None
-    if not isinstance(fields, dict):
-        raise ParseError("the script's line is not an object", last)
-    numbers: dict[str, float | None] = {}
-    for name, value in fields.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise ParseError(f"{name} is not a number", last)
-        if value is not None and not abs(value) < 1e21:  # NaN and the infinities included
-            raise ParseError(f"{name} is out of range", last)
-        numbers[name] = None if value is None else float(value)
-    return _Exact(last, numbers)
+    try:  # not strict: Lua's whole numbers have decimals
+        return msgspec.json.decode(last.removeprefix(MARKER), type=_Exact, strict=False), last
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"the script's line cannot be read ({error})", last) from None
 
 
 def _agree(stdout: str, exact: _Exact) -> None:
     """ParseError unless wrk's own text is whole and says the same, within its rounding."""
-    seconds = exact.count("duration_us") / 1e6
-    found = _one(r" *(\d+) requests in (\S+), (\S+) read", stdout)
-    _same(found[0], float(found[1]), exact.count("requests"), slack=0)
-    _same(found[0], _scan(scan_duration, found[2], found[0]), seconds)
-    _same(found[0], _scan(scan_bytes, found[3], found[0]), exact.count("bytes"))
-    found = _one(r"Requests/sec: +(\d+\.\d\d)", stdout)
-    _same(found[0], float(found[1]), exact.count("requests") / seconds)
-    found = _one(r"Transfer/sec: +(\S+)", stdout)
-    _same(found[0], _scan(scan_bytes, found[1], found[0]), exact.count("bytes") / seconds)
-    _agree_on_errors(stdout, exact)
-    figure = r" +(\S+)"
-    found = _one(rf" +Latency{figure * 3} +(\S+)%", stdout)
-    if exact.fields.get("max_us"):
-        for text, name in ((found[1], "mean_us"), (found[3], "max_us")):
-            _same(found[0], _scan(scan_duration, text, found[0]), exact.seconds(name) or 0.0)
-    found = _one(rf" +Req/Sec{figure * 3} +(\S+)%", stdout)
-    for text in found[1:4]:
-        if text not in ("nan", "-nan"):
-            _scan(scan_count, text, found[0])
+    seconds, figure, anything = exact.duration_us / 1e6, r" +(\S+)", (str, None)
+    _check(stdout, r" *(\d+) requests in (\S+), (\S+) read",
+           (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
+    _check(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
+    _check(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
+    if any((errors := _socket_errors(exact)).values()):  # the line is there only then
+        pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in errors)
+        _check(stdout, pattern, *((int, count) for count in errors.values()))
+    if exact.status:
+        _check(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
+    mean, most = (
+        (scan_duration, (us or 0.0) / 1e6) if exact.max_us else anything
+        for us in (exact.mean_us, exact.max_us)
+    )
+    _check(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
+    rate = (_scan_rate, None)
+    _check(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
 
 
-def _agree_on_errors(stdout: str, exact: _Exact) -> None:
-    """Both lines of errors are there only when there are some."""
-    names = ("connect", "read", "write", "timeout")
-    if any(exact.count(name) for name in names):
-        found = _one(r" +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in names), stdout)
-        for text, name in zip(found[1:], names, strict=True):
-            _same(found[0], float(text), exact.count(name), slack=0)
-    if exact.count("status"):
-        found = _one(r" +Non-2xx or 3xx responses: (\d+)", stdout)
-        _same(found[0], float(found[1]), exact.count("status"), slack=0)
+def _scan_rate(text: str) -> float:
+    return 0.0 if text in ("nan", "-nan") else scan_count(text)
 
 
-def _one(pattern: str, text: str) -> list[str]:
-    """The one line of this form, then its groups."""
-    found = [m for line in text.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
+def _check(
+    stdout: str, pattern: str, *wanted: tuple[Callable[[str], float | str], float | None]
+) -> None:
+    """ParseError unless the one line of this form has these figures: whole numbers exactly, others
+    within wrk's rounding, and anything that can be read where it is not known."""
+    found = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
     if len(found) != 1:
         raise ParseError(f"wrk's report has {len(found)} lines of the form {pattern.strip()!r}")
-    return [found[0][0], *found[0].groups()]
-
-
-def _scan(scan: Callable[[str], float], text: str, line: str) -> float:
-    try:
-        return scan(text)
-    except ValueError as error:
-        raise ParseError(str(error), line) from None
-
-
-def _same(line: str, said: float, exact: float, slack: float = ROUNDING) -> None:
-    if abs(said - exact) > slack * max(1e-6, abs(exact)) + (slack and 0.005):
-        raise ParseError(f"wrk's text and its exact figures disagree ({exact:g})", line)
+    for text, (scan, exact) in zip(found[0].groups(), wanted, strict=True):
+        try:
+            said = scan(text)
+        except ValueError as error:
+            raise ParseError(str(error), found[0][0]) from None
+        if exact is None or isinstance(said, str):
+            continue
+        slack = 0 if scan is int else ROUNDING * max(1e-6, abs(exact)) + 0.005
+        if abs(said - exact) > slack:
+            raise ParseError(f"wrk's text and its exact figures disagree ({exact:g})", found[0][0])

@@ -1,22 +1,33 @@
-"""What the null server answers: made once, sent many times."""
+"""What the null server reads, and what it answers: made once, sent many times. Knows no sockets."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from harness.server.null.requests import Request
-
 FAULTS = ("", "reset", "stall", "garbage", "half", "status500", "close")
 TEXT = b"Hello World\n"
+MAX_HEAD = 65_536
 
-Ending = Literal["keep", "close", "reset", "never"]
+
+class Garbage(Exception):
+    """The bytes are no HTTP/1 request, or one this server does not read (chunked bodies)."""
+
+
+class Request(NamedTuple):
+    """`length`: bytes of head and body together. `keep`: the client wants its connection kept;
+    `told`: it must be told that it is (HTTP/1.0)."""
+
+    length: int
+    keep: bool
+    told: bool
+    bodiless: bool  # HEAD: the answer has no body
 
 
 class Reply(NamedTuple):
     """`then`: what becomes of the connection after it; "never": nothing is ever sent."""
 
     data: bytes
-    then: Ending
+    then: Literal["keep", "close", "reset", "never"]
 
 
 BAD_REQUEST = Reply(
@@ -24,11 +35,33 @@ BAD_REQUEST = Reply(
 )
 
 
-def _head(status: bytes, body_bytes: int, connection: bytes) -> bytes:
-    line = b"Connection: %b\r\n" % connection if connection else b""
-    return (
-        b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
-    ) % (status, body_bytes, line)  # fmt: skip
+def read_request(data: bytes | bytearray) -> Request | None:
+    """The first request in `data`; None while it is not there in full. Raises Garbage."""
+    end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
+    if end < 0:
+        # What a stray client sends must not wait for ever
+        if len(data) > MAX_HEAD or (data and not bytes(data[:16]).split(b" ")[0].isalpha()):
+            raise Garbage
+        return None
+    first, *lines = bytes(data[:end]).split(b"\r\n")
+    words = first.split(b" ")
+    if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise Garbage
+    fields = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            raise Garbage
+        fields[name.strip().lower()] = value.strip().lower()
+    body = fields.get(b"content-length", b"0")
+    if b"transfer-encoding" in fields or not body.isdigit() or len(body) > 12:
+        raise Garbage
+    length = end + 4 + int(body)
+    if len(data) < length:
+        return None
+    wish, old = fields.get(b"connection", b""), words[2] == b"HTTP/1.0"
+    keep = b"keep-alive" in wish if old else b"close" not in wish
+    return Request(length, keep, told=old and keep, bodiless=words[0] == b"HEAD")
 
 
 class Replies:
@@ -48,7 +81,10 @@ class Replies:
     def _make(self, request: Request) -> Reply:
         status = b"500 Internal Server Error" if self._fault == "status500" else b"200 OK"
         wish = b"keep-alive" if request.told else b"" if request.keep else b"close"
-        head = _head(status, len(self._body), wish)
+        connection = b"Connection: %b\r\n" % wish if wish else b""
+        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n" % (
+            status, len(self._body), connection,
+        )  # fmt: skip
         body = b"" if request.bodiless else self._body
         spoilt: dict[str, Reply] = {
             "reset": Reply(b"", "reset"),

@@ -21,8 +21,7 @@ import struct
 import time
 from os import pipe, set_blocking
 
-from harness.server.null.replies import BAD_REQUEST, Replies, Reply
-from harness.server.null.requests import Garbage, read_request
+from harness.server.null.replies import BAD_REQUEST, Garbage, Replies, Reply, read_request
 from harness.server.null.tally import AT_ONCE, Tally
 
 READ_BYTES = 65_536
@@ -30,7 +29,6 @@ REPORT_NS = 1_000_000_000
 KNOWN_MOST = 64  # kinds of request; one that carries a number is new each time
 KNOWN_BYTES = 4_096
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
-NO_FILES = (errno.EMFILE, errno.ENFILE)
 
 clock = time.monotonic_ns
 
@@ -101,7 +99,7 @@ class Server:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in NO_FILES:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._full = True
                     self._epoll.modify(self._listener, 0)
                     return

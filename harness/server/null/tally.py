@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+from collections.abc import Mapping
+from typing import Any
 
 from harness.numbers.histogram import Histogram
 
@@ -28,7 +30,6 @@ class Tally:
         self.spans.clear()
 
     def write(self) -> None:
-        """Replace the report: a reader finds a whole one at any moment."""
         if self._path is None:
             return
         self.count_spans()
@@ -41,6 +42,11 @@ class Tally:
             "delays_s": self.delays_ns / 1e9,
             "service": self._service.to_json(),
         }
-        with open(f"{self._path}.part", "w") as file:
-            json.dump(document, file)
-        os.replace(f"{self._path}.part", self._path)
+        publish(self._path, document)
+
+
+def publish(path: str, document: Mapping[str, Any]) -> None:
+    """Replaced at once: a reader finds a whole one at any moment."""
+    with open(f"{path}.part", "w") as file:
+        json.dump(document, file)
+    os.replace(f"{path}.part", path)

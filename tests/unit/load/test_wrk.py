@@ -208,12 +208,12 @@ def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
         ({"duration_us": 1_200_000}, "interrupted"),
         ({"duration_us": 0, "asked_s": 0}, "interrupted"),
         ({"requests": 0}, "not one complete response"),
-        ({"requests": None}, "requests is not a count"),
-        ({"requests": 1.5}, "requests is not a count"),
+        ({"requests": None}, "requests"),
+        ({"requests": 1.5}, "requests"),
         ({"read": 3}, "Socket errors"),
         ({"status": 3}, "Non-2xx"),
-        ({"max_us": 1e30}, "out of range"),
-        ({"max_us": float("nan")}, "out of range"),
+        ({"max_us": 1e30}, "max_us"),
+        ({"max_us": float("nan")}, "cannot be read"),
     ],
 )
 def test_doubtful_figures_are_refused(changes: dict[str, float | None], why: str) -> None:

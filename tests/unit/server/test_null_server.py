@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.numbers.histogram import Histogram
-from harness.server.null import options as command_line
-from harness.server.null.replies import FAULTS, Replies
-from harness.server.null.requests import Garbage, Request, read_request
+from harness.server.null.program import parse
+from harness.server.null.replies import FAULTS, Garbage, Replies, Request, read_request
 from harness.server.null.tally import Tally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -104,7 +103,7 @@ def test_a_spoilt_answer_is_no_success(fault: str, body_bytes: int) -> None:
 
 
 def test_the_words() -> None:
-    said = command_line.parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
+    said = parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
     assert (said.delay, said.body_bytes, said.core, said.fault) == ((0.5, 3.0), 440_000, 1, "")
 
 
@@ -114,7 +113,7 @@ def test_the_words() -> None:
 )
 def test_words_that_are_off(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        command_line.parse(argv)
+        parse(argv)
     assert ended.value.code == 2
 
 
