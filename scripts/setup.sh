@@ -27,13 +27,18 @@ policy=$system/usr/sbin/policy-rc.d
 clusters=$system/etc/postgresql-common/createcluster.d
 made_policy=
 made_clusters=
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
 
 say() { echo "setup: $*"; }
 fail() { say "$*"; exit 3; }
 
 # --- small questions ------------------------------------------------------------------------
 
-have() { command -v "$1" >/dev/null 2>&1; }
+# Debian keeps PostgreSQL's programs outside the PATH.
+have() {
+  command -v "$1" >/dev/null 2>&1 ||
+    { [ "$1" = initdb ] && compgen -G "$system/usr/lib/postgresql/*/bin/initdb" >/dev/null; }
+}
 
 # A fingerprint of all that decides what is installed: what is asked for, and where the checkout
 # stands, because an environment does not survive being moved.
@@ -56,19 +61,9 @@ can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$
 # What system packages this user cannot get need not be asked for by every sweep.
 tried() { [ -n "$(find "$marks/$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
 mark_tried() { mkdir -p "$marks" && : >"$marks/$1-tried"; }
-tools_settled() { { have ab && have wrk; } || tried tools; }
-
-have_postgresql() {
-  local program
-  have initdb && return 0
-  for program in "$system"/usr/lib/postgresql/*/bin/initdb; do
-    [ -x "$program" ] && return 0
-  done
-  return 1
-}
-servers_settled() { { have_postgresql && have redis-server; } || tried servers; }
-
 have_browser() { have chromium || have chromium-browser || have google-chrome; }
+tools_settled() { { have ab && have wrk; } || tried tools; }
+servers_settled() { { have initdb && have redis-server; } || tried servers; }
 browser_settled() { have_browser || tried browser; }
 
 # --- installers -----------------------------------------------------------------------------
@@ -83,12 +78,8 @@ quietly() {
 }
 
 apt() {
-  local options=(-y -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=120)
-  if [ "$(id -u)" = 0 ]; then
-    DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" "$@"
-  else
-    sudo -n apt-get "${options[@]}" "$@"
-  fi
+  as_root apt-get -y -o Acquire::Retries=1 -o Acquire::http::Timeout=20 \
+    -o DPkg::Lock::Timeout=120 "$@"
 }
 
 may_apt() {
@@ -105,6 +96,46 @@ apt_install() {
   fi
   say "apt-get install $*"
   quietly apt install --no-install-recommends "$@"
+}
+
+# Debian starts what it installs, now and at every boot, and makes a first database. For as long as
+# we install, its own switches are off, unless they have been set by somebody else.
+hold_services() {
+  if [ ! -e "$policy" ]; then
+    made_policy=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+  fi
+  if [ ! -e "$clusters" ]; then
+    made_clusters=yes
+    as_root mkdir -p "$clusters"
+    echo 'create_main_cluster = off' | as_root tee "$clusters/workerlab.conf" >/dev/null
+  fi
+}
+
+release_services() {
+  [ -z "$made_policy" ] || as_root rm -f "$policy" || true
+  [ -z "$made_clusters" ] || as_root rm -rf "$clusters" || true
+  made_policy='' made_clusters=''
+}
+
+# get PROGRAM PACKAGE [PACKAGE-OF-A-SERVER-IN-BREW]
+get() {
+  have "$1" && return 0
+  if [ "$(uname -s)" = Darwin ]; then
+    have brew || return 1
+    say "brew install ${3:-$2}"
+    quietly brew install "${3:-$2}" || return 1
+  else
+    may_apt || return 1
+    [ -z "${3:-}" ] || hold_services
+    apt_install "$2" || true
+    release_services
+    if [ "$1" = redis-server ] && have systemctl; then
+      as_root systemctl disable "$1" >/dev/null 2>&1 || true
+    fi
+  fi
+  have "$1"
 }
 
 # --- python ---------------------------------------------------------------------------------
@@ -134,11 +165,16 @@ ensure_python() {
     fail "$python cannot make virtual environments: let root install $package, then try again."
 }
 
-# make_venv VENV PIP-ARGUMENT...: always from scratch, so that a half-made one is no special case.
+# make_venv VENV PROGRAM PIP-ARGUMENT...: unless it is complete; from scratch, so that a half-made
+# one is no special case.
 make_venv() {
+  if complete "$1" "$2"; then return 0; fi
   local venv=$root/$1 with='' pip
   pip=("$venv/bin/python" -m pip)
-  shift
+  ensure_python
+  if [ "$2" = tox ]; then say "installing tox in its own venv, $1"
+  else say "making $1 with $("$python" --version 2>&1)"; fi
+  shift 2
   if ! can_make_venv "$python"; then
     with=--without-pip
     pip=("$python" -m pip --python "$venv/bin/python")
@@ -147,97 +183,30 @@ make_venv() {
   quietly "$python" -m venv ${with:+"$with"} "$venv" ||
     fail "$python could not make $venv (see above)."
   say "pip install $*"
-  (cd "$root" && PIP_DISABLE_PIP_VERSION_CHECK=1 quietly \
-    "${pip[@]}" install --quiet -c constraints.txt "$@") ||
+  (cd "$root" && quietly "${pip[@]}" install --quiet -c constraints.txt "$@") ||
     fail "pip could not install into $venv (see above)."
   wanted >"$venv/.complete"
 }
 
-# --- load tools -----------------------------------------------------------------------------
+# --- what the lab, the ladder and the tests go without where they must: nothing here fails --------
 
-# install_tool PROGRAM PACKAGE
-install_tool() {
-  have "$1" && return 0
-  if [ "$(uname -s)" = Darwin ]; then
-    have brew || return 1
-    say "brew install $2"
-    quietly brew install "$2" || return 1
-  else
-    may_apt || return 1
-    apt_install "$2" || return 1
-  fi
-  have "$1"
-}
-
-# Neither is needed, so nothing here fails.
 ensure_tools() {
   if tools_settled; then return 0; fi
   mark_tried tools
-  install_tool ab apache2-utils ||
+  get ab apache2-utils ||
     say "ab is missing and cannot be installed: the embedded load tool 'fast' will be used."
-  install_tool wrk wrk ||
-    say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
+  get wrk wrk || say "wrk is missing and cannot be installed: '--tool wrk' is unavailable."
 }
 
-# --- servers --------------------------------------------------------------------------------
-
-# Debian starts what it installs, now and at every boot, and makes a first database. For as long as
-# we install, its own switches are off, unless they have been set by somebody else.
-hold_services() {
-  if [ ! -e "$policy" ]; then
-    made_policy=yes
-    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
-    as_root chmod 755 "$policy"
-  fi
-  if [ ! -e "$clusters" ]; then
-    made_clusters=yes
-    as_root mkdir -p "$clusters"
-    echo 'create_main_cluster = off' | as_root tee "$clusters/workerlab.conf" >/dev/null
-  fi
-}
-
-release_services() {
-  [ -z "$made_policy" ] || as_root rm -f "$policy" || true
-  [ -z "$made_clusters" ] || as_root rm -rf "$clusters" || true
-  made_policy='' made_clusters=''
-}
-
-# apt_install_server PACKAGE [SERVICE]
-apt_install_server() {
-  may_apt || return 1
-  hold_services
-  local installed=no
-  apt_install "$1" && installed=yes
-  release_services
-  if [ -n "${2:-}" ] && have systemctl; then
-    as_root systemctl disable "$2" >/dev/null 2>&1 || true
-  fi
-  [ $installed = yes ]
-}
-
-install_postgresql() {
-  have_postgresql && return 0
-  if [ "$(uname -s)" = Darwin ]; then install_tool initdb postgresql@17; return; fi
-  apt_install_server postgresql && have_postgresql
-}
-
-install_redis() {
-  have redis-server && return 0
-  if [ "$(uname -s)" = Darwin ]; then install_tool redis-server redis; return; fi
-  apt_install_server redis-server redis-server && have redis-server
-}
-
-# The ladder leaves out what it cannot have, so nothing here fails.
 ensure_servers() {
   if servers_settled; then return 0; fi
   mark_tried servers
-  install_postgresql ||
+  get initdb postgresql postgresql@17 ||
     say "PostgreSQL is missing and cannot be installed: the ladder stands on SQLite."
-  install_redis ||
+  get redis-server redis-server redis ||
     say "Redis is missing and cannot be installed: the ladder goes without the cache in it."
 }
 
-# Only the tests want one, and they skip without it.
 ensure_browser() {
   if browser_settled; then return 0; fi
   mark_tried browser
@@ -252,26 +221,24 @@ ensure_browser() {
 hold_lock() {
   have python3 || fail "Python 3.11 or newer is needed, and there is none on PATH."
   exec python3 -c '
-import fcntl, os, sys, time
-path, limit, script = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
+import fcntl, os, signal, sys
+path, limit_s, script = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+def fail(why):
+    sys.stderr.write(f"setup: {why}.\n")
+    sys.exit(3)
 try:
     lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
 except OSError as problem:
-    sys.stderr.write(f"setup: {path} cannot be written: {problem.strerror}.\n")
-    sys.exit(3)
-deadline, told = time.monotonic() + limit, False
-while True:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        break
-    except OSError:
-        if time.monotonic() > deadline:
-            sys.stderr.write(f"setup: another setup has held {path} for {limit:g} s: giving up.\n")
-            sys.exit(3)
-        if not told:
-            sys.stderr.write("setup: waiting for another setup in this checkout\n")
-        told = True
-        time.sleep(0.2)
+    fail(f"{path} cannot be written: {problem.strerror}")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.stderr.write("setup: waiting for another setup in this checkout\n")
+    late = f"another setup has held {path} for {limit_s} s: giving up"
+    signal.signal(signal.SIGALRM, lambda *_: fail(late))
+    signal.alarm(limit_s)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    signal.alarm(0)
 os.set_inheritable(lock, True)
 os.environ["WORKERLAB_SETUP_LOCKED"] = "1"
 os.execvp("bash", ["bash", *script])
@@ -284,35 +251,30 @@ clean_up() {
 }
 
 main() {
-  local want_lab=yes want_tox=no want_servers=no
+  local want_tox='' want_servers=''
   case "$*" in
     "") ;;
     --ladder) want_servers=yes ;;
-    --tox) want_lab=no want_tox=yes want_servers=yes ;;
+    --tox) want_tox=yes want_servers=yes ;;
     *) say "unknown argument: $*"; exit 2 ;;
   esac
-  if { [ $want_lab = no ] || complete .venv workerlab; } && tools_settled &&
-    { [ $want_servers = no ] || servers_settled; } &&
-    { [ $want_tox = no ] || { complete .venv-tox tox && browser_settled; }; }; then
+  if { [ -z "$want_servers" ] || servers_settled; } && tools_settled &&
+    if [ -z "$want_tox" ]; then complete .venv workerlab
+    else complete .venv-tox tox && browser_settled; fi; then
     return 0
   fi
   [ -n "${WORKERLAB_SETUP_LOCKED:-}" ] || hold_lock "$@"
   unset WORKERLAB_SETUP_LOCKED
   log=$(mktemp)
   trap clean_up EXIT
-  if [ $want_lab = yes ] && ! complete .venv workerlab; then
-    ensure_python
-    say "making .venv with $("$python" --version 2>&1)"
-    make_venv .venv -e '.[all]'
-  fi
-  if [ $want_tox = yes ] && ! complete .venv-tox tox; then
-    ensure_python
-    say "installing tox in its own venv, .venv-tox"
-    make_venv .venv-tox tox tox-uv  # uv fills an environment in seconds where pip takes a minute
+  if [ -z "$want_tox" ]; then
+    make_venv .venv workerlab -e '.[all]'
+  else
+    make_venv .venv-tox tox tox tox-uv  # uv fills an environment in seconds where pip takes a minute
   fi
   ensure_tools
-  [ $want_servers = no ] || ensure_servers
-  [ $want_tox = no ] || ensure_browser
+  [ -z "$want_servers" ] || ensure_servers
+  [ -z "$want_tox" ] || ensure_browser
   say "done"
 }
 

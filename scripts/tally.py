@@ -7,37 +7,27 @@ test: its environment was cut short, and silence would look like success.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 
-def count(path: Path) -> tuple[int, int, int]:
-    """Passed, failed and skipped tests of one file."""
-    passed = failed = skipped = 0
-    for case in ElementTree.parse(path).iter("testcase"):
-        outcomes = {child.tag for child in case}
-        if outcomes & {"failure", "error"}:
-            failed += 1
-        elif "skipped" in outcomes:
-            skipped += 1
-        else:
-            passed += 1
-    return passed, failed, skipped
+def outcomes(path: Path) -> Iterator[str]:
+    """Of the tests of one file."""
+    try:
+        cases = [{child.tag for child in case} for case in ElementTree.parse(path).iter("testcase")]
+    except ElementTree.ParseError:
+        cases = [{"error"}]
+    for tags in cases:
+        failed = "failed" if tags & {"failure", "error"} else ""
+        yield failed or ("skipped" if "skipped" in tags else "passed")
 
 
 def tally(paths: Iterable[Path]) -> str:
     """The line for all files. Paths that do not exist are left out: no environment ran tests."""
-    passed = failed = skipped = 0
-    for path in paths:
-        if not path.exists():
-            continue
-        try:
-            more = count(path)
-        except ElementTree.ParseError:
-            more = (0, 1, 0)
-        passed, failed, skipped = passed + more[0], failed + more[1], skipped + more[2]
-    return f"{passed} passed, {failed} failed, {skipped} skipped"
+    count = Counter(outcome for path in paths if path.exists() for outcome in outcomes(path))
+    return ", ".join(f"{count[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
 
 
 if __name__ == "__main__":

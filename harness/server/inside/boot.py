@@ -9,6 +9,7 @@ event loop runs and its socket listens as it will.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -16,7 +17,6 @@ import os
 import runpy
 import socket
 import stat
-import struct
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -27,6 +27,10 @@ TRIAL = os.environ["WORKERLAB_TRIAL"]
 LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
 HUBS = {"gevent": "gevent", "eventlet": "eventlet.hubs"}
 PATCHING = {"gevent.monkey": "is_module_patched", "eventlet.patcher": "is_monkey_patched"}
+PACKAGES = (
+    "gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop", "httptools",
+    "h11",
+)  # fmt: skip
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
@@ -78,9 +82,8 @@ def app_kind(app: Any) -> str:
     called = app if inspect.isclass(app) else getattr(app, "__call__", None)  # noqa: B004
     if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(called):
         return "asgi"
-    fits = tuple(count for count in (1, 2, 3) if takes(app, count))
-    kinds: dict[tuple[int, ...], str] = {(1,): "asgi2", (2,): "wsgi", (3,): "asgi"}
-    return kinds.get(fits, "unknown")
+    fits = [kind for count, kind in enumerate(("asgi2", "wsgi", "asgi"), 1) if takes(app, count)]
+    return fits[0] if len(fits) == 1 else "unknown"
 
 
 def takes(app: Any, count: int) -> bool:
@@ -90,15 +93,6 @@ def takes(app: Any, count: int) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def handled_markers() -> tuple[object, ...]:
-    """What an app may return after it has answered by itself."""
-    from gunicorn.workers import base_async
-
-    eventlet_wsgi = sys.modules.get("eventlet.wsgi")
-    markers = (base_async.ALREADY_HANDLED, getattr(eventlet_wsgi, "ALREADY_HANDLED", None))
-    return tuple(marker for marker in markers if marker is not None)
 
 
 def wrap(worker: Any, kind: str) -> None:
@@ -122,7 +116,11 @@ def wrap(worker: Any, kind: str) -> None:
     elif kind == "asgi2":
         wrapped = PROBE.wrap_asgi2(app)
     else:
-        wrapped = PROBE.wrap_wsgi(app, handled_markers())
+        from gunicorn.workers import base_async
+
+        eventlet = getattr(sys.modules.get("eventlet.wsgi"), "ALREADY_HANDLED", None)
+        handled = (base_async.ALREADY_HANDLED, eventlet)  # returned after it answered by itself
+        wrapped = PROBE.wrap_wsgi(app, tuple(one for one in handled if one is not None))
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
 
 
@@ -132,10 +130,8 @@ def class_of(value: object) -> str:
 
 def event_loop() -> str | None:
     """The loop that runs this request; None where there is none."""
-    try:
+    with contextlib.suppress(RuntimeError):
         return class_of(asyncio.get_running_loop())
-    except RuntimeError:
-        pass
     hubs = sys.modules.get(HUBS.get(patched() or "", ""))
     if hubs is None:
         return None
@@ -158,9 +154,8 @@ def accept_queue_limit(worker: Any) -> int | None:
     try:
         listener = getattr(worker.sockets[0], "sock", worker.sockets[0])
         info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        limit: int = struct.unpack_from("<I", info, 28)[0]
-        return limit
-    except (OSError, AttributeError, IndexError, struct.error):
+        return int.from_bytes(info[28:32], "little")
+    except (OSError, AttributeError, IndexError):
         return None
 
 
@@ -168,12 +163,9 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     installed = {}
-    for name in ("gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop",
-                 "httptools", "h11"):  # fmt: skip
-        try:
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return installed
 
 
@@ -231,13 +223,11 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
         )
         write_json(name, proof)
 
-    if not launch["records"]:  # the benchmark of the probe's cost needs a server without it
-        write_json(name, proof)
-        return
-    PROBE.time_accepts(worker)
-    names, kept = launch["named"], launch["kept"]
-    PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
-    wrap(worker, kind)
+    if launch["records"]:  # the benchmark of the probe's cost needs a server without it
+        PROBE.time_accepts(worker)
+        names, kept = launch["named"], launch["kept"]
+        PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
+        wrap(worker, kind)
     write_json(name, proof)
 
 

@@ -30,6 +30,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic_ns as now
+from types import SimpleNamespace
 from typing import Any
 
 HEADER = struct.Struct("<8sIIQI")  # magic, pid, bytes per record, records, full (0 or 1)
@@ -182,9 +183,9 @@ def stop() -> None:
     take = itertools.repeat(SCRATCH).__next__
 
 
-def begin(port: int) -> int:
-    """Write a request's start and when its connection was accepted; returns its place. For where
-    a call more does not matter."""
+def begin(port: int, name: str) -> int:
+    """Write a request's start, when its connection was accepted, and its name; returns its place.
+    For where a call more does not matter."""
     place = take()
     if place == FIRST:
         first_request()
@@ -193,6 +194,8 @@ def begin(port: int) -> int:
         cells[place + ACCEPTED] = look_up(port, 0)
     except IndexError:
         place = overflow()
+    if named:
+        identify(place, name.encode("latin-1"))
     return place
 
 
@@ -206,12 +209,6 @@ def identify(place: int, name: bytes) -> None:
     """Write what the client calls the request."""
     if place != SCRATCH:  # which has no room for it
         NAMED.pack_into(cells, (place + NAME) * CELL, name)
-
-
-def name_in(headers: Any) -> bytes:
-    """What the client calls the request, from ASGI headers; empty where it does not say."""
-    identifier: bytes = next((value for name, value in headers if name == NAME_HEADER), b"")
-    return identifier
 
 
 def end(place: int) -> None:
@@ -238,9 +235,7 @@ class Closing:
 
     def close(self) -> None:
         try:
-            close = getattr(self.body, "close", None)
-            if close is not None:
-                close()
+            getattr(self.body, "close", nothing)()
         finally:
             cells[self.place + END] = now()
 
@@ -252,21 +247,6 @@ class ClosingList(Closing):
 
     def close(self) -> None:
         cells[self.place + END] = now()
-
-
-def chain_close(body: Any, place: int) -> Any:
-    """A file wrapper has to stay one, or the server cannot send the file by itself."""
-    close = getattr(body, "close", None)
-
-    def close_and_end() -> None:
-        try:
-            if close is not None:
-                close()
-        finally:
-            end(place)
-
-    body.close = close_and_end
-    return body
 
 
 def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
@@ -302,15 +282,17 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
 
 
 def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
-    """`body` of any kind, saying when it is closed."""
-    for marker in handled:
-        if body is marker:
-            end(place)
-            return body
-    wrapper = environ.get("wsgi.file_wrapper")
-    if isinstance(wrapper, type) and isinstance(body, wrapper):
-        return chain_close(body, place)
-    return Closing(body, place)
+    """`body` of any kind, saying when it is closed. A file wrapper has to stay one, or the server
+    cannot send the file by itself."""
+    if any(body is marker for marker in handled):
+        end(place)
+        return body
+    closes, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
+    if not (isinstance(wrapper, type) and isinstance(body, wrapper)):
+        return closes
+    closes.body = SimpleNamespace(close=getattr(body, "close", nothing))
+    file.close = closes.close
+    return file
 
 
 class InTurn(Closing):
@@ -343,49 +325,37 @@ class InTurn(Closing):
 
     def close(self) -> None:
         try:
-            close = getattr(self.body, "close", None)
-            if close is not None:
-                close()
+            getattr(self.body, "close", nothing)()
         finally:
             self.mark()
 
 
-def wrap_in_turn(app: WsgiApp) -> WsgiApp:
-    """`app` in tornado's container without threads: see InTurn."""
-
-    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        InTurn.latest = place = begin(InTurn.port)
-        if named:
-            identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
-        try:
-            return InTurn(app(environ, start_response), place)
-        finally:
-            end(place)
-
-    return probed
-
-
 def probe_container(container: Any) -> Any:
-    """tornado's WSGI container without threads, its app recorded. It does not tell an app its
-    client's port, but makes the environ in the turn in which it calls the app."""
-    make_environ = container.environ
+    """tornado's WSGI container without threads, its app recorded: see InTurn. It does not tell an
+    app its client's port, but makes the environ in the turn in which it calls the app."""
+    make_environ, app = container.environ, container.wsgi_application
 
     def environ(request: Any) -> Any:
         InTurn.port = tornado_port(request)
         return make_environ(request)
 
-    container.environ = environ
-    container.wsgi_application = wrap_in_turn(container.wsgi_application)
+    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        InTurn.latest = place = begin(InTurn.port, environ.get(NAME_KEY, ""))
+        try:
+            return InTurn(app(environ, start_response), place)
+        finally:
+            end(place)
+
+    container.environ, container.wsgi_application = environ, probed
     return container
 
 
 def tornado_port(request: Any) -> int:
     """The client's port; 0 where there is none."""
     try:
-        port: int = request.connection.context.address[1]
-    except (AttributeError, IndexError, TypeError):
+        return int(request.connection.context.address[1])
+    except (AttributeError, IndexError, TypeError, ValueError):
         return 0
-    return port
 
 
 async def send_last(send: Send, message: Message, ended: int) -> None:
@@ -412,7 +382,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
         except (KeyError, TypeError):  # the server does not tell the port
             pass
         if named:
-            identify(place, name_in(scope["headers"]))
+            identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
         ended = place + END
 
         # An annotation would be built anew in each request: a comment is not
@@ -447,9 +417,8 @@ def probe_tornado(application: Any) -> Any:
     find_handler, log_request = application.find_handler, application.log_request
 
     def finding(request: Any, **names: Any) -> Any:
-        request.workerlab_place = place = begin(tornado_port(request))
-        if named:
-            identify(place, request.headers.get("X-Workerlab-Request", "").encode("latin-1"))
+        name = request.headers.get("X-Workerlab-Request", "") if named else ""
+        request.workerlab_place = begin(tornado_port(request), name)
         return find_handler(request, **names)
 
     def logging(handler: Any) -> Any:
