@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from harness.model import CellResult, Document, Finding, Label, Timeline
 from harness.report.html.figures import Figure
@@ -27,8 +28,14 @@ class CellOverTime:
     summary: Finding
     answer: Label
     notes: tuple[Label, ...]
-    figures: tuple[Figure, ...]
     open: bool
+    cell: CellResult
+    timeline: Timeline
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """Drawn when they are asked for: not where the page has no room for them."""
+        return tuple(cell_figures(self.series, self.cell, self.timeline))
 
 
 def cells_over_time(document: Document) -> Iterator[CellOverTime]:
@@ -59,8 +66,9 @@ def _shown(
         summary=Finding("page.cell", values),
         answer=cell.diagnosis or cell.reason,
         notes=(*seen.notes, *([Finding("page.missing", {"names": missing})] if missing else [])),
-        figures=tuple(cell_figures(series, cell, seen)),
         open=opened,
+        cell=cell,
+        timeline=seen,
     )
 
 

@@ -156,7 +156,7 @@ def config() -> dict[str, Any]:
 
 def spec(pane: Any) -> dict[str, Any]:
     """A pane for the page: as wide as there is room, its look left to the page."""
-    drawn: dict[str, Any] = pane.properties(width="container").to_dict()
+    drawn: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
     drawn.pop("config", None)
     drawn.pop("$schema", None)
     return drawn

@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 import jinja2
 import vl_convert
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup, escape
 
 from harness.model import Document, Finding, Label, Verdict
@@ -48,8 +49,10 @@ SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
 MARK = "\0"
 
 Sections = dict[str, Sequence[Figure]]  # by their headings
+Charts = dict[str, list[dict[str, Any]]]  # the panes of each figure, by its name
 
 
+@debug_mode(False)  # checking specifications against the schema is for tests of the pictures
 def render(document: Document) -> str:
     """The whole page as text."""
     sections = run_figures(document)
@@ -65,9 +68,10 @@ def render(document: Document) -> str:
     }
     page = _environment().get_template("page.html")
     empty = page.render(**values, cells={}, left_out=[], charts=drawn)
-    cells, left_out = _fitting(document, SIZE - FRAME - size(empty))
-    drawn |= _charts(figure for cell in cells for figure in cell.figures)
-    return page.render(**values, cells=_by_series(cells), left_out=left_out, charts=drawn)
+    cells, charts, left_out = _fitting(document, SIZE - FRAME - size(empty))
+    return page.render(
+        **values, cells=_by_series(cells), left_out=left_out, charts={**drawn, **charts}
+    )
 
 
 def figures(document: Document) -> list[Figure]:
@@ -109,19 +113,23 @@ def _by_place(document: Document) -> dict[str, list[Finding]]:
 # --- cells that fit -----------------------------------------------------------------------
 
 
-def _fitting(document: Document, room: int) -> tuple[list[CellOverTime], list[Any]]:
-    """The cells for which there is room in so many bytes, the most telling ones first, and where
-    those are that found none."""
+def _fitting(document: Document, room: int) -> tuple[list[CellOverTime], Charts, list[Finding]]:
+    """The cells for which there is room in so many bytes, the most telling ones first, with their
+    charts, and where those are that found none."""
     fitting: list[CellOverTime] = []
-    left_out: list[Any] = []
+    charts: Charts = {}
+    left_out: list[Finding] = []
     macros: Any = _environment().get_template("macros.html").module
     for cell in cells_over_time(document):
-        room -= size(macros.cell(cell)) + size(compact(_charts(cell.figures)))
-        if room < 0 or left_out:
+        if not left_out:
+            drawn = _charts(cell.figures)
+            room -= size(macros.cell(cell)) + size(compact(drawn))
+        if room < 0:
             left_out.append(cell.where)
         else:
             fitting.append(cell)
-    return fitting, left_out
+            charts |= drawn
+    return fitting, charts, left_out
 
 
 def _by_series(cells: Iterable[CellOverTime]) -> dict[str, list[CellOverTime]]:
@@ -196,8 +204,7 @@ def compact(value: object) -> Markup:
     return Markup(dump)
 
 
-def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
-    """The panes of each figure, by its name."""
+def _charts(figures: Iterable[Figure]) -> Charts:
     return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
 
 
