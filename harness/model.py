@@ -1,7 +1,5 @@
 """The nouns of the lab, frozen. Seconds and bytes inside; pretty units only at the edge.
 
-Who makes what:
-
     plan     -> Server, WorkerClass, Load, Cell, Trial (what shall be done)
     measure  -> Record                                 (what was seen: facts, nothing derived)
                 Observations                           (what the kernel and /proc said meanwhile)
@@ -9,10 +7,8 @@ Who makes what:
     analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
                 Study                                  (what an experiment beyond the sweep shows)
 
-`None` means "not known" or "unlimited", never 0.
-
-Spans and timings come by the hundred thousand, so they are Structs of msgspec, which are made nine
-times as fast as dataclasses.
+`None` means "not known" or "unlimited", never 0. Spans and timings come by the hundred thousand, so
+they are Structs of msgspec, which are made nine times as fast as dataclasses.
 """
 
 from __future__ import annotations
@@ -29,10 +25,8 @@ Verdict = Literal["below capacity", "at capacity", "saturated", "generator-bound
 
 
 class LabError(Exception):
-    """Something the user can mend, said in one sentence.
-
-    `exit_code` is what the command ends with: 2 usage, 3 the environment cannot do it.
-    """
+    """Something the user can mend, said in one sentence; `exit_code` is what the command ends with:
+    2 usage, 3 the environment cannot do it."""
 
     exit_code = 3
 
@@ -45,8 +39,6 @@ class UsageError(LabError):
 
 class EnvironmentProblem(LabError):
     """This machine, interpreter or app cannot do it: something is missing or does not boot."""
-
-    exit_code = 3
 
 
 class ParseError(Exception):
@@ -62,19 +54,15 @@ class ParseError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found out: a code, and the numbers and names it is about.
-
-    `code` is a key of `harness.report.messages`, where its sentence stands; `values` are in base
-    units (seconds, bytes, shares of 1) and may hold further findings. `trials`: keys of the trials
-    it rests on. `evidence`: what it was concluded from. `question`: the code of the question that
-    it answers, "" where nobody asked.
-    """
+    """Something that was found out: a code, and the numbers and names it is about. Its sentence
+    stands in `harness.report.messages`. Values are in base units (seconds, bytes, shares of 1) and
+    may hold further findings."""
 
     code: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    trials: tuple[str, ...] = ()
-    evidence: tuple[Finding, ...] = ()
-    question: str = ""
+    trials: tuple[str, ...] = ()  # keys of those it rests on
+    evidence: tuple[Finding, ...] = ()  # what it was concluded from
+    question: str = ""  # the code of the question that it answers
 
     def __hash__(self) -> int:
         return hash(self.code)
@@ -104,26 +92,18 @@ class App:
 
 @dataclass(frozen=True)
 class NullServer:
-    """A server that does nothing: it answers at once, or after a seeded random delay.
-
-    `core`: the CPU it is pinned to; None: any. `fault`: what every answer suffers from, "" for
-    none: reset, stall, garbage, half, status500, close.
-    """
+    """A server that does nothing: it answers at once, or after a seeded random delay."""
 
     body_bytes: int = 12
     delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
     seed: int = 1
-    core: int | None = None
-    fault: str = ""
+    core: int | None = None  # the CPU it is pinned to; None: any
+    fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close
 
 
 @dataclass(frozen=True)
 class Server:
-    """What a load is sent to, as asked for; the proof says what became of the settings.
-
-    `app`: what Gunicorn serves. `name`: of the configuration, where an experiment names its own; it
-    begins the keys of its trials. `null`: a server that does nothing takes Gunicorn's place.
-    """
+    """What a load is sent to, as asked for; the proof says what became of the settings."""
 
     worker_class: str
     workers: int
@@ -131,17 +111,17 @@ class Server:
     backlog: int
     worker_connections: int
     instances: int = 1  # servers of this kind at once, on a port each; the load picks at random
-    app: App = App()
-    name: str = ""
-    null: NullServer | None = None
+    app: App = App()  # what Gunicorn serves
+    name: str = ""  # of the configuration, where an experiment names it; begins its trials' keys
+    null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
 
     @property
     def key(self) -> str:
         """Safe as a file name, and different for different settings."""
-        key = f"{self.name}-" if self.name else ""
-        key += f"{self.worker_class}-w{self.workers}-t{self.threads}"
-        key += f"-b{self.backlog}-wc{self.worker_connections}"
-        return key + (f"-x{self.instances}" if self.instances > 1 else "")
+        key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
+        key = f"{self.name}-{key}" if self.name else key
+        several = f"-x{self.instances}" if self.instances > 1 else ""
+        return f"{key}-wc{self.worker_connections}{several}"
 
 
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
@@ -149,26 +129,17 @@ Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
 
 @dataclass(frozen=True)
 class WorkerClass:
-    """What is known of one of Gunicorn's worker classes, beside its file in `configs/`.
-
-    `slots`: requests that one worker serves at once, or the setting that says how many. `serves`:
-    the kinds of application (wsgi, asgi, asgi2, tornado); () where that is not known.
-    `accepts_first`: it accepts more than it serves, so chance decides which worker's requests wait.
-    `loop`: one event loop serves all requests of a worker, so a call that blocks holds up all.
-    `ignores`: settings that change nothing. `packages`: what it needs beside Gunicorn, as one
-    imports them. `path`: what Gunicorn's -k takes where it has no name for it. `advice`: the code
-    of the sentence that says how to get more slots.
-    """
+    """What is known of one of Gunicorn's worker classes, beside its file in `configs/`."""
 
     name: str
-    slots: Slots
-    serves: tuple[str, ...] = ("wsgi",)
-    accepts_first: bool = False
-    loop: bool = False
-    ignores: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    path: str = ""
-    advice: str = "advice.more_workers"
+    slots: Slots  # requests that one worker serves at once, or the setting that says how many
+    serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; () where that is not known
+    accepts_first: bool = False  # more than it serves: chance decides which worker's requests wait
+    loop: bool = False  # one event loop serves a whole worker: a call that blocks holds up all
+    ignores: tuple[str, ...] = ()  # settings that change nothing
+    packages: tuple[str, ...] = ()  # what it needs beside Gunicorn, as one imports them
+    path: str = ""  # what Gunicorn's -k takes where it has no name for it
+    advice: str = "advice.more_workers"  # the code of how to get more slots
 
     @property
     def asgi(self) -> bool:
@@ -240,11 +211,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid: server settings x load settings.
-
-    `load`: all that the tool is asked, where that does not depend on what a lone request costs.
-    `name`: its trials' key, where an experiment names its cells itself.
-    """
+    """One point of the grid: server settings x load settings."""
 
     server: Server
     tool: str
@@ -252,8 +219,8 @@ class Cell:
     keepalive: bool = False
     processes: int = 1  # of the load tool
     rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
-    load: Load | None = None
-    name: str = ""
+    load: Load | None = None  # where that does not depend on what a lone request costs
+    name: str = ""  # its trials' key, where an experiment names its cells itself
 
     @property
     def series(self) -> Cell:
@@ -282,8 +249,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a run is made of, and all that resuming it needs. `details`: what the experiment
-    alone understands, as JSON can say it."""
+    """All that a run is made of, and all that resuming it needs."""
 
     kind: str  # the command that made it, and that understands it
     cells: tuple[Cell, ...]  # in the order that a reader expects, those at a rate last
@@ -297,7 +263,7 @@ class Plan:
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)  # for the experiment, as JSON has them
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -331,10 +297,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Record:
-    """One trial as it happened: facts only. Everything else is derived from it and raw files.
-
-    Times are CLOCK_MONOTONIC nanoseconds, the clock of the spans.
-    """
+    """One trial as it happened: facts only. Everything else is derived from it and raw files. Times
+    are CLOCK_MONOTONIC nanoseconds, the clock of the spans."""
 
     key: str
     fault: Fault | None
@@ -357,68 +321,56 @@ class Record:
 
 
 class Span(Struct, frozen=True, gc=False):
-    """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC; `end_ns` None: never ended.
-
-    `accept_ns`: when the worker accepted its connection; the requests that follow on a kept-alive
-    connection bear the same. None where the worker's accept cannot be timed. `request_id`: what
-    the client called it, where the load tool names its requests.
-    """
+    """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC."""
 
     pid: int
     start_ns: int
-    end_ns: int | None
-    accept_ns: int | None = None
-    request_id: str | None = None
+    end_ns: int | None  # None: never ended
+    accept_ns: int | None = None  # of its connection, of all requests on it; None: not timed
+    request_id: str | None = None  # what the client called it, where its load tool names requests
 
 
 @dataclass(frozen=True)
 class Spans:
-    """All spans of a trial; `full` names the workers whose map had no room left."""
+    """All spans of a trial."""
 
     spans: tuple[Span, ...]
-    full: tuple[int, ...] = ()
+    full: tuple[int, ...] = ()  # the workers whose map had no room left
 
 
 @dataclass(frozen=True)
 class QueueSample:
-    """The listening socket at one moment: connections waiting to be accepted, and its limit (the
-    kernel lets limit + 1 in)."""
+    """The listening socket at one moment."""
 
     at_ns: int
-    length: int
-    limit: int
+    length: int  # connections waiting to be accepted
+    limit: int  # the kernel lets limit + 1 in
 
 
 @dataclass(frozen=True)
 class ProcessSample:
     """What the processes have used up to this moment, CPU seconds since sampling began, and the
-    memory they hold now. `host_busy_s`: busy seconds of all cores together, `host_irq_s` of
-    these in interrupts; `host_memory_bytes`: what everything on it holds, caches aside."""
+    memory they hold now."""
 
     at_ns: int
     server_cpu_s: float | None
     tool_cpu_s: float | None
-    host_busy_s: float | None
+    host_busy_s: float | None  # of all cores together
     server_rss_bytes: int | None
     tool_rss_bytes: int | None
-    host_memory_bytes: int | None = None
-    host_irq_s: float | None = None
+    host_memory_bytes: int | None = None  # of everything on it, caches aside
+    host_irq_s: float | None = None  # of host_busy_s: in interrupts
 
 
 @dataclass(frozen=True)
 class ConnectionSample:
-    """The server's TCP connections at one moment, both ends (load and server share the kernel).
-
-    `server`, `client`: sockets by state, in the kernel's names (ESTABLISHED, SYN_RECV, ...).
-    `per_worker`: connections each worker has accepted and not closed, by pid. `unread`: how many
-    of these hold bytes of a request that nobody has read.
-    """
+    """The server's TCP connections at one moment, both ends (load and server share the kernel)."""
 
     at_ns: int
-    server: Mapping[str, int]
+    server: Mapping[str, int]  # sockets by state, in the kernel's names (SYN_RECV, ...)
     client: Mapping[str, int]
-    per_worker: Mapping[int, int]
-    unread: int
+    per_worker: Mapping[int, int]  # connections it has accepted and not closed, by pid
+    unread: int  # how many of these hold bytes of a request that nobody has read
 
 
 @dataclass(frozen=True)
@@ -457,8 +409,6 @@ class Observations:
 
     `missing`: which sampler (queue, processes, connections, counters, services, app_metrics) gave
     nothing or died, and why; what it gave before that stays, but must not be summed up.
-    `intervals_s`: the median distance of its samples. `syn_steps_s`: when this kernel repeats an
-    unanswered SYN, seconds after the first.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -468,8 +418,8 @@ class Observations:
     services: tuple[ServiceSample, ...] = ()
     app_metrics: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
-    syn_steps_s: tuple[float, ...] = ()
-    intervals_s: Mapping[str, float] = field(default_factory=dict)
+    syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
+    intervals_s: Mapping[str, float] = field(default_factory=dict)  # between samples, the median
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -506,35 +456,27 @@ class Summary:
 
 
 class Timing(Struct, frozen=True, gc=False):
-    """One request as the client timed it: seconds, `start_s` since the tool's own start.
-
-    `connect_s`, `first_byte_s` and `end_s` are measured from `start_s`; None: never reached.
-    `cause` names the failure, None for a success. `reused`: sent on a connection that was there
-    already; `connect_s` is then 0.
-    """
+    """One request as the client timed it: seconds, `start_s` since the tool's own start. The others
+    are measured from there; None: never reached."""
 
     start_s: float
     connect_s: float | None
     first_byte_s: float | None
     end_s: float | None
     status: int | None
-    cause: str | None
+    cause: str | None  # of the failure; None: a success
     request_id: str | None = None
-    reused: bool = False
+    reused: bool = False  # sent on a connection that was there already; `connect_s` is then 0
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one tool's output says, and nothing it does not say.
+    """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
+    timeout, reset, refused, connect, read, write, length, exception, ..."""
 
-    `requests`: responses it counts as complete, whatever their status.
-    `failed`: how many requests were not a success; `errors` says why, by cause
-    (non_2xx, timeout, reset, refused, connect, read, write, length, exception, ...).
-    """
-
-    requests: int
-    failed: int
-    errors: Mapping[str, int]
+    requests: int  # responses it counts as complete, whatever their status
+    failed: int  # requests that were not a success
+    errors: Mapping[str, int]  # why, by cause
     duration_s: float
     rps: float | None
     response: Summary
@@ -559,17 +501,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class NullCounts:
-    """What a null server counted. `service`: from a request read until its answer was sent, its
-    delay included, of `answers`; `delays_s`: the delays it gave, added up; `cpu_s`: from its start
-    to its end."""
+    """What a null server counted."""
 
     requests: int
     answers: int
     connections: int
     most_connections: int  # at once
-    cpu_s: float
-    delays_s: float
-    service: Summary
+    cpu_s: float  # from its start to its end
+    delays_s: float  # that it gave, added up
+    service: Summary  # of `answers`: from a request read until it was answered, delay included
 
 
 # --- what it means ------------------------------------------------------------------------
@@ -577,25 +517,17 @@ class NullCounts:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where a response time went: means in seconds over the steady window, None: no source.
-
-    connect: until the client's connect() returned. accept_queue: until a worker accepted.
-    in_worker: until the app was called. service: in the app. transfer: until the client had the
-    last byte. unattributed: response - the known parts; may be negative, never spread.
-
-    `exact`: every request was followed by its id, its accept timed in the worker; otherwise each
-    part is an estimate from a source of its own, which `sources` names, by part.
-    """
+    """Where a response time went: means in seconds over the steady window, None: no source."""
 
     response_s: float | None = None
-    connect_s: float | None = None
-    accept_queue_s: float | None = None
-    in_worker_s: float | None = None
-    service_s: float | None = None
-    transfer_s: float | None = None
-    unattributed_s: float | None = None
-    exact: bool = False
-    sources: Mapping[str, Finding] = field(default_factory=dict)
+    connect_s: float | None = None  # until the client's connect() returned
+    accept_queue_s: float | None = None  # until a worker accepted
+    in_worker_s: float | None = None  # until the app was called
+    service_s: float | None = None  # in the app
+    transfer_s: float | None = None  # until the client had the last byte
+    unattributed_s: float | None = None  # response - the known parts; may be negative, never spread
+    exact: bool = False  # each request was followed by its id; else each part is an estimate
+    sources: Mapping[str, Finding] = field(default_factory=dict)  # by part
 
 
 @dataclass(frozen=True)
@@ -612,21 +544,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class AppMetrics:
-    """What a request costs inside an app that counts it, and what stands beside it uses, over
-    the steady window.
-
-    `per_request`: counts by their name in the app's metrics (storage_trips, redis_trips, ...).
-    `spent_s`: wall-clock seconds per request by part (pool, storage, redis, serialise, template);
-    they exclude each other. `hit_ratio`: of each cache (local, redis), of what it was asked for,
-    0 to 1. `cores`: CPU seconds per second of each component (storage, cache). What was not seen is
-    not in there.
-    """
+    """What a request costs inside an app that counts it, and what stands beside it uses, over the
+    steady window. What was not seen is not in there."""
 
     requests: int
-    per_request: Mapping[str, float]
-    spent_s: Mapping[str, float]
-    hit_ratio: Mapping[str, float]
-    cores: Mapping[str, float]
+    per_request: Mapping[str, float]  # by name in the app's metrics (storage_trips, ...)
+    spent_s: Mapping[str, float]  # wall-clock by part (pool, storage, ...); they exclude each other
+    hit_ratio: Mapping[str, float]  # of each cache (local, redis), of what it was asked for, 0 to 1
+    cores: Mapping[str, float]  # CPU seconds per second of each component (storage, cache)
 
 
 @dataclass(frozen=True)
@@ -676,63 +601,51 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Bar:
-    """One request in a timeline: seconds since the load began. `row`: which of its worker's
-    slots it took, from 0. `arrived_s`: when its client began it, None where that is not known."""
+    """One request in a timeline: seconds since the load began."""
 
     worker: int
-    row: int
+    row: int  # which of its worker's slots it took, from 0
     start_s: float
     end_s: float
-    arrived_s: float | None = None
+    arrived_s: float | None = None  # when its client began it; None: not known
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What was used at one moment; rates since the moment before. Any may be unknown."""
+class Moment(Usage):
+    """What was used at one moment of a timeline; rates since the moment before."""
 
-    at_s: float
-    server_cores: float | None
-    generator_cores: float | None
-    host_busy: float | None
-    server_rss_bytes: int | None
-    generator_rss_bytes: int | None
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Phase:
     """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
     new ones, response times still fall), steady, churn (connections close). Seconds since the load
-    began; `why`: what marks its begin, with numbers."""
+    began."""
 
     name: Literal["ramp-up", "drain", "steady", "churn"]
     start_s: float
     end_s: float
-    why: Finding
+    why: Finding  # what marks its begin, with numbers
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """One trial over time, thinned to what a page can show; seconds since the load began.
-
-    `bars`: the requests of the stretch `shown`, of `spans` in all; `notes` say what was left out
-    and how. `queue`: (moment, accept queue's length); `states`: (moment, side and state, sockets);
-    `steady`: the window the cell's means are taken from. `connects`: (from, until, connections
-    that took this long to connect), those with any; `syn_steps_s`: as in Observations.
-    """
+    """One trial over time, thinned to what a page can show; seconds since the load began."""
 
     key: str  # of its Trial
     bars: tuple[Bar, ...]
-    shown: tuple[float, float]
-    spans: int
+    shown: tuple[float, float]  # the stretch that the bars are of
+    spans: int  # requests in all
     workers: tuple[int, ...] = ()  # pids, in the order of their rows
-    queue: tuple[tuple[float, int], ...] = ()
+    queue: tuple[tuple[float, int], ...] = ()  # (moment, length of the accept queue)
     queue_limit: int | None = None
-    states: tuple[tuple[float, str, int], ...] = ()
+    states: tuple[tuple[float, str, int], ...] = ()  # (moment, side and state, sockets)
     usage: tuple[Moment, ...] = ()
-    steady: tuple[float, float] | None = None
-    connects: tuple[tuple[float, float, int], ...] = ()
-    syn_steps_s: tuple[float, ...] = ()
-    notes: tuple[Finding, ...] = ()
+    steady: tuple[float, float] | None = None  # the window the cell's means are taken from
+    connects: tuple[tuple[float, float, int], ...] = ()  # (from, until, how many took so long)
+    syn_steps_s: tuple[float, ...] = ()  # as in Observations
+    notes: tuple[Finding, ...] = ()  # what was left out and how
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
@@ -785,29 +698,23 @@ Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts
 @dataclass(frozen=True)
 class Column:
     """`name` is the key in JSON and CSV, unit last (`response_p50_s`), and that of its heading in
-    `report.messages`. `form`: how its values are shown, number with three digits, percent of 1,
-    counts by name. `expendable`: left out first of a narrow terminal where it is highest; 0: never.
-    """
+    `report.messages`."""
 
     name: str
-    form: Form = "number"
-    expendable: int = 0
+    form: Form = "number"  # how values are shown: number with three digits, percent of 1
+    expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
 
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold a value per column; None is missing.
-
-    `keys`: so many columns, the first ones, say what a row is about; rows that agree in them stand
-    together. `unit`: of all durations, "s" or "ms"; "": each in its own.
-    """
+    """`rows` hold a value per column; None is missing."""
 
     title: Finding
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     note: Finding | None = None
-    keys: int = 1
-    unit: str = ""
+    keys: int = 1  # first columns that say what a row is about; equal ones stand together
+    unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
 
 
 @dataclass(frozen=True)
@@ -818,17 +725,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """`log`: the axes (x, y) that are logarithmic.
-
-    `form`: "lines" with points; "bars", one per series beside each other for each of `names`; or
-    "stacked" on each other. Of bars, x is the place in `names`, from 0.
-    """
+    """`form`: "lines" with points; "bars", one per series beside each other for each of `names`; or
+    "stacked" on each other. Of bars, x is the place in `names`, from 0."""
 
     title: Finding
     x_title: Finding
     y_title: Finding
     series: tuple[Series, ...]
-    log: tuple[bool, bool] = (False, False)
+    log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
     note: Finding | None = None
     form: Literal["lines", "bars", "stacked"] = "lines"
     names: tuple[Label, ...] = ()
@@ -836,10 +740,8 @@ class Chart:
 
 @dataclass(frozen=True)
 class Document:
-    """What a run has to show, whichever command made it (`kind`), before it has a format.
-
-    `cells`, `classes`, `timelines`, `overhead` and `setup_s` as in Report: of a sweep.
-    """
+    """What a run has to show, whichever command made it (`kind`), before it has a format. From
+    `cells` on as in Report: of a sweep."""
 
     run: str
     kind: str

@@ -114,19 +114,16 @@ class Histogram:
         found = cls()
         try:
             found.count, found.sum = _whole(values["count"]), _whole(values["sum"])
-            least, most = values["least"], values["most"]
             buckets = {int(number): _whole(n) for number, n in values["buckets"].items()}
+            if values["least"] is not None or values["most"] is not None:
+                found.least, found.most = _whole(values["least"]), _whole(values["most"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a histogram: {error!r}") from None
-        if least is not None or most is not None:
-            found.least, found.most = _whole(least), _whole(most)
         found._buckets.update(buckets)
-        if found.count != sum(buckets.values()) or (found.least is None) != (found.count == 0):
+        ends = {bucket(end) for end in (found.least, found.most) if end is not None}
+        known = {min(buckets), max(buckets)} if found.count and buckets else set()
+        if found.count != sum(buckets.values()) or ends != known:
             raise ValueError("a histogram whose parts disagree")
-        if found.least is not None and found.most is not None:
-            ends = {bucket(found.least), bucket(found.most)}
-            if not ends <= buckets.keys() or {min(buckets), max(buckets)} != ends:
-                raise ValueError("a histogram whose ends disagree with its buckets")
         return found
 
 

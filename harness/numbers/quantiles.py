@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile, 0 <= q <= 1, of values in ascending order, in their unit.
-
-    ValueError for an empty sample or a q outside [0, 1].
-    """
+    """The q-quantile of values in ascending order, in their unit. ValueError for an empty sample or
+    a q outside [0, 1]."""
     if not ordered:
         raise ValueError("an empty sample has no quantile")
     if not 0 <= q <= 1:
@@ -29,24 +26,10 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return min(max(below + (rank - low) * (above - below), below), above)
 
 
-class Summarised(NamedTuple):
-    """In the unit of the values; all None for an empty sample."""
-
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    max: float | None = None
-
-
-def summarise(values: Iterable[float]) -> Summarised:
+def summarise(values: Iterable[float]) -> tuple[float | None, ...]:
+    """Mean, median, 95 %, 99 % and most, in the unit of the values; all None of an empty sample."""
     ordered = sorted(values)
     if not ordered:
-        return Summarised()
-    return Summarised(
-        mean=min(max(math.fsum(ordered) / len(ordered), ordered[0]), ordered[-1]),
-        p50=quantile(ordered, 0.50),
-        p95=quantile(ordered, 0.95),
-        p99=quantile(ordered, 0.99),
-        max=ordered[-1],
-    )
+        return (None,) * 5
+    mean = min(max(math.fsum(ordered) / len(ordered), ordered[0]), ordered[-1])
+    return mean, *(quantile(ordered, q) for q in (0.50, 0.95, 0.99)), ordered[-1]

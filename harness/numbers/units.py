@@ -1,17 +1,13 @@
-"""One table of units, read in both directions.
-
-Inside the lab every number is in seconds, bytes or a bare count; this module is the edge where
-such a number becomes something a person would say ("12.3 ms") and where a tool's text becomes
-a number again ("890us", "1.20k", "22.62KB"). It knows nobody.
-"""
+"""One table of units, read in both directions: inside the lab every number is in seconds, bytes or
+a bare count; here it becomes something a person would say ("12.3 ms"), and a tool's text becomes a
+number again ("890us", "1.20k", "22.62KB")."""
 
 from __future__ import annotations
 
 import math
 import re
 
-# Each table: unit -> how many base units it is, from small to large. What is scanned and what is
-# formatted come from the same rows.
+# Each table: unit -> how many base units it is, from small to large
 DURATION = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNT = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 # wrk's "KB" is 1024 bytes (its units.c); nobody in this lab prints another kind.
@@ -24,9 +20,7 @@ _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s?([A-Za-z]*)")
 
 def _scan(text: str, table: dict[str, float], what: str) -> float:
     match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2] not in table:
-        raise ValueError(f"not a {what}: {text!r}")
-    value = float(match[1]) * table[match[2]]
+    value = float(match[1]) * table.get(match[2], math.nan) if match else math.nan
     if not math.isfinite(value):
         raise ValueError(f"not a {what}: {text!r}")
     return value
@@ -53,17 +47,15 @@ def three_digits(value: float) -> str:
     return f"{value:z.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
-def _format(value: float | None, table: dict[str, float], gap: str) -> str:
+def _format(value: float | None, table: dict[str, float]) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
-    rows = list(table.items())
-    base = next(i for i, (_, size) in enumerate(rows) if size == 1.0)
-    unit, size = rows[0] if value else rows[base]
-    for next_unit, next_size in rows[1:]:
+    unit = next(iter(table)) if value else next(unit for unit, size in table.items() if size == 1.0)
+    for larger, size in table.items():
         # A unit is taken once its rounded figure reaches 1, so that 999.6 ms reads 1.00 s.
-        if abs(value) / next_size >= 0.9995:
-            unit, size = next_unit, next_size
-    return f"{three_digits(value / size)}{gap}{unit}".rstrip()
+        if abs(value) / size >= 0.9995:
+            unit = larger
+    return f"{three_digits(value / table[unit])} {unit}"
 
 
 # What a person says of a wait: minutes stay seconds up to two of them.
@@ -73,7 +65,7 @@ _SPOKEN = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "
 def format_duration(seconds: float | None) -> str:
     """Like "12.3 ms", "1.04 s", "2m 05s", "1h 02m"; "-" for a missing or non-finite one."""
     if seconds is None or not math.isfinite(seconds) or abs(seconds) < 119.5:
-        return _format(seconds, _SPOKEN, " ")
+        return _format(seconds, _SPOKEN)
     return ("-" if seconds < 0 else "") + _clock(round(abs(seconds)))
 
 
@@ -90,24 +82,8 @@ def _clock(whole: int) -> str:
     return f"{minutes // 60}h {minutes % 60:02d}m"
 
 
-def format_count(value: float | None) -> str:
-    """Like "12", "1.20k", "3.40M"; whole numbers below 1000 stay whole; "-" for a missing one."""
-    if value is not None and abs(value) < 1000 and float(value).is_integer():
-        return str(int(value))
-    return _format(value, COUNT, "")
-
-
-def format_rate(per_second: float | None) -> str:
-    """Like "4.0 req/s", "1.20k req/s"; "-" for a missing one."""
-    if per_second is None or not math.isfinite(per_second):
-        return MISSING
-    if abs(per_second) < 999.95:
-        return f"{per_second:.1f} req/s"
-    return f"{_format(per_second, COUNT, '')} req/s"
-
-
 def format_bytes(value: float | None) -> str:
     """Like "512 B", "22.6 KB" (1 KB = 1024 bytes); "-" for a missing one."""
     if value is not None and abs(value) < 1000 and float(value).is_integer():
         return f"{int(value)} B"
-    return _format(value, BYTES, " ")
+    return _format(value, BYTES)

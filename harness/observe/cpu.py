@@ -58,15 +58,6 @@ def _used(process: psutil.Process) -> tuple[float, int]:
     return own_s + times.children_user + times.children_system, memory.rss
 
 
-def _together(trees: list[Tree]) -> tuple[float, int] | None:
-    """What several have used; None once one of them has ended."""
-    each = [tree.used() for tree in trees]
-    known = [one for one in each if one is not None]
-    if len(known) < len(each):
-        return None
-    return sum(cpu_s for cpu_s, _ in known), sum(rss_bytes for _, rss_bytes in known)
-
-
 def _host_s() -> tuple[float, float]:
     """(busy, of these in interrupts)"""
     times = psutil.cpu_times()._asdict()
@@ -74,14 +65,40 @@ def _host_s() -> tuple[float, float]:
     return float(busy), float(times.get("irq", 0.0) + times.get("softirq", 0.0))
 
 
+class Services:
+    """Samples what each of `pids` and all below it have used since the first sample, by name."""
+
+    def __init__(self, pids: Mapping[str, int | None]) -> None:
+        self._pids = pids
+        self._trees: Mapping[str, Tree] = {}
+        self._zero_s: dict[str, float] = {}
+
+    def used(self) -> dict[str, tuple[float, int]]:
+        """(CPU seconds, resident bytes) of those that have not ended. Raises psutil.Error where one
+        never ran or is hidden."""
+        self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
+        found = {name: used for name, tree in self._trees.items() if (used := tree.used())}
+        return {
+            name: (cpu_s - self._zero_s.setdefault(name, cpu_s), rss_bytes)
+            for name, (cpu_s, rss_bytes) in found.items()
+        }
+
+    def sample(self) -> ServiceSample:
+        used = self.used()
+        return ServiceSample(
+            at_ns=time.monotonic_ns(),
+            cpu_s={name: cpu_s for name, (cpu_s, _) in used.items()},
+            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in used.items()},
+        )
+
+
 class Processes:
     """Samples what has been used since the first sample, of the servers and of a load tool."""
 
     def __init__(self, *server_pids: int | None) -> None:
-        self._server_pids = server_pids
-        self._servers: list[Tree] = []
+        self._count = len(server_pids)
+        self._servers = Services({str(number): pid for number, pid in enumerate(server_pids)})
         self._tool: Tree | None = None
-        self._server_zero_s: float | None = None
         self._host_zero_s: tuple[float, float] | None = None
 
     def follow(self, tool_pid: int | None) -> None:
@@ -91,42 +108,18 @@ class Processes:
 
     def sample(self) -> ProcessSample:
         """Raises psutil.Error when the server is gone or hidden."""
-        self._servers = self._servers or [Tree(pid) for pid in self._server_pids]
+        servers = self._servers.used().values()
+        alive = len(servers) == self._count  # None once one of them has ended
         tool = self._tool.used() if self._tool else None
-        server, (host_s, irq_s) = _together(self._servers), _host_s()
-        if self._host_zero_s is None:
-            self._host_zero_s = host_s, irq_s
-            self._server_zero_s = server[0] if server else None
-        zero_s = self._server_zero_s
+        host_s, irq_s = _host_s()
+        zero_s = self._host_zero_s = self._host_zero_s or (host_s, irq_s)
         return ProcessSample(
             at_ns=time.monotonic_ns(),
-            server_cpu_s=server[0] - zero_s if server and zero_s is not None else None,
+            server_cpu_s=sum(cpu_s for cpu_s, _ in servers) if alive else None,
             tool_cpu_s=tool[0] if tool else None,
-            host_busy_s=host_s - self._host_zero_s[0],
-            server_rss_bytes=server[1] if server else None,
+            host_busy_s=host_s - zero_s[0],
+            server_rss_bytes=sum(rss_bytes for _, rss_bytes in servers) if alive else None,
             tool_rss_bytes=tool[1] if tool else None,
             host_memory_bytes=psutil.virtual_memory().used,
-            host_irq_s=irq_s - self._host_zero_s[1],
-        )
-
-
-class Services:
-    """Samples what each of `pids` and all below it have used since the first sample, by name."""
-
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._pids = pids
-        self._trees: Mapping[str, Tree] = {}
-        self._zero_s: dict[str, float] = {}
-
-    def sample(self) -> ServiceSample:
-        """One that has ended is not in it. Raises psutil.Error where one never ran or is hidden."""
-        self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
-        each = {name: tree.used() for name, tree in self._trees.items()}
-        known = {name: used for name, used in each.items() if used is not None}
-        for name, (cpu_s, _) in known.items():
-            self._zero_s.setdefault(name, cpu_s)
-        return ServiceSample(
-            at_ns=time.monotonic_ns(),
-            cpu_s={name: cpu_s - self._zero_s[name] for name, (cpu_s, _) in known.items()},
-            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in known.items()},
+            host_irq_s=irq_s - zero_s[1],
         )

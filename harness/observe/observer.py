@@ -29,7 +29,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from harness import codec
 from harness.model import (
@@ -61,28 +60,19 @@ Sample = (
 
 
 @dataclass
-class Cadence:
-    """When to ask again: what asking costs decides, between `least_s` and `most_s`."""
-
-    least_s: float
-    most_s: float
-
-    def next_s(self, cost_s: float) -> float:
-        pause_s = min(max(cost_s / SHARE, self.least_s), self.most_s)
-        return pause_s * random.uniform(1.0, 1.0 + JITTER)
-
-
-@dataclass
 class Sampler:
-    """`due_s`: the moment (CLOCK_MONOTONIC) to ask it again; None once it has failed. `last`: it
-    is asked once more when the load ends, so that what it sums up covers the whole load. `ask`
-    gives None where there is nothing to see: then it is not asked again."""
+    """What asking costs decides when to ask again, between `least_s` and `most_s`."""
 
     name: str
-    ask: Callable[[], Sample | None]
-    cadence: Cadence
-    last: bool = False
-    due_s: float | None = 0.0
+    ask: Callable[[], Sample | None]  # None: there is nothing to see, and it is not asked again
+    least_s: float
+    most_s: float
+    last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
+    due_s: float | None = 0.0  # the moment (CLOCK_MONOTONIC) to ask; None once it has failed
+
+    def pause_s(self, cost_s: float) -> float:
+        pause_s = min(max(cost_s / SHARE, self.least_s), self.most_s)
+        return pause_s * random.uniform(1.0, 1.0 + JITTER)
 
 
 def cpu_s() -> float:
@@ -114,21 +104,19 @@ class Observer:
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
         self._processes = Processes(server_pid, *(pid for _, _, pid in others))
-        connections = Connections(places, workers)
-        often = min(0.1, states_s), states_s
+        connections, metrics = Connections(places, workers), AppMetricsFiles(directory)
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
-            Sampler("queue", self._queues.sample, Cadence(0.05, 0.1 / (1 + JITTER))),
-            Sampler("connections", connections.sample, Cadence(*often), last=True),
+            Sampler("queue", self._queues.sample, 0.05, 0.1 / (1 + JITTER), last=False),
+            Sampler("connections", connections.sample, min(0.1, states_s), states_s),
             # Every half second at least, jitter included, though a hundred processes cost more than
             # the share: a load of a few seconds has no other word on its CPU
-            Sampler("processes", self._processes.sample, Cadence(0.25, 0.4), last=True),
-            Sampler("counters", sample_counters, Cadence(1.0, 5.0), last=True),
-            Sampler("app_metrics", AppMetricsFiles(directory).sample, Cadence(0.1, 0.4), last=True),
+            Sampler("processes", self._processes.sample, 0.25, 0.4),
+            Sampler("counters", sample_counters, 1.0, 5.0),
+            Sampler("app_metrics", metrics.sample, 0.1, 0.4),
         ]
         if services:
-            sample = Services(services).sample
-            self.samplers.append(Sampler("services", sample, Cadence(0.25, 0.4), last=True))
+            self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -144,12 +132,7 @@ class Observer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -200,20 +183,17 @@ class Observer:
         return max(0.0, min(due_s) - time.monotonic()) if due_s else threading.TIMEOUT_MAX
 
     def _take(self, handle: int, sampler: Sampler) -> None:
-        before_s = cpu_s()
+        before_s, sampler.due_s = cpu_s(), None
         try:
             sample = sampler.ask()
         except Exception as error:  # of any kind: it is lost, the others and the trial go on
-            sampler.due_s = None
             reason = str(error) or type(error).__name__
             _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
             return
-        if sample is None:
-            sampler.due_s = None
-            return
-        self.latest[sampler.name] = sample
-        _write(handle, sampler.name, sample)
-        sampler.due_s = time.monotonic() + sampler.cadence.next_s(cpu_s() - before_s)
+        if sample is not None:
+            self.latest[sampler.name] = sample
+            _write(handle, sampler.name, sample)
+            sampler.due_s = time.monotonic() + sampler.pause_s(cpu_s() - before_s)
 
 
 def _write(handle: int, kind: str, value: object) -> None:

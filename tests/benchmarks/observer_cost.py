@@ -52,7 +52,7 @@ def cost_s(sampler: Sampler, samples: int) -> float:
         before_s = cpu_s()
         sampler.ask()
         costs.append(cpu_s() - before_s)
-        time.sleep(min(sampler.cadence.next_s(costs[-1]), 1.0))
+        time.sleep(min(sampler.pause_s(costs[-1]), 1.0))
     return statistics.median(costs)
 
 
@@ -79,7 +79,7 @@ def show_cost(levels: list[int], samples: int) -> None:
     for connections in levels:
 
         def show(sampler: Sampler, each_s: float, connections: int = connections) -> None:
-            pause_s = statistics.mean(sampler.cadence.next_s(each_s) for _ in range(1000))
+            pause_s = statistics.mean(sampler.pause_s(each_s) for _ in range(1000))
             share = f"{each_s / (each_s + pause_s):9.2%}"
             row = f"{1e3 * each_s:7.2f} {1e3 * pause_s:9.0f} {share}"
             print(f"{connections:11}  {sampler.name:12} {row}", flush=True)

@@ -21,7 +21,7 @@ from apps.blog.metrics import NAMES, Metrics
 from harness.model import ProcessSample, QueueSample
 from harness.observe import observer as observe
 from harness.observe.observations import FILE, SAMPLERS, read_observations
-from harness.observe.observer import SHARE, Cadence, Observer
+from harness.observe.observer import SHARE, Observer, Sampler
 from harness.observe.tcp import Unseen
 from tests.builders.conditions import LONG_S, until
 
@@ -33,15 +33,15 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables 
 
 @given(st.floats(0, 100), st.floats(0.01, 1), st.floats(1, 100))
 def test_cost_decides_how_often(cost_s: float, least_s: float, most_s: float) -> None:
-    pause_s = Cadence(least_s, most_s).next_s(cost_s)
+    pause_s = Sampler("any", lambda: None, least_s, most_s).pause_s(cost_s)
     assert least_s <= pause_s <= most_s * (1 + observe.JITTER)
     if pause_s < most_s:
         assert cost_s / pause_s <= SHARE * (1 + 1e-9)
 
 
 def test_it_does_not_keep_step_with_the_app() -> None:
-    cadence = Cadence(0.05, 0.08)
-    assert len({cadence.next_s(0.0) for _ in range(20)}) == 20
+    sampler = Sampler("any", lambda: None, 0.05, 0.08)
+    assert len({sampler.pause_s(0.0) for _ in range(20)}) == 20
 
 
 # --- the observer ---------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_a_sampler_that_dies_is_missing_and_the_others_go_on(
 
     broken.ask = dies
     for sampler in observer.samplers:  # a large table of sockets would be asked for seldom
-        sampler.cadence = Cadence(0.02, 0.02)
+        sampler.least_s = sampler.most_s = 0.02
     with observer:
         until(lambda: read_observations(tmp_path).missing.get(name) == "it broke", "it is lost")
         before = read_observations(tmp_path)
