@@ -29,7 +29,7 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     )
     done = lab(
         "sweep", ",".join(paths(worker_class)), f"1,{HIGH}", "--format", "json", "--tool", "fast",
-        "--workers", "1", "--worker-connections", str(CONNECTIONS), "--sleep", "0.1",
+        "--workers", "1", "--worker-connections", str(CONNECTIONS), "--sleep", "0.4",
         *(("--threads", str(THREADS)) if worker_class == "gthread" else ()),
     )  # fmt: skip
     assert done.code == 0, done.err + done.out

@@ -206,19 +206,23 @@ def mortal_mongodb() -> Iterator[Mortal]:
         pytest.skip(why)
     port = free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"
-    argv = ["java", "-cp", f"{_jars()}/*", str(HERE / "mongo" / "Server.java"), str(port)]
+    made = _mongo()
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # it lives for seconds
+    argv = ["java", *quick, "-cp", f"{made}:{made}/*", "Server", str(port)]
     with mortal("mongodb", url, argv, "TERM") as server:
         yield server
 
 
-def _jars() -> Path:
-    """Fetched once for a machine; several test processes may ask at once."""
+def _mongo() -> Path:
+    """Fetched and compiled once for a machine; several test processes may ask at once."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed, and no mongod is looked for")
-    pom = HERE / "mongo" / "pom.xml"
+    pom, source = HERE / "mongo" / "pom.xml", HERE / "mongo" / "Server.java"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workerlab"
-    jars = cache / f"mongo-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    jars = (
+        cache / f"mongo-{hashlib.sha256(pom.read_bytes() + source.read_bytes()).hexdigest()[:12]}"
+    )
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "mongo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -237,6 +241,8 @@ def _jars() -> Path:
                 )
                 if done.returncode:
                     pytest.skip(f"Maven cannot fetch the server: {done.stdout[-300:]}")
+                words = ["javac", "-cp", f"{place}/jars/*", "-d", f"{place}/jars", str(source)]
+                subprocess.run(words, check=True, timeout=FETCH_S)
                 Path(place, "jars").rename(jars)
     return jars
 
