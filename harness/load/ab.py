@@ -2,13 +2,12 @@
 
 Checked against ab 2.4.71 and its source. Four things about ab shape this file:
 
-- ab sends its **first request alone**; the others start when its headers arrive. That request
-  stands in every figure and distribution ab prints, and no record says which one it was, so it
-  is not taken out here.
+- ab sends its **first request alone**; the others start when its headers arrive. It stands in every
+  figure ab prints, and no record says which one it was, so it is not taken out here.
 - Its report has whole milliseconds only. The `-e` file has microseconds, but not all of it can
   be read: its row i is `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of
-  the array from some row on (p98 of n=21 prints whatever lies there). So the rows are taken for
-  what they are, order statistics at a known rank, and those out of range are dropped: see `_fill`.
+  the array from some row on. So the rows are taken for what they are, order statistics at a known
+  rank, and those out of range are dropped: see `_fill`.
 - A server that closes without answering gives "Complete requests: n, Failed: 0", exit 0, and an
   end of stream counts as the first byte, so the rows do not show it either.
 - SIGINT gives a whole report of a part of the run, exit 1. Only exit 0 is believed.
@@ -16,8 +15,7 @@ Checked against ab 2.4.71 and its source. Four things about ab shape this file:
 `-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
 there the kernel gives up on connections that the client believes to have, and without it the first
 such reset ends ab without a report. With it ab counts the reset request as complete (and as a
-Receive and an Exception), and its time stands in every distribution. Elsewhere one reset ends the
-run.
+Receive and an Exception), and its time stands in every distribution.
 
 What the Measurement holds:
 
@@ -25,14 +23,13 @@ What the Measurement holds:
 - `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other where ab's
   sum is more than its causes. ab counts *events*, and leaves non-2xx out of its own "Failed
   requests". `failed` is the sum of all events, where a reset (one Receive and one Exception) is
-  one, but never more than complete requests plus connections that did not come up. What ab
-  cannot see: a connection closed without an answer, a body that breaks off and bytes that are no
-  HTTP are all complete responses to it. Only where no byte came at all is that certain.
+  one, but never more than complete requests plus connections that did not come up. A connection
+  closed without an answer, a body that breaks off and bytes that are no HTTP are all complete
+  responses to ab. Only where no byte came at all is that certain.
 - `response`: from the start of connect() to the server's close, over all complete requests.
-- `connect`: from the start of connect() to the request's first write, in whole ms: 0 means less
-  than half of one. The handshake is the kernel's: waiting for accept() is not in it.
-- `connects_s`: the same for each connection. With -k, where a request on a kept connection has 0
-  there as a fast connect has, neither is known.
+- `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms.
+  The handshake is the kernel's: waiting for accept() is not in it. With -k, where a request on a
+  kept connection has 0 there as a fast connect has, neither is known.
 - `first_byte`: ab's ctime + wait, i.e. since the start of connect(), less the time of writing
   the request; the sum of two rounded ms, so within 1 ms.
 - `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
@@ -43,8 +40,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from harness.load.tool import Tool
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
@@ -176,8 +173,7 @@ def _aborted(output: Output) -> ParseError:
     return ParseError(f"ab gave up: {ABORTS.get(code, f'exit code {code}')}", last)
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A line of the -g file: whole ms, and the second the request started in."""
 
     started_s: int
@@ -283,22 +279,20 @@ def _lines(text: str | None, name: str, header: str) -> list[str]:
 
 def _rows(text: str | None, requests: int) -> list[_Row]:
     """The -g file: a row per complete request, by total time."""
-    rows = [_row(line) for line in _lines(text, ROWS, ROWS_HEADER)]
+    rows = []
+    for line in _lines(text, ROWS, ROWS_HEADER):
+        match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
+        if match is None:
+            raise ParseError(f"{ROWS} has a row of an unknown form", line)
+        started_s, connect, processing, total, wait = map(int, match.groups())
+        if abs(connect + processing - total) > 1:
+            raise ParseError(f"{ROWS} has a row whose parts are not its total", line)
+        rows.append(_Row(started_s, connect, total, wait))
     if len(rows) != requests:
         raise ParseError(f"{ROWS} has {len(rows)} rows for {requests} complete requests")
     if any(a.total_ms > b.total_ms for a, b in pairwise(rows)):
         raise ParseError(f"{ROWS} is not in order of total time")
     return rows
-
-
-def _row(line: str) -> _Row:
-    match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
-    if match is None:
-        raise ParseError(f"{ROWS} has a row of an unknown form", line)
-    started_s, connect, processing, total, wait = (int(cell) for cell in match.groups())
-    if abs(connect + processing - total) > 1:
-        raise ParseError(f"{ROWS} has a row whose parts are not its total", line)
-    return _Row(started_s, connect, total, wait)
 
 
 def _percentiles(text: str | None) -> list[int]:
@@ -331,8 +325,7 @@ def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
             row = f"{percent},{us / 1000:.3f} and {rounded[rank]}"
             raise ParseError(f"{PERCENTILES} and {ROWS} disagree", row)
     filled = [float(ms) for ms in rounded]
-    ranks = sorted(exact)
-    for low, high in pairwise(ranks):
+    for low, high in pairwise(sorted(exact)):
         for rank in range(low + 1, high):
             share = (rank - low) / (high - low)
             guess = (exact[low] + share * (exact[high] - exact[low])) / 1000
@@ -351,9 +344,7 @@ def _lone(rows: list[_Row], totals: list[float]) -> float | None:
     be the only one of its second. Where its time is known to the ms only, from 100 ms on."""
     first = min(row.started_s for row in rows)
     ranks = [rank for rank, row in enumerate(rows) if row.started_s == first]
-    if len(ranks) != 1:
-        return None
-    if len(rows) > 100 and totals[ranks[0]] < LONE_MIN_MS:
+    if len(ranks) != 1 or (len(rows) > 100 and totals[ranks[0]] < LONE_MIN_MS):
         return None
     return totals[ranks[0]] / 1000
 

@@ -1,10 +1,8 @@
 """`fast`: the lab's own generator, with every request timed.
 
-It is a program like the other tools (harness/load/generators/), run by this interpreter in isolated
-mode: there is nothing to install. A load that counts its requests leaves a row for each of them
-beside its document, and so does one with a ramp or at a moderate rate; each is checked against the
-other, so that a document without its rows, or rows cut short, are never believed. Other loads that
-run for a time have the document only.
+A load that counts its requests leaves a row for each of them beside its document, and so does one
+with a ramp or at a moderate rate; each is checked against the other, so that a document without its
+rows, or rows cut short, are never believed. Other loads that run for a time have the document only.
 
 What the Measurement holds:
 
@@ -24,18 +22,17 @@ What the Measurement holds:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.load.generators.rows import AGAIN, COLUMNS, KEPT, NEW
 from harness.load.programs import Document, Program, measurement
 from harness.model import Measurement, Output, ParseError, Summary, Timing
 from harness.numbers.quantiles import summarise
 
 ROWS = "requests.csv"
-COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
-REUSED = NEW, KEPT, AGAIN = ("0", "1", "2")  # AGAIN: a new one, after a kept one was closed
+REUSED = {str(how): how for how in (NEW, KEPT, AGAIN)}
 NAME_LENGTH = 16  # bytes of a name that the probe keeps
-
 
 Row = tuple[Timing, bool]  # a request, and whether it was sent again
 
@@ -65,23 +62,21 @@ FAST = Fast("fast", PROCESSES=True)
 def _exact(found: Measurement, rows: Sequence[Row]) -> Measurement:
     """With what the rows know of each request."""
     timings = tuple(timing for timing, _ in rows)
-    whole = [timing for timing in timings if timing.end_s is not None]
-    response = Summary(*summarise(timing.end_s for timing in timings if timing.end_s is not None))
+    found = replace(found, timings=timings, response=_summary(t.end_s for t in timings))
     if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
-        return replace(found, response=response, timings=timings)
-    connects = tuple(  # of one that was sent again, only the last try is known
-        timing.connect_s
-        for timing, again in rows
-        if not (timing.reused or again) and timing.connect_s is not None
-    )
+        return found
+    # Of one that was sent again, only the last try is known: not how long it took
+    connects = [timing.connect_s for timing, again in rows if not (timing.reused or again)]
     return replace(
         found,
-        response=response,
-        connect=Summary(*summarise(connects)),
-        first_byte=Summary(*summarise(t.first_byte_s for t in whole if t.first_byte_s is not None)),
-        timings=timings,
-        connects_s=connects,
+        connect=_summary(connects),
+        first_byte=_summary(t.first_byte_s for t in timings if t.end_s is not None),
+        connects_s=tuple(took_s for took_s in connects if took_s is not None),
     )
+
+
+def _summary(values_s: Iterable[float | None]) -> Summary:
+    return Summary(*summarise(value_s for value_s in values_s if value_s is not None))
 
 
 def _rows(text: str | None) -> list[Row]:
@@ -112,13 +107,13 @@ def _row(line: str) -> Row:
     if start is None or not in_order or (status is None) != (moments[2] is None):
         raise ParseError("a row whose moments are out of order", line)
     connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
-    kept = reused == KEPT
-    if kept and connect_s != 0:
+    how = REUSED[reused]
+    if how == KEPT and connect_s != 0:
         raise ParseError("a row that connected, and did not", line)
     timing = Timing(
-        start / 1e9, connect_s, first_byte_s, end_s, status, cause or None, number, kept
+        start / 1e9, connect_s, first_byte_s, end_s, status, cause or None, number, how == KEPT
     )
-    return timing, reused == AGAIN
+    return timing, how == AGAIN
 
 
 def _agree(said: Document, rows: Sequence[Row]) -> None:
@@ -126,6 +121,8 @@ def _agree(said: Document, rows: Sequence[Row]) -> None:
     timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
     silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
+    lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)  # if it was a success
+    lone_ns = None if lone_s is None else round(lone_s * 1e9)
     pairs = (
         ("sent", said.sent, len(timings)),
         ("complete", said.complete, sum(t.end_s is not None for t in timings)),
@@ -133,18 +130,9 @@ def _agree(said: Document, rows: Sequence[Row]) -> None:
         ("reconnects", said.reconnects, sum(again for _, again in rows)),
         ("rows without an end or a cause", 0, silent),
         ("different numbers", len(timings), len({timing.request_id for timing in timings})),
-        ("lone_ns", said.lone_ns, _lone_ns(timings) if said.lone_ns is not None else None),
+        ("lone_ns", said.lone_ns, None if said.lone_ns is None else lone_ns),
     )
     for what, one, other in pairs:
         if one != other:
-            raise ParseError(
-                f"the document of fast and its rows disagree on {what}: {one}, {other}"
-            )
-
-
-def _lone_ns(timings: Sequence[Timing]) -> int | None:
-    """The response time of the first request, if it was a success."""
-    first = timings[0] if timings else None
-    if first is None or first.end_s is None or first.cause is not None:
-        return None
-    return round(first.end_s * 1e9)
+            why = f"the document of fast and its rows disagree on {what}: {one}, {other}"
+            raise ParseError(why)

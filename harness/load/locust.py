@@ -34,6 +34,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from harness.load.generators.document import WRONG
 from harness.load.programs import Count, Digest, converted, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
@@ -45,7 +46,10 @@ FORMAT = 1
 PORT = 5557  # where workers on other hosts find their master: Locust's own
 JOIN_S = 120  # until they must have come
 GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
-WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
+PASSED_ON = (
+    *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
+    *("duration_s", "ramp_s"),
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,14 @@ class Locust(Tool):
         words += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
         words += ["--users", str(load.concurrency), "--spawn-rate", f"{spawned:g}"]
         words += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
-        words += ["--workerlab", json.dumps(self._asked(load, url, workdir))]
+        asked = {name: getattr(load, name) for name in PASSED_ON} | {
+            "user": self.USER,
+            "urls": [url, *load.urls],
+            "grace_s": _grace_s(load),
+            "timeout_s": load.deadline_s,
+            "result": f"{workdir}/{RESULT}",
+        }
+        words += ["--workerlab", json.dumps(asked)]
         if load.hosts:
             words += ["--master", "--master-bind-port", str(PORT)]
             words += ["--expect-workers", str(_processes(load))]
@@ -91,23 +102,6 @@ class Locust(Tool):
             words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
             words += ["--master-bind-port", port, "--master-port", port]
         return Command(argv=(*words, self.USER))
-
-    def _asked(self, load: Load, url: str, workdir: str) -> dict[str, object]:
-        return {
-            "user": self.USER,
-            "urls": [url, *load.urls],
-            "method": load.method,
-            "headers": load.headers,
-            "body_file": load.body_file,
-            "keepalive": load.keepalive,
-            "expect_status": load.expect_status,
-            "same_body": load.same_body,
-            "duration_s": load.duration_s,
-            "ramp_s": load.ramp_s,
-            "grace_s": _grace_s(load),
-            "timeout_s": load.deadline_s,
-            "result": f"{workdir}/{RESULT}",
-        }
 
     def parse(self, output: Output) -> Measurement:
         """ParseError where the result is missing, cut short, disagrees with itself or lacks a

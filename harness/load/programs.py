@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from harness.load.generators.document import FORMAT
 from harness.load.tool import Tool
 from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from harness.numbers.histogram import Histogram
@@ -28,7 +29,6 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
 EVERY_CORE = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
-FORMAT = 3
 NS = 1e9
 LATE_NS = 10e6  # later than that is no rounding of a timer
 # The generator ends by itself before the harness gives up on it: what it saw is worth more than
@@ -66,7 +66,6 @@ class Program(Tool):
         return EVERY_CORE if self.PROCESS_PER == "core" and processes == 1 else processes
 
     def check(self, load: Load) -> None:
-        """UsageError, in one sentence, for a load it cannot produce."""
         if load.concurrency < 1 or load.requests < 1:
             raise UsageError(f"{self.NAME} needs at least one connection and one request.")
         if load.processes > load.concurrency:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.load import programs
-from harness.load.fast import COLUMNS, FAST, REUSED
+from harness.load.fast import FAST
 from harness.load.fast import ROWS as FILE
-from harness.load.generators import rows
-from harness.load.generators.document import FORMAT, Tally, document
+from harness.load.generators.document import Tally, document
+from harness.load.generators.rows import COLUMNS
 from harness.load.generators.words import OPTIONAL, Words
 from harness.load.generators.words import parse as words_of
 from harness.load.registry import ALSO, TOOLS, tool_named
@@ -120,11 +120,6 @@ def test_a_load_for_a_time_and_one_at_a_rate() -> None:
 def test_no_connection_or_no_request_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         FAST.check(load(**changes))
-
-
-def test_columns_are_the_generators() -> None:
-    assert (COLUMNS, programs.FORMAT) == (rows.COLUMNS, FORMAT)
-    assert tuple(map(int, REUSED)) == (rows.NEW, rows.KEPT, rows.AGAIN)
 
 
 def test_every_request_is_timed() -> None:
