@@ -6,8 +6,10 @@ checkout's own place is all it needs.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Collection
 from dataclasses import replace
@@ -46,44 +48,36 @@ def main(argv: list[str]) -> int:
         print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
         return 2
     try:
-        words = _words(name, argv[1:])
-        show(document(name, words, _load(GENERATORS[name], words)))
+        words, tally = _run(name, argv[1:])
     except ModuleNotFoundError as error:
         print(f"{name}: {error}: pip install {error.name}", file=sys.stderr)
         return 3
     except (OSError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 3 if isinstance(error, OSError) else 2
+    show(document(name, words, tally))
     return 0
 
 
-def _words(name: str, argv: list[str]) -> Words:
-    generator = GENERATORS[name]
-    words = parse(argv, name, generator.options)
-    if generator.process_per and words.processes == 1:
-        most = words.concurrency if generator.process_per == "connection" else _cores()
+def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
+    module, options, process_per = GENERATORS[name]
+    words = parse(argv, name, options)
+    if process_per and words.processes == 1:
+        known = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+        most = words.concurrency if process_per == "connection" else cores
         words = replace(words, processes=min(most, words.concurrency))
-    return words
+    generator = importlib.import_module(f"harness.load.generators.{module}")
+    if module == "fast":
+        return words, generator.run(words)
+    from harness.load.generators.share import Share, fork
 
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _load(generator: Generator, words: Words) -> Tally:
-    module = importlib.import_module(f"harness.load.generators.{generator.module}")
-    tally: Tally
-    if generator.module == "fast":
-        tally = module.run(words)
-        return tally
-    from harness.load.generators import share
-
-    if generator.process_per:
-        return share.fork(words, module.load)
-    tally = module.load(share.Share(words), range(words.concurrency))
-    return tally
+    if process_per:
+        # At once, by the kernel: Python would lose an interrupt that comes as it forks
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        gc.freeze()  # what is here now stays shared: no collection writes to it in a child
+        return words, fork(words, generator.load)
+    return words, generator.load(Share(words), range(words.concurrency))
 
 
 if __name__ == "__main__":

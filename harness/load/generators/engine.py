@@ -483,9 +483,7 @@ class Engine:
         self, slot: Slot, now: int, status: int | None, cause: str | None = None, *, keeps: bool
     ) -> None:
         """A request was answered, and counted."""
-        self._note(slot, now, status, cause)
-        slot.busy, slot.response = False, None
-        self._under_way -= 1
+        self._ended(slot, now, status, cause)
         if not (keeps and self._words.keepalive):
             self._close(slot)
         self._next(slot, now)
@@ -507,19 +505,20 @@ class Engine:
         """A request will not be answered. What follows waits for a turn of the loop, or nobody
         would be served where every connect() fails; in a timed run even longer."""
         self.tally.failed(cause, slot.start_ns, now)
-        self._note(slot, None, None, cause)
-        slot.busy, slot.response = False, None
-        self._under_way -= 1
+        self._ended(slot, None, None, cause)
         self._close(slot)
         if self._rate:
             self._idle.append(slot)
         else:
             self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
 
-    def _note(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+    def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+        """A request is over, one way or the other."""
         if self._rows is not None:
             reached = (slot.connect_ns, slot.first_ns, end_ns)
             self._rows.add(slot.start_ns, reached, status, cause, slot.number, slot.reused)
+        slot.busy, slot.response = False, None
+        self._under_way -= 1
 
     def _close(self, slot: Slot) -> None:
         if slot.sock is None:

@@ -43,9 +43,12 @@ def run(words: Words) -> Tally:
         whole = replace(whole, requests=left, first=1 + lone, reference=reference)
     if whole.requests == 0 or alone.tally.deadline_struck:
         return alone.tally
+    from harness.load.generators.share import fork
+
     parts = shares(whole)
-    for tally in _side_by_side(parts):
-        alone.tally.add(tally)
+    alone.tally.add(
+        fork(replace(words, processes=len(parts)), lambda _, i: _send_part(parts[i[0]]))
+    )
     if words.rows is not None:
         _join(words.rows, parts)
     return alone.tally
@@ -71,15 +74,6 @@ def shares(whole: Share) -> list[Share]:
         )
         for i in range(count)
     ]
-
-
-def _side_by_side(parts: Sequence[Share]) -> list[Tally]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(len(parts), mp_context=fork) as pool:
-        return list(pool.map(_send_part, parts))
 
 
 def _send_part(share: Share) -> Tally:

@@ -12,7 +12,6 @@ it ended, and nothing of the load may outlive it.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -102,9 +101,6 @@ def fork(words: Words, work: Work) -> Tally:
 
     Raises OSError where a process died: what it saw is not known, and so neither is the sum.
     """
-    # At once, by the kernel: Python would lose an interrupt that comes as it forks
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.freeze()  # what is here now stays shared: no collection writes to it in a child
     share, units = of_processes(words), range(words.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
