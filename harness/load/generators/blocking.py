@@ -1,8 +1,8 @@
 """Load by `requests`: a unit is a thread with a session and a connection of its own.
 
 The request is prepared once and sent again and again; the session neither looks for proxies nor
-follows redirects. Connections are timed by a subclass of the library's own. `first_byte` is the
-moment when the library hands out the answer: its head has been read.
+follows redirects. `first_byte` is the moment when the library hands out the answer: its head has
+been read.
 
 A thread that blocks cannot be ended. At the deadline its account is closed instead: what it has
 under way is a timeout, and what it sees after that counts no more.
@@ -15,7 +15,6 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import requests
 import urllib3
@@ -28,6 +27,19 @@ from harness.load.generators.share import Share
 from harness.load.generators.words import Words
 
 BODILESS = (204, 304)
+HERE = threading.local()  # `unit`: whose request is under way, in this thread
+
+
+class Timed(HTTPConnection):
+    """Tells the unit of its thread when it was made."""
+
+    def connect(self) -> None:
+        start_ns = time.monotonic_ns()
+        super().connect()
+        HERE.unit.connected(self, time.monotonic_ns() - start_ns)
+
+
+urllib3.HTTPConnectionPool.ConnectionCls = Timed  # of all in this program
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
@@ -58,10 +70,15 @@ class Unit:
         self._closed = False
         self._connection: HTTPConnection | None = None
         self._connected = False  # for the request under way, as none was kept
-        self._session = _session(self, share.words)
-        self._requests = [_prepared(share.words, url) for url in share.words.urls]
+        self._session = requests.Session()
+        self._session.trust_env = False
+        urls = share.words.urls
+        # A connection is kept per server
+        self._session.mount("http://", HTTPAdapter(pool_connections=len(urls), pool_maxsize=1))
+        self._requests = [_prepared(share.words, url) for url in urls]
 
     def run(self) -> None:
+        HERE.unit = self
         self._ready.wait()
         if wait_s := self._share.wait_s(self._number):
             time.sleep(wait_s)
@@ -133,29 +150,6 @@ class Unit:
         """Close the connection, whatever the server thinks of it."""
         if self._connection is not None:
             self._connection.close()
-
-
-def _session(unit: Unit, words: Words) -> requests.Session:
-    """A connection is kept per server."""
-
-    class Timed(HTTPConnection):
-        def connect(self) -> None:
-            start_ns = time.monotonic_ns()
-            super().connect()
-            unit.connected(self, time.monotonic_ns() - start_ns)
-
-    class Pool(urllib3.HTTPConnectionPool):
-        ConnectionCls = Timed
-
-    class Adapter(HTTPAdapter):
-        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-            super().init_poolmanager(*args, **kwargs)
-            self.poolmanager.pool_classes_by_scheme = {"http": Pool}
-
-    session = requests.Session()
-    session.trust_env = False
-    session.mount("http://", Adapter(pool_connections=len(words.urls), pool_maxsize=1))
-    return session
 
 
 def _prepared(words: Words, url: str) -> requests.PreparedRequest:

@@ -35,7 +35,7 @@ async def _load(share: Share, units: Sequence[int]) -> Tally:
         try:
             async with asyncio.timeout(share.left_s()), asyncio.TaskGroup() as group:
                 for number in units:
-                    group.create_task(Unit(share, tally, session, number).run())
+                    group.create_task(Unit(share, tally, session).run(number))
         except TimeoutError:
             tally.deadline_struck = True
     return tally
@@ -70,16 +70,14 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
 class Unit:
     """Sends the next request when the last one has ended; its tally is that of its process."""
 
-    def __init__(
-        self, share: Share, tally: Tally, session: aiohttp.ClientSession, number: int
-    ) -> None:
-        self._share, self._tally, self._session, self._number = share, tally, session, number
+    def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:
+        self._share, self._tally, self._session = share, tally, session
         self._urls = [URL(url, encoded=True) for url in share.words.urls]
         self._connected = False  # for the request under way, as none was kept
 
-    async def run(self) -> None:
+    async def run(self, number: int) -> None:
         UNIT.set(self)
-        if wait_s := self._share.wait_s(self._number):
+        if wait_s := self._share.wait_s(number):
             await asyncio.sleep(wait_s)
         while self._share.take():
             await self._one()

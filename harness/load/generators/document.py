@@ -135,10 +135,10 @@ class Tally:
         self.notes += [note for note in other.notes if note not in self.notes]
         self.deadline_struck = self.deadline_struck or other.deadline_struck
         self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
-        if other.origin_ns is not None:
-            self.origin_ns = min(self.origin_ns or other.origin_ns, other.origin_ns)
-        if other.last_ns is not None:
-            self.last_ns = max(self.last_ns or other.last_ns, other.last_ns)
+        known_ns = [tally.origin_ns for tally in (self, other) if tally.origin_ns is not None]
+        self.origin_ns = min(known_ns, default=None)
+        known_ns = [tally.last_ns for tally in (self, other) if tally.last_ns is not None]
+        self.last_ns = max(known_ns, default=None)
 
 
 def document(name: str, words: Words, tally: Tally) -> dict[str, object]:

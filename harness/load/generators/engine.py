@@ -397,13 +397,12 @@ class Engine:
                 slot.send(slot.to.request)
             except OSError:
                 self._lost(slot, "reset", clock())
-        if now:
-            self._served(before, now)
+        if len(took) != before:
+            self._served(now)
 
-    def _served(self, before: int, now: int) -> None:
-        """Known answers may have come, until `now`; there were `before` of them to be counted."""
-        if len(self._took) != before:
-            self.tally.last_ns = max(now, self.tally.last_ns or 0)
+    def _served(self, now: int) -> None:
+        """Known answers have come, the last of them `now`."""
+        self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._took) >= BATCH:
             self._count()
 
@@ -432,7 +431,7 @@ class Engine:
         if begins and data == self._known:
             slot.first_ns = now
             self._took.append(now - slot.start_ns)
-            self._served(len(self._took) - 1, now)
+            self._served(now)
             self._over(slot, now, self._known_status, keeps=self._known_keeps)
             return
         if not data:

@@ -8,6 +8,7 @@ last chunk, or by the end of the stream where neither is given (RFC 9112, 6.3).
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import zlib
 from collections.abc import Generator
@@ -28,14 +29,11 @@ class Garbage(Exception):
 
 
 class Response:
-    """One response. `body_bytes`: how long its body is so far; `checksum`: CRC-32 of it, where
-    that was asked for; `digest`: SHA-256, likewise."""
-
     def __init__(self, method: str, *, summed: bool = False, hashed: bool = False) -> None:
         self.status: int | None = None
         self.complete = False
-        self.body_bytes = 0
-        self.checksum = 0
+        self.body_bytes = 0  # so far
+        self.checksum = 0  # CRC-32 of the body, where that is asked for
         self.digest = hashlib.sha256() if hashed else None
         self._summed = summed
         self._method = method
@@ -82,9 +80,7 @@ class Response:
             yield from self._skip(length)
         else:
             self._until_close = True
-            while True:
-                self._body(len(self._buffer))
-                yield
+            yield from self._skip(math.inf)
 
     def _status(self) -> Reading[int]:
         while not self._buffer.startswith(b"HTTP/1."):
@@ -145,22 +141,21 @@ class Response:
         self._head_left -= stop + 2
         return line
 
-    def _skip(self, count: int) -> Reading[None]:
-        while count > len(self._buffer):
-            count -= len(self._buffer)
-            self._body(len(self._buffer))
+    def _skip(self, count: float) -> Reading[None]:
+        """The next `count` bytes are of the body."""
+        while True:
+            size = int(min(count, len(self._buffer)))
+            self.body_bytes += size
+            if self._summed or self.digest is not None:
+                with memoryview(self._buffer) as view:
+                    self.checksum = zlib.crc32(view[:size], self.checksum)
+                    if self.digest is not None:
+                        self.digest.update(view[:size])
+            del self._buffer[:size]
+            count -= size
+            if not count:
+                return
             yield
-        self._body(count)
-
-    def _body(self, count: int) -> None:
-        """The next `count` bytes of the buffer are of the body."""
-        self.body_bytes += count
-        if self._summed or self.digest is not None:
-            with memoryview(self._buffer) as view:
-                self.checksum = zlib.crc32(view[:count], self.checksum)
-                if self.digest is not None:
-                    self.digest.update(view[:count])
-        del self._buffer[:count]
 
 
 def _lasts(connection: bytes, otherwise: bool) -> bool:
