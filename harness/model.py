@@ -419,7 +419,6 @@ class Observations:
     app_metrics: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
-    intervals_s: Mapping[str, float] = field(default_factory=dict)  # between samples, the median
     missing: Mapping[str, str] = field(default_factory=dict)
 
 

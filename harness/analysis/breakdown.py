@@ -5,12 +5,11 @@ Exact, where requests carry ids and their accepts are timed:
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
         ── app through ── transfer ── last byte
 
-On a connection that was there already there is neither connect nor accept queue: the request
-waits in the worker from the moment it is sent. Each moment is taken to be no earlier than the one
-before it and no later than the last byte: a worker may accept before the client notices that it
-is connected, and close its span after the client has the answer. Under dropped handshakes `accept
-queue` begins when the client believes that it is connected, which the kernel of the server may not:
-what it repeats then is in this part, too.
+On a reused connection there is neither connect nor accept queue: the request waits in the worker
+from the moment it is sent. Each moment is taken to be no earlier than the one before it and no
+later than the last byte: a worker may accept before the client notices that it is connected, and
+close its span after the client has the answer. Under dropped handshakes `accept queue` begins when
+the client believes that it is connected; what the kernel repeats then is in this part, too.
 
 Estimated, each part from a source of its own, or missing:
 
@@ -23,14 +22,11 @@ Estimated, each part from a source of its own, or missing:
     service       spans
     transfer      the client: last byte - first byte, over the whole load
 
-N counts the connections that are stuck in a handshake. What they spend in repeated SYNs is in
-`connect` as soon as they are through. Where the last packet was dropped the client is connected and
-the server's kernel is not: such connections show as more ends established at the client than at the
-server.
-
-Known to be off: bytes that a worker has read, of a request it has not begun, are in no queue
-(in worker, with kept-alive connections); an app that sends while it still works is in service and
-in transfer at once. Both show in `unattributed`, which is never spread over the others.
+N counts the connections that are stuck in a handshake; what they spend in repeated SYNs is in
+`connect` as soon as they are through. Known to be off: bytes that a worker has read, of a request
+it has not begun, are in no queue (in worker, with kept-alive connections); an app that sends while
+it still works is in service and in transfer at once. Both show in `unattributed`, which is never
+spread over the others.
 """
 
 from __future__ import annotations

@@ -46,18 +46,16 @@ class Knee:
 
 
 def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -> Knee:
-    """Where throughput stops growing.
-
-    levels: throughput in requests/s by concurrency, one figure a level (the median of its
-    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited.
-    """
+    """levels: throughput in requests/s by concurrency, one figure a level (the median of its
+    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited."""
     if not levels or not lone_s:
         return Knee(None, Finding("knee.no_cell"))
     highest = max(levels)
     if levels[highest] * lone_s / highest >= BUSY:
         return Knee(None, _not_reached(highest, slots), levels)
     most = max(levels.values()) * lone_s
-    below = _half(levels, highest)
+    halves = [level for level in levels if level <= highest / 2]
+    below = max(halves, default=min(levels) if len(levels) > 1 else None)
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         step = {"below": below, "highest": highest, "gain": gain}
@@ -75,13 +73,6 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
     gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
     known |= {"below": below, "highest": highest, "gain": gains}
     return Knee(None, Finding("knee.still_gains", known), levels)
-
-
-def _half(levels: Mapping[int, float], highest: int) -> int | None:
-    """The largest level of at most half the highest, else the lowest; None if it is the only."""
-    halves = [level for level in levels if level <= highest / 2]
-    rest = [level for level in levels if level < highest]
-    return max(halves) if halves else min(rest, default=None)
 
 
 def _not_reached(highest: int, slots: int | None) -> Finding:
@@ -114,11 +105,8 @@ class Capacity:
 
 
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
-    """The highest sustained throughput with its 95 % interval.
-
-    lone_s: R0 in seconds. flat: throughput has been shown to grow no more (there is a knee);
-    without it, or without two sides of three trials each: None and a note.
-    """
+    """The highest sustained throughput. lone_s: R0 in seconds. flat: throughput has been shown to
+    grow no more (there is a knee)."""
     samples = [sample for sample in samples if sample.rps > 0]
     if not samples or not lone_s:
         return Capacity(note=Finding("capacity.no_cell"))

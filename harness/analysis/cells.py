@@ -18,7 +18,7 @@ from harness.analysis.verdict import verdict
 from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
 
-SHORT_S = 0.1
+SHORT_S = 0.1  # chance decides over what lasts a moment
 
 
 def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
@@ -48,6 +48,8 @@ def result(facts: Facts, series: Series) -> CellResult:
     bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
+    length_s = facts.window.length_s if facts.window else SHORT_S
+    short = [Finding("note.short_window", {"length_s": length_s})] if length_s < SHORT_S else []
     cell = measured(facts, word, reason)
     cell = replace(
         cell,
@@ -65,7 +67,7 @@ def result(facts: Facts, series: Series) -> CellResult:
         notes=(
             *cell.notes,
             *missing,
-            *_short(facts),
+            *short,
             *series.notes,
             *left_out,
             *missing_notes(facts.seen),
@@ -109,12 +111,6 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         usage=facts.usage,
         notes=_recorded((*facts.record.warnings, *measurement.notes)),
     )
-
-
-def _short(facts: Facts) -> Iterable[Finding]:
-    """Chance decides over what lasts a moment."""
-    if facts.window and facts.window.length_s < SHORT_S:
-        yield Finding("note.short_window", {"length_s": facts.window.length_s})
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

@@ -27,10 +27,8 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
     found: dict[float, int] = {}
     for step, following in pairwise((*steps_s, float("inf"))):
         until = min(step + LATE_S, following - EARLY_S)
-        count = sum(1 for connect in connects_s if step - EARLY_S <= connect < until)
-        if count:
-            found[step] = count
-    return found
+        found[step] = sum(step - EARLY_S <= connect < until for connect in connects_s)
+    return {step: count for step, count in found.items() if count}
 
 
 @dataclass(frozen=True)

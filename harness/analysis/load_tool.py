@@ -17,8 +17,8 @@ any of them: nobody can get more. That needs an R0 which is the server's; a lone
 than 10 ms is in part the client's own time.
 
 A second tool shows nothing where most requests in flight are inside the server: there two runs
-differ by how the kernel deals the connections, not by who asked. A tool of which no rule knows
-anything is neither called bound nor cleared.
+differ by how the kernel deals the connections. A tool of which no rule knows anything is neither
+called bound nor cleared.
 """
 
 from __future__ import annotations
@@ -128,7 +128,6 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
 
 
 def busy(facts: Facts, _compared: Compared) -> Answer:
-    """Its CPU, in the steady part where that was sampled."""
     used = generator_cores(facts)
     if used is None or facts.data.elsewhere:
         return None
@@ -152,7 +151,6 @@ def generator_cores(facts: Facts) -> float | None:
 
 
 def plateau(facts: Facts, compared: Compared) -> Answer:
-    """More connections bring no more, and nothing of the server is busy or waited for."""
     n = facts.connections
     lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
     below = max(lower, default=None)
@@ -180,7 +178,6 @@ def _resources(facts: Facts, lone_s: float) -> Mapping[str, float | None] | None
 
 
 def ceiling(facts: Facts, compared: Compared) -> Answer:
-    """What it reaches against a server that does nothing."""
     cell = facts.cell
     asked = cell.tool, cell.keepalive, cell.processes
     known = [one for one in compared.ceilings if (one.tool, one.keepalive, one.processes) == asked]
@@ -197,7 +194,6 @@ def ceiling(facts: Facts, compared: Compared) -> Answer:
 
 
 def second_tool(facts: Facts, compared: Compared) -> Answer:
-    """What another tool got."""
     own = compared.levels.get(facts.connections)
     if facts.open_model or not compared.others or not own:
         return None
@@ -213,7 +209,6 @@ def second_tool(facts: Facts, compared: Compared) -> Answer:
 
 
 def connections(facts: Facts, _compared: Compared) -> Answer:
-    """How many were established, where the server keeps them."""
     steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
     if steady is None or not kept or handshakes(facts).dropped:
         return None
@@ -237,7 +232,6 @@ RULES = (busy, plateau, ceiling, second_tool, connections)
 
 
 def own_limits(facts: Facts) -> tuple[Finding, ...]:
-    """What its machine did not give it."""
     found = {cause: facts.outcome.errors.get(cause) for cause in OWN_LIMITS}
     return tuple(Finding(f"load_tool.{cause}", {"requests": n}) for cause, n in found.items() if n)
 

@@ -12,10 +12,9 @@ slow server slows its own load down, and R = N/X. Here the rate is given. What i
     not all sent, connections busy                 saturated: the backlog reached the load tool
     not all sent, or late, and connections idle    generator-bound: the load tool is too slow
 
-Late: a quarter of the mean response or more is lag.
-
-Connections count as busy from 45 % of them on average on: where a backlog grows evenly until all
-are taken, half of them are taken on average, whenever that moment comes; later, more.
+Late: a quarter of the mean response or more is lag. Connections count as busy from 45 % of them on
+average on: where a backlog grows evenly until all are taken, half of them are taken on average,
+whenever that moment comes; later, more.
 
 Response times run from the moment a request was due, so that what a full server or a slow load tool
 held back is in them; `lag` is the part before it was sent.

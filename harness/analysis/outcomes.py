@@ -43,12 +43,10 @@ class Outcome:
 
 
 def outcome(measurement: Measurement, expect_status: int) -> Outcome:
-    """Read a tool's counts in the light of the status the app is expected to answer.
-
-    A tool that only tells 2xx from the rest (ab) calls an expected 302 a failure and does not
-    complain of an unexpected 200: where the expected status is outside 200-299 and the tool did
-    not judge each request by itself, its non-2xx answers are the good ones.
-    """
+    """Read a tool's counts in the light of the status the app is expected to answer. A tool that
+    only tells 2xx from the rest (ab) calls an expected 302 a failure and does not complain of an
+    unexpected 200: where the expected status is outside 200-299 and the tool did not judge each
+    request by itself, its non-2xx answers are the good ones."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
     if not measurement.timings and not 200 <= expect_status < 300:
@@ -77,7 +75,7 @@ def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -
     # Answers of the server itself, which killed a worker that waited for a request
     by_server = min(unseen - known, found.errors.get("non_2xx", 0))
     never = unseen - by_server
-    errors = _less(found.errors, {"read": known, "exception": twice})
+    errors = Counter(found.errors) - Counter(read=known, exception=twice)
     if never:
         errors[NEVER_ACCEPTED] = never
     wrong = max(0, found.wrong - by_server)
@@ -87,7 +85,7 @@ def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -
         wrong=wrong,
         unanswered=sum(errors.values()) - wrong,
         failed=found.failed + never - known,
-        errors=errors,
+        errors=dict(errors),
     )
 
 
@@ -101,8 +99,5 @@ def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | No
     )
     if not unseen:
         return found
-    return replace(found, errors=_less(found.errors, unseen) | {NEVER_ACCEPTED: unseen.total()})
-
-
-def _less(errors: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
-    return dict(Counter(errors) - Counter(taken))
+    left = dict(Counter(found.errors) - unseen)
+    return replace(found, errors=left | {NEVER_ACCEPTED: unseen.total()})

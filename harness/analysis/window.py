@@ -76,12 +76,9 @@ def steady_window(
     stopped_ns: int | None = None,
     begun_ns: int = 0,
 ) -> Window | Finding:
-    """The window of `spans`, which are ordered by start, or why there is none. Completions count
-    whatever their status.
-
-    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts. `begun_ns`:
-    when all connections had begun: what was completed before is not steady.
-    """
+    """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
+    tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
+    had begun: what was completed before is not steady."""
     rest = spans[1:] if lone_first else spans
     ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
     if stopped_ns is None:
@@ -101,11 +98,9 @@ def steady_window(
 
 
 def _completed(spans: Sequence[Span], opens: int, closes: int) -> float:
-    """Requests served inside opens..closes, each by the fraction inside.
-
-    A span that never ended held its slot to the window's end at least; how long it would have taken
-    is taken to be the typical time, or as long as it was seen.
-    """
+    """Requests served inside opens..closes, each by the fraction inside. A span that never ended
+    held its slot to the window's end at least; how long it would have taken is taken to be the
+    typical time, or as long as it was seen."""
     whole = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
     count = sum(share(start, end, opens, closes) for start, end in whole)
     if len(whole) < len(spans):

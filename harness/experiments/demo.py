@@ -26,8 +26,8 @@ from harness.experiments.results import document_of, kept
 from harness.experiments.runner import Setup, run
 from harness.model import EnvironmentProblem, Plan, Record, Trial
 from harness.numbers.units import format_wait
-from harness.observe.live import Live
 from harness.observe.observer import Observer
+from harness.observe.spans import Live
 from harness.plan import load_for
 from harness.report import publish
 from harness.report.messages import text

@@ -59,20 +59,12 @@ def read_metrics(path: Path) -> dict[str, int]:
     return dict(zip(names, sums, strict=True))
 
 
-class AppMetricsFiles:
-    """Those in a trial's directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def sample(self) -> AppMetricsSample | None:
-        """None where there are none: the app does not count. Raises OSError, ValueError."""
-        # An empty one was made a moment ago
-        paths = [path for path in self._directory.glob(FILES) if path.stat().st_size]
-        if not paths:
-            return None
-        totals: Counter[str] = Counter()
-        at_ns = time.monotonic_ns()
-        for path in paths:
-            totals.update(read_metrics(path))
-        return AppMetricsSample(at_ns, dict(totals))
+def sample_app_metrics(directory: Path) -> AppMetricsSample | None:
+    """Of all files in a trial's directory; None where there are none: the app does not count.
+    Raises OSError, ValueError."""
+    # An empty one was made a moment ago
+    paths = [path for path in directory.glob(FILES) if path.stat().st_size]
+    totals, at_ns = Counter[str](), time.monotonic_ns()
+    for path in paths:
+        totals.update(read_metrics(path))
+    return AppMetricsSample(at_ns, dict(totals)) if paths else None

@@ -9,9 +9,7 @@ unless its sampler was lost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from msgspec import Struct
@@ -92,17 +90,13 @@ def parse_observations(lines: Sequence[bytes | str]) -> Observations:
         unread = "the observation was cut short"
     missing = _missing(found, unread)
     header = found["header"][0] if found["header"] else Header()
-    samples = {name: found[name] for name in (*SAMPLERS, *SOMETIMES) if name != "counters"}
+    samples = {name: found[name] for name in (*SAMPLERS, *SOMETIMES)}
+    counters = samples.pop("counters")
     return Observations(
         **samples,
-        counters=None if "counters" in missing else _growth(found["counters"]),
+        counters=None if "counters" in missing else _growth(counters),
         cores=header.cores,
         syn_steps_s=header.syn_steps_s,
-        intervals_s={
-            name: median((later.at_ns - one.at_ns) / 1e9 for one, later in pairwise(each))
-            for name, each in samples.items()
-            if len(each) > 1
-        },
         missing=missing,
     )
 

@@ -13,9 +13,9 @@ at every 50 ms, would always be seen in the same phase.
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
-Lines go to the kernel at once and are not synced: a killed harness leaves what was seen, and
-waiting for a disk would delay the next sample. Rejected: a process of its own (survives what it
-should not, and costs a start per trial), asyncio (reading /proc blocks anyway).
+Lines go to the kernel at once and are not synced: waiting for a disk would delay the next sample.
+Rejected: a process of its own (survives what it should not, and costs a start per trial), asyncio
+(reading /proc blocks anyway).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness import codec
@@ -38,7 +39,7 @@ from harness.model import (
     QueueSample,
     ServiceSample,
 )
-from harness.observe.app_metrics import AppMetricsFiles
+from harness.observe.app_metrics import sample_app_metrics
 from harness.observe.cpu import Processes, Services
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
@@ -104,7 +105,7 @@ class Observer:
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
         self._processes = Processes(server_pid, *(pid for _, _, pid in others))
-        connections, metrics = Connections(places, workers), AppMetricsFiles(directory)
+        connections, metrics = Connections(places, workers), partial(sample_app_metrics, directory)
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
             Sampler("queue", self._queues.sample, 0.05, 0.1 / (1 + JITTER), last=False),
@@ -113,7 +114,7 @@ class Observer:
             # the share: a load of a few seconds has no other word on its CPU
             Sampler("processes", self._processes.sample, 0.25, 0.4),
             Sampler("counters", sample_counters, 1.0, 5.0),
-            Sampler("app_metrics", metrics.sample, 0.1, 0.4),
+            Sampler("app_metrics", metrics, 0.1, 0.4),
         ]
         if services:
             self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))

@@ -1,15 +1,17 @@
-"""Reads the span maps the probe left in a trial's directory, and shrinks them to what is used."""
+"""Reads the span maps the probe leaves in a trial's directory: at its end, when they are shrunk to
+what is used; and while they grow, to say how many requests each worker holds right now."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.model import Span, Spans
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 PATTERN = "spans-*.map"
+AT_ONCE = 256  # records of a growing map read in one go
 
 
 def parse_map(data: bytes) -> tuple[int, bool, list[Span]]:
@@ -22,17 +24,17 @@ def parse_map(data: bytes) -> tuple[int, bool, list[Span]]:
     magic, pid, record_bytes, _capacity, full = HEADER.unpack_from(data)
     if magic != MAGIC or record_bytes != RECORD.size:
         raise ValueError("not a span map of this version")
-    return pid, bool(full & 0xFF), list(_spans(pid, data))
-
-
-def _spans(pid: int, data: bytes) -> Iterator[Span]:
     whole = len(data) - (len(data) - HEADER_BYTES) % RECORD.size
-    for start, end, accepted, request_id in RECORD.iter_unpack(data[HEADER_BYTES:whole]):
-        if start:
-            name = None
-            if request_id[0]:
-                name = request_id.rstrip(b"\0").decode("ascii", "replace")
-            yield Span(pid, start, end or None, accepted or None, name)
+    spans = [
+        Span(pid, start, end or None, accepted or None, _name(request_id))
+        for start, end, accepted, request_id in RECORD.iter_unpack(data[HEADER_BYTES:whole])
+        if start
+    ]
+    return pid, bool(full & 0xFF), spans
+
+
+def _name(request_id: bytes) -> str | None:
+    return request_id.rstrip(b"\0").decode("ascii", "replace") if request_id[0] else None
 
 
 def used_bytes(data: bytes) -> int:
@@ -70,3 +72,64 @@ def shrink(directory: Path) -> None:
     """Cut each map after its last record, once no process maps it any more."""
     for path in directory.glob(PATTERN):
         os.truncate(path, used_bytes(path.read_bytes()))
+
+
+# --- while they grow -----------------------------------------------------------------------
+
+
+@dataclass
+class _Map:
+    """One worker's map: `first` is the first record that has not ended."""
+
+    pid: int
+    first: int = 0
+    open: int = 0
+    ended: int = 0
+
+
+class Live:
+    """Look again and again: only what is new is read, however long the load has run. For a picture
+    on the screen: a request may begin or end between two maps."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._maps: dict[Path, _Map] = {}
+        self._before: int | None = None  # requests of the warm-up
+
+    def look(self) -> tuple[dict[int, int], int]:
+        """(requests in the app now, by worker pid; requests served since the first look)."""
+        for path in sorted(self._directory.glob(PATTERN)):
+            self._read(path)
+        served = sum(one.ended for one in self._maps.values())
+        if self._before is None:
+            self._before = served
+        return {one.pid: one.open for one in self._maps.values()}, served - self._before
+
+    def _read(self, path: Path) -> None:
+        with path.open("rb") as file:
+            if path not in self._maps:
+                self._maps[path] = _Map(HEADER.unpack_from(file.read(HEADER_BYTES))[1])
+            one = self._maps[path]
+            opened = later = 0  # open records; ended ones behind the first open one
+            number, leading = one.first, True
+            file.seek(HEADER_BYTES + number * RECORD.size)
+            while begun := self._begun(file.read(AT_ONCE * RECORD.size)):
+                for ended in begun:
+                    leading = leading and ended
+                    one.first += leading
+                    opened += not ended
+                    later += ended and not leading
+                if len(begun) < AT_ONCE:
+                    break
+            one.open, one.ended = opened, one.first + later
+
+    @staticmethod
+    def _begun(data: bytes) -> list[bool]:
+        """Of the records that have begun, in order: whether each has ended."""
+        whole = data[: len(data) - len(data) % RECORD.size]
+        found = []
+        for start, end, *_ in RECORD.iter_unpack(whole):
+            if not start:
+                break
+            found.append(bool(end))
+        return found

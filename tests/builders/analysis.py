@@ -150,7 +150,6 @@ def observations_of(done: Sequence[Served], every_s: float) -> Observations:
         counters=Counters(0, 0, 0, 0),
         cores=2,
         syn_steps_s=(1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0),
-        intervals_s=dict.fromkeys(("queue", "processes", "connections"), every_s),
     )
 
 

@@ -29,7 +29,7 @@ from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from harness.model import App, Server
-from harness.observe.app_metrics import AppMetricsFiles
+from harness.observe.app_metrics import sample_app_metrics
 from harness.run_store import copy_code
 from harness.server import services
 from harness.server.gunicorn import running
@@ -334,7 +334,7 @@ class Blog:
 
     def metrics(self) -> dict[str, int]:
         """Of all its workers."""
-        sample = AppMetricsFiles(self.server.launch.trial).sample()
+        sample = sample_app_metrics(self.server.launch.trial)
         assert sample is not None
         return dict(sample.totals)
 

@@ -16,7 +16,7 @@ from harness import run_store
 from harness.experiments.demo import Lesson
 from harness.experiments.lesson import STEPS, TOOL, Step, law, outcome
 from harness.model import Breakdown, CellResult, Fault, Record, Trial
-from harness.observe.live import Live
+from harness.observe.spans import Live
 from harness.plan import grid
 from harness.server.inside import probe
 from harness.server.worker_classes import configured_slots

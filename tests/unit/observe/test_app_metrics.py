@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.analysis import analyse
 from harness.model import AppMetricsSample
 from harness.observe import app_metrics
-from harness.observe.app_metrics import AppMetricsFiles, read_metrics
+from harness.observe.app_metrics import read_metrics, sample_app_metrics
 from tests.builders.analysis import evidence, ns
 
 # The ten lines of the documentation, and a WSGI app around them
@@ -40,11 +40,11 @@ def test_what_a_small_app_publishes_is_in_the_result(
     monkeypatch.setenv("WORKERLAB_METRICS", str(tmp_path))
     made: dict[str, object] = {}
     exec(APP, made)
-    app, files, samples = made["app"], AppMetricsFiles(tmp_path), []
+    app, samples = made["app"], []
     assert callable(app)
     for at_s in (2.0, 3.0, 4.0):
         app({}, lambda *_: None)
-        sample = files.sample()
+        sample = sample_app_metrics(tmp_path)
         assert sample is not None
         samples.append(replace(sample, at_ns=ns(at_s)))
     assert samples[0].totals == {
@@ -62,7 +62,7 @@ def test_what_a_small_app_publishes_is_in_the_result(
 
 
 def test_a_directory_without_files_says_nothing(tmp_path: Path) -> None:
-    assert AppMetricsFiles(tmp_path).sample() is None
+    assert sample_app_metrics(tmp_path) is None
 
 
 names = st.from_regex(r"[a-z_]{1,20}", fullmatch=True)
@@ -101,6 +101,6 @@ def test_sums_of_all_processes_are_added_up(tmp_path: Path) -> None:
     written(tmp_path / "metrics-1.bin", {"requests": 3, "db_ns": 4})
     written(tmp_path / "metrics-2.bin", {"requests": 5, "cart_hits": 0})
     (tmp_path / "metrics-3.bin").touch()  # made a moment ago
-    sample = AppMetricsFiles(tmp_path).sample()
+    sample = sample_app_metrics(tmp_path)
     assert isinstance(sample, AppMetricsSample)
     assert sample.totals == {"requests": 8, "db_ns": 4, "cart_hits": 0}

@@ -69,7 +69,6 @@ def test_all_is_seen_while_it_looks(observer: Observer, tmp_path: Path) -> None:
     if sys.platform == "linux":
         assert len(first.queue) >= 1  # taken before the load begins
         assert found.counters is not None
-        assert set(found.intervals_s) >= {"queue", "processes"}
         assert {sample.limit for sample in found.queue} == {5}
         assert observer.latest_queue == 0
     assert found.cores == os.cpu_count()
