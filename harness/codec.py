@@ -20,9 +20,7 @@ def encode(value: object) -> bytes:
     """One line of JSON, without its end."""
     try:
         return msgspec.json.encode(value)
-    except (
-        UnicodeEncodeError
-    ):  # a file's name may be any bytes; what was measured is kept all the same
+    except UnicodeEncodeError:  # a file's name may be any bytes; the rest is kept all the same
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
         return text.encode("utf-8", "replace")
 

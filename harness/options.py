@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,42 +82,31 @@ def add_report(to: argparse.ArgumentParser) -> None:
 # --- types of arguments -------------------------------------------------------------------------
 
 
-def parsed(kind: Callable[[str], T]) -> Callable[[str], T]:
-    """argparse swallows the message of a ValueError but not of its own error."""
-
-    def convert(text: str) -> T:
-        try:
-            return kind(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
-
-
-def nearest(kind: str, name: str, known: Iterable[str]) -> str:
-    """What to say of an unknown name."""
-    names = tuple(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    return f"unknown {kind} {name!r}: {hint}"
+class Refused(argparse.ArgumentTypeError, ValueError):
+    """A word of the command line, with what is wrong about it: argparse prints that."""
 
 
 def _words(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise ValueError(f"{text!r} has an empty entry: write a list such as 4,8,16")
+        raise Refused(f"{text!r} has an empty entry: write a list such as 4,8,16")
     return list(dict.fromkeys(words))
 
 
-def names_of(kind: str, known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
-    def read(text: str) -> tuple[str, ...]:
-        words = _words(text)
-        for word in words:
-            if word not in known:
-                raise ValueError(nearest(kind, word, known))
-        return tuple(words)
+def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Comma-separated, each once."""
+    return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
 
-    return read
+
+def names_of(kind: str, known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    def read(word: str) -> str:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise Refused(f"unknown {kind} {word!r}: {hint}")
+        return word
+
+    return list_of(read)
 
 
 def classes(text: str) -> tuple[str, ...]:
@@ -135,22 +124,13 @@ def tools(text: str) -> tuple[str, ...]:
 
 def whole(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.lstrip("-").isdigit():
-        raise ValueError(f"{text!r} is not a whole number")
+        raise Refused(f"{text!r} is not a whole number")
     if int(text) < least:
-        raise ValueError(f"{text} is too small: must be at least {least}")
+        raise Refused(f"{text} is too small: must be at least {least}")
     return int(text)
 
 
-def whole_numbers(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(whole(word) for word in _words(text)))
-
-
-def keepalive(text: str) -> tuple[bool, ...]:
-    words = _words(text)
-    for word in words:
-        if word not in ("off", "on"):
-            raise ValueError(f"{word!r} is neither off nor on")
-    return tuple(word == "on" for word in words)
+whole_numbers = list_of(whole)
 
 
 def levels(text: str) -> tuple[int, ...]:
@@ -161,53 +141,60 @@ def rounds(text: str) -> int:
     return whole(text, least=2)  # with one round there is no moment that is neither start nor end
 
 
-def hosts(text: str) -> tuple[str, ...]:
-    words = _words(text)
-    for word in words:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", word):
-            raise ValueError(f"{word!r} is not the name or address of a host")
-    return tuple(words)
+def status(text: str) -> int:
+    code = whole(text)
+    if not 100 <= code <= 599:
+        raise Refused(f"{code} is not an HTTP status")
+    return code
+
+
+def switch(word: str) -> bool:
+    if word not in ("off", "on"):
+        raise Refused(f"{word!r} is neither off nor on")
+    return word == "on"
+
+
+keepalive = list_of(switch)
 
 
 def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds") from None
+        raise Refused(f"{text!r} is not a number of seconds") from None
     if not math.isfinite(value) or not 0 <= value <= 3600:
-        raise ValueError(f"{text} is not between 0 and 3600 seconds")
+        raise Refused(f"{text} is not between 0 and 3600 seconds")
     return value
 
 
 def duration(text: str) -> float:
     """Seconds, but some."""
     if (value := seconds(text)) <= 0:
-        raise ValueError(f"{text} is too short: must be greater than 0 seconds")
+        raise Refused(f"{text} is too short: must be greater than 0 seconds")
     return value
 
 
-def rates(text: str) -> tuple[Rate, ...]:
-    """Requests per second, or shares of the capacity: 200 or 50%,80%."""
-    return tuple(dict.fromkeys(rate(word) for word in _words(text)))
-
-
 def rate(word: str) -> Rate:
+    """Requests per second, or a share of the capacity: 200 or 80%."""
     share = word.endswith("%")
     try:
         value = float(word.removesuffix("%"))
     except ValueError:
-        raise ValueError(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
+        raise Refused(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
     if not math.isfinite(value) or not 0 < value <= MOST_RPS:
-        raise ValueError(f"a rate of {word}: must be above 0 and at most {MOST_RPS:,} requests/s")
+        raise Refused(f"a rate of {word}: must be above 0 and at most {MOST_RPS:,} requests/s")
     if share and value > 100:
-        raise ValueError(f"{word} is more than the capacity: must be at most 100%")
+        raise Refused(f"{word} is more than the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
+
+
+rates = list_of(rate)
 
 
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ValueError(f"{text!r} is not NAME=VALUE")
+        raise Refused(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
@@ -215,55 +202,50 @@ def header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     token = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())  # RFC 9110, 5.6.2
     if not colon or not token or not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
-        raise ValueError(f"{text!r} is not a valid header ('Name: value')")
+        raise Refused(f"{text!r} is not a valid header ('Name: value')")
     return name.strip(), value.strip()
 
 
-def url_path(text: str) -> str:
-    if not re.fullmatch(r"/[!-~]*", text):
-        raise ValueError(
-            f"{text!r} is not a path: it must begin with / and have no spaces; escape others as %XX"
-        )
-    return text
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise Refused(f"{text!r} is not {what}")
+        return text
+
+    return read
+
+
+hosts = list_of(
+    _matching(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "the name or address of a host")
+)
+url_path = _matching(
+    r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
+)
+target = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+_method = _matching(r"[A-Za-z]+", "an HTTP method")
 
 
 def method(text: str) -> str:
-    if not text.isascii() or not text.isalpha():
-        raise ValueError(f"{text!r} is not an HTTP method")
-    return text.upper()
+    return _method(text).upper()
 
 
-def status(text: str) -> int:
-    code = whole(text)
-    if not 100 <= code <= 599:
-        raise ValueError(f"{code} is not an HTTP status")
-    return code
+def _existing(kind: str, exists: Callable[[Path], bool]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        path = Path(text).expanduser().absolute()
+        if not exists(path):
+            raise Refused(f"{text} is not a {kind}")
+        return str(path)
+
+    return read
 
 
-def existing_file(text: str) -> str:
-    path = Path(text).expanduser().absolute()
-    if not path.is_file():
-        raise ValueError(f"{text} is not a file")
-    return str(path)
-
-
-def existing_directory(text: str) -> str:
-    path = Path(text).expanduser().absolute()
-    if not path.is_dir():
-        raise ValueError(f"{text} is not a directory")
-    return str(path)
+existing_file = _existing("file", Path.is_file)
+existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
     """A program on PATH, or a file. Not resolved: a venv's python is a link that must stay one."""
     found = shutil.which(Path(text).expanduser())
     if found is None:
-        raise ValueError(f"{text} is not an executable program")
+        raise Refused(f"{text} is not an executable program")
     return str(Path(found).absolute())
-
-
-def target(text: str) -> str:
-    module, _, _ = text.partition(":")
-    if not module or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"{text!r} is not of the form module:callable")
-    return text

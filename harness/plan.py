@@ -75,18 +75,8 @@ def null_plan(
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Loads on null servers, in this order."""
-    return Plan(
-        kind=kind,
-        cells=tuple(cells),
-        trials=1,
-        rounds=1,
-        seed=0,
-        python=sys.executable,
-        config=None,
-        unavailable={},
-        notes=tuple(notes),
-        details=details or {},
-    )
+    python, notes = sys.executable, tuple(notes)
+    return Plan(kind, tuple(cells), 1, 1, 0, python, None, {}, notes, details=details or {})
 
 
 def grid(plan: Plan) -> list[Trial]:
@@ -110,20 +100,11 @@ def ideal_s(requests: int, concurrency: int, slots: int | None, lone_s: float) -
     return lone_s * (1 + math.ceil((requests - 1) / parallel))
 
 
-def expected_rps(plan: Plan, cell: Cell, lone_s: float) -> float | None:
-    """The rate of an open cell; of a share, as long as its capacity is not known, that of all that
-    connections and slots allow. None: a closed loop."""
-    if cell.rate is None or cell.rate.rps is not None:
-        return None if cell.rate is None else cell.rate.rps
-    slots = configured_slots(cell.server)
-    together = cell.concurrency if slots is None else min(cell.concurrency, slots)
-    return (cell.rate.share or 1.0) * together / max(lone_s, LEAST_LONE_S)
-
-
 def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> Load:
     """What the tool is asked to do, once a lone request has shown what one costs.
 
-    `rps`: the rate of an open cell, a share already resolved; it has room for a backlog.
+    `rps`: the rate of an open cell; of a share, as long as its capacity is not known, it is that of
+    all that connections and slots allow.
 
     The deadline supposes the worst a class can do: one request per worker at a time, whatever its
     slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
@@ -131,32 +112,31 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
     """
     if cell.load is not None:
         return cell.load
-    app, c = cell.server.app, cell.concurrency
-    rate_rps = rps or expected_rps(plan, cell, lone_s)
+    app, c, slots, rate_rps = cell.server.app, cell.concurrency, configured_slots(cell.server), rps
+    if rps is None and cell.rate is not None:
+        most_rps = (c if slots is None else min(c, slots)) / max(lone_s, LEAST_LONE_S)
+        rate_rps = cell.rate.rps or (cell.rate.share or 1.0) * most_rps
     if rate_rps is not None:
         c = max(c, open_connections(plan, cell, rate_rps, lone_s))
     requests = 1 + plan.rounds * c
-    slots = configured_slots(cell.server)
-    rounds_s = ideal_s(requests, c, slots, lone_s)
+    duration_s = _duration_s(plan, rate_rps, ideal_s(requests, c, slots, lone_s))
     worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
     timed = rate_rps is not None or plan.duration_s is not None or plan.ramp_s > 0
-    duration_s = _duration_s(plan, rate_rps, rounds_s)
     drops = cell.server.backlog < c
     deadline_s = 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
-    deadline_s += JOIN_S if plan.load_hosts else 0
+    deadline_s += (JOIN_S if plan.load_hosts else 0) + (duration_s if timed else 0)
     return Load(
         concurrency=c,
         requests=requests,
         duration_s=duration_s,
-        deadline_s=math.ceil(deadline_s + (duration_s if timed else 0)),
+        deadline_s=math.ceil(deadline_s),
         keepalive=cell.keepalive,
         drops=drops,
         processes=cell.processes,
         rate_rps=rate_rps,
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
         timed=timed,
-        same_body=app.sleep_s is not None
-        or app.body_sha256 is not None,  # it is known to be constant
+        same_body=not (app.sleep_s is None and app.body_sha256 is None),  # known to be constant
         hosts=plan.load_hosts,
         method=app.method,
         headers=app.headers,
@@ -185,9 +165,10 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
     """
     slots = configured_slots(cell.server)
     bound_rps = math.inf if slots is None else slots / max(lone_s, LEAST_LONE_S)
-    under_way = HEADROOM * min(rate_rps, bound_rps) * lone_s
-    backlog = min(rate_rps, bound_rps) * _duration_s(plan, rate_rps, 0.0)
-    return math.ceil(max(under_way, min(backlog, cell.server.backlog, OPEN_MOST)))
+    served_rps = min(rate_rps, bound_rps)
+    backlog = served_rps * _duration_s(plan, rate_rps, 0.0)
+    room = min(backlog, cell.server.backlog, OPEN_MOST)
+    return math.ceil(max(HEADROOM * served_rps * lone_s, room))
 
 
 def counts(plan: Plan, cell: Cell) -> bool:
@@ -203,9 +184,14 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
     beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
-    if not counts(plan, cell):
-        return beside_s + load.duration_s + _drain_s(load, slots, lone_s)
-    return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
+    if counts(plan, cell):
+        return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
+    drain_s = 0.0  # until the backlog of more arrivals than the slots can serve is worked off
+    if load.rate_rps is not None and slots is not None and lone_s > 0:
+        bound_rps = slots / lone_s
+        backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
+        drain_s = min(backlog, load.concurrency) / bound_rps
+    return beside_s + load.duration_s + drain_s
 
 
 def null_s(cell: Cell, load: Load) -> float:
@@ -222,25 +208,16 @@ def null_s(cell: Cell, load: Load) -> float:
     return beside_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
 
 
-def _drain_s(load: Load, slots: int | None, lone_s: float) -> float:
-    """How long the backlog of more arrivals than the slots can serve takes after the last one."""
-    if load.rate_rps is None or slots is None or lone_s <= 0:
-        return 0.0
-    bound_rps = slots / lone_s
-    backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
-    return min(backlog, load.concurrency) / bound_rps
-
-
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
     if counts(plan, cell):
         return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
     sleep_s = cell.server.app.sleep_s
     if rps is not None:
-        load = load_for(plan, cell, sleep_s or 1.0, rps)
-        return WARMUP_RECORDS + math.ceil(1.5 * rps * load.duration_s)
-    if not sleep_s or sleep_s < 0.01:
+        expected = 1.5 * rps * load_for(plan, cell, sleep_s or 1.0, rps).duration_s
+    elif sleep_s and sleep_s >= 0.01:
+        expected = 4 * cell.concurrency * load_for(plan, cell, sleep_s).duration_s / sleep_s
+    else:
         duration_s = load_for(plan, cell, 0.01).duration_s
         return max(UNKNOWN_RECORDS, math.ceil(UNKNOWN_RPS * duration_s))
-    load = load_for(plan, cell, sleep_s)
-    return WARMUP_RECORDS + math.ceil(4 * cell.concurrency * load.duration_s / sleep_s)
+    return WARMUP_RECORDS + math.ceil(expected)

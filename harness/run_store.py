@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import time
@@ -32,14 +33,6 @@ INSIDE = Path(__file__).resolve().parent / "server" / "inside"
 STOPPED = Fault("interrupted", "the harness ended before this cell did")
 
 
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _write_synced(path: Path, value: object) -> None:
     """Whole or not at all."""
     part = path.with_suffix(".part")
@@ -52,18 +45,19 @@ def _write_synced(path: Path, value: object) -> None:
         part.unlink(missing_ok=True)
         raise
     part.replace(path)
-    _sync_directory(path.parent)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def fresh(parent: str | None, label: str) -> Path:
     """A name for a new run's directory that says when and what; not there yet."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
-    directory = Path(parent or "results").expanduser().absolute() / name
-    number = 1
-    while directory.exists():
-        number += 1
-        directory = directory.with_name(f"{name}-{number}")
-    return directory
+    place = Path(parent or "results").expanduser().absolute()
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(place / one for one in names if not (place / one).exists())
 
 
 def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
@@ -83,17 +77,16 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
 
 
-def learned(directory: Path) -> dict[str, Any] | None:
-    """What `learn` has put down; None where it has not, or not whole."""
-    try:
-        return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
-    except (OSError, ValueError):
-        return None
-
-
 def learn(directory: Path, values: Mapping[str, Any]) -> None:
     """Add to the run's environment. OSError on a full or read-only disk."""
     _write_synced(directory / "machine.json", values)
+
+
+def learned(directory: Path) -> dict[str, Any] | None:
+    """What `learn` has put down; None where it has not, or not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
+    return None
 
 
 def copy_code(code: Path) -> None:
@@ -130,13 +123,13 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Schema:
+    """run.json, whatever its schema."""
+
     schema: int | None = None
 
 
 @dataclass(frozen=True)
 class _Document:
-    """run.json."""
-
     plan: Plan
     environment: dict[str, Any]
 
@@ -150,25 +143,21 @@ def load(directory: Path) -> Run:
     except OSError as error:
         raise UsageError(f"{directory} is not a run directory: {error}") from error
     try:
-        _check_schema(directory, codec.decode(data, _Schema).schema)
+        schema = codec.decode(data, _Schema).schema
+        if schema is None:
+            raise UsageError(f"{directory} is not a run directory: its run.json has no schema")
+        if schema != SCHEMA:
+            newer = schema > SCHEMA
+            made, advice = ("a newer", "update this one") if newer else ("an older", "use that")
+            raise UsageError(
+                f"{directory} was made by {made} workerlab (schema {schema}, this one reads"
+                f" {SCHEMA}): {advice} to read it"
+            )
         document = codec.decode(data, _Document)
     except ValueError as error:
         raise UsageError(f"{directory}/run.json is damaged: {error}") from error
     environment = {**document.environment, **(learned(directory) or {})}
     return Run(directory, document.plan, environment, _records(directory, lines))
-
-
-def _check_schema(directory: Path, schema: int | None) -> None:
-    if schema is None:
-        raise UsageError(f"{directory} is not a run directory: its run.json has no schema")
-    if schema != SCHEMA:
-        made, advice = (
-            ("a newer", "update this one") if schema > SCHEMA else ("an older", "use that")
-        )
-        raise UsageError(
-            f"{directory} was made by {made} workerlab (schema {schema}, this one reads {SCHEMA}):"
-            f" {advice} to read it"
-        )
 
 
 def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
@@ -240,19 +229,16 @@ class Writer:
 
 @contextlib.contextmanager
 def appending(directory: Path) -> Iterator[Writer]:
-    """The run, locked for this process. Raises UsageError when another one is writing into it."""
+    """The run, locked for this process, without a torn last line. Raises UsageError when another
+    one is writing into it."""
     handle = os.open(directory / "trials.jsonl", os.O_RDWR | os.O_APPEND)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"another workerlab is writing into {directory}") from None
-        _cut_torn_line(handle)
+        data = os.pread(handle, os.fstat(handle).st_size, 0)
+        os.ftruncate(handle, data.rfind(b"\n") + 1)
         yield Writer(handle)
     finally:
         os.close(handle)
-
-
-def _cut_torn_line(handle: int) -> None:
-    data = os.pread(handle, os.fstat(handle).st_size, 0)
-    os.ftruncate(handle, data.rfind(b"\n") + 1)

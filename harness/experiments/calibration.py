@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from harness import codec
 from harness import run_store as store
@@ -30,7 +31,7 @@ from harness.analysis.load_tool import SAFE, Ceiling
 from harness.experiments import trial
 from harness.experiments.reading import evidence
 from harness.load.registry import tool_named
-from harness.model import Cell, Load, Measurement, NullCounts, NullServer, Plan, Trial
+from harness.model import Load, NullServer, Plan, Trial
 from harness.plan import null_cell, null_plan
 from harness.report.messages import text
 from harness.server import preflight
@@ -62,8 +63,7 @@ FLOORS = {
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class CeilingKey:
+class CeilingKey(NamedTuple):
     """Which ceiling: a Ceiling before it is measured."""
 
     tool: str
@@ -79,28 +79,21 @@ class CeilingKey:
 
 
 def ceilings_needed(plan: Plan) -> list[CeilingKey]:
-    """The ceilings that the plan's cells need, each once; none where other hosts send the load, or
-    to a null server, where each load finds a ceiling itself."""
-    if plan.load_hosts or any(cell.server.null for cell in plan.cells):
-        return []
-    keys = (_key_of(cell) for cell in plan.cells if not _slow(cell))
-    return list(dict.fromkeys(keys))
-
-
-def _key_of(cell: Cell) -> CeilingKey:
-    level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
-    most = max(MOST.get(cell.tool, level), cell.processes)
-    return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, most))
-
-
-def _slow(cell: Cell) -> bool:
-    """Whether the app is known to be so slow that no load tool is near its limit:
-    X <= min(N, C)/R0 (Denning & Buzen 1978)."""
-    sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
-    if not sleep_s:
-        return False
-    together = cell.concurrency if slots is None else min(cell.concurrency, slots)
-    return SAFE * together * cell.server.instances / sleep_s <= FLOORS.get(cell.tool, 0.0)
+    """The ceilings that the plan's cells need, each once; none where other hosts send the load, to
+    a null server, where each load finds a ceiling itself, or where the app is known to be so slow
+    that no load tool is near its limit: X <= min(N, C)/R0 (Denning & Buzen 1978)."""
+    found = []
+    for cell in () if plan.load_hosts else plan.cells:
+        sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
+        together = cell.concurrency if slots is None else min(cell.concurrency, slots)
+        wanted = SAFE * together * cell.server.instances
+        slow = sleep_s and wanted / sleep_s <= FLOORS.get(cell.tool, 0.0)
+        if not slow and not cell.server.null:
+            level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
+            most = max(MOST.get(cell.tool, level), cell.processes)
+            level = min(level, most)
+            found.append(CeilingKey(cell.tool, cell.keepalive, cell.processes, level))
+    return list(dict.fromkeys(found))
 
 
 # --- the cache ----------------------------------------------------------------------------------
@@ -166,17 +159,17 @@ def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
     found, missing = list[Ceiling](), dict[str, str]()
     for number, one in enumerate(ceilings_needed(plan), 1):
         key = _key(one, environment)
-        ceiling = read_cache(path).get(key)
+        ceiling: Ceiling | str | None = read_cache(path).get(key)
         if ceiling is None:
             tell(f"measuring what {one.name} can do here, once for this machine")
-            measured = measure(one, directory / "calibration" / f"{number}-{one.tool}")
-            if isinstance(measured, str):
-                missing[one.name] = measured
-                tell(f"the ceiling of {one.name} is not known: {measured}")
-                continue
-            ceiling = measured
-            write_cache(path, {**read_cache(path), key: ceiling})
-        found.append(ceiling)
+            ceiling = measure(one, directory / "calibration" / f"{number}-{one.tool}")
+            if isinstance(ceiling, Ceiling):
+                write_cache(path, {**read_cache(path), key: ceiling})
+        if isinstance(ceiling, Ceiling):
+            found.append(ceiling)
+        else:
+            missing[one.name] = ceiling
+            tell(f"the ceiling of {one.name} is not known: {ceiling}")
     store.learn(directory, {"ceilings": found, "ceilings_missing": missing})
 
 
@@ -191,27 +184,26 @@ def measure(one: CeilingKey, place: Path) -> Ceiling | str:
 
 def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
     requests = TRIED + one.connections
-    loads: list[tuple[Measurement, NullCounts | None]] = []
-    tool = tool_named(one.tool)
+    rates, busy = list[float](), list[float]()
+    timed = tool_named(one.tool).TIMED
     repeats = 1 if one.tool in SLOW_START else REPEATS
-    for number in range(1, repeats + 1 + (not tool.TIMED)):
+    for number in range(1, repeats + 1 + (not timed)):
         data = _load(one, requests, number, place)
-        measured = data.measurement
+        measured, counted = data.measurement, data.null
         if measured is None:
             return text(unusable(data))
         if measured.failed:
             return f"{measured.failed} of its requests failed"
         if not measured.rps:
             return "it says no rate"
-        if tool.TIMED or number > 1:
-            loads.append((measured, data.null))
+        if timed or number > 1:
+            rates.append(measured.rps)
+            # Of its core; 0 where that is not known
+            known = counted is not None and measured.duration_s > 0
+            busy.append(counted.cpu_s / measured.duration_s if counted and known else 0.0)
         else:  # the first one shows how many requests take a second
             requests = max(requests, math.ceil(measured.rps * DURATION_S))
-    return Ceiling(
-        *(one.tool, one.keepalive, one.processes, one.connections),
-        rps=median(measured.rps or 0.0 for measured, _ in loads),
-        at_least=median(_busy(*load) for load in loads) >= BUSY,
-    )
+    return Ceiling(*one, rps=median(rates), at_least=median(busy) >= BUSY)
 
 
 def _load(one: CeilingKey, requests: int, number: int, place: Path) -> TrialData:
@@ -230,10 +222,3 @@ def _load(one: CeilingKey, requests: int, number: int, place: Path) -> TrialData
     asked = Trial(cell, number)
     record = trial.run(trial.null_task(asked, place), lambda _: None)
     return evidence(asked, record, null_plan("ceilings", [cell]), place)
-
-
-def _busy(measured: Measurement, counted: NullCounts | None) -> float:
-    """How much of its core the null server used; 0 where that is not known."""
-    if counted is None or measured.duration_s <= 0:
-        return 0.0
-    return counted.cpu_s / measured.duration_s

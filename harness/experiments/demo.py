@@ -19,7 +19,7 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from harness import run_store
-from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, Step, law, outcome
+from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, law, outcome
 from harness.experiments.planning import gunicorn_plan
 from harness.experiments.reading import report_of
 from harness.experiments.results import document_of, kept
@@ -44,10 +44,9 @@ REDRAW_S = 0.1
 @contextmanager
 def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     """The steps' cells in their order, on the lab's own apps."""
-    ask = not options.yes
-    if ask and not interactive():
+    ask = not options.yes and interactive()
+    if not options.yes and not ask:
         tell("no terminal to ask, so it runs through as with --yes")
-        ask = False
     interpreter = preflight.interpreter(sys.executable, Path(), None)
     plan = gunicorn_plan("sweep", (step.cell for step in STEPS), interpreter, rounds=ROUNDS)
     yield Setup(plan, interpreter, label="lesson", show=partial(Lesson, ask))
@@ -101,15 +100,25 @@ class Lesson:
         self._show_no_more()
 
     def begin(self, one: Trial) -> None:
+        """Put the question, wait for a key, and leave the answer to the run."""
         step = self._steps[one]
         say(f"{STEPS.index(step) + 1} of {len(STEPS)}: {step.title}")
         say("-" * (WIDTH - 2))
         say(step.changed)
         say(law(step))
-        if one.cell.server.worker_class not in self._plan.unavailable:
-            self._guess(step)
-            print()
-            self._picture = Picture(self._plan, one)
+        if one.cell.server.worker_class in self._plan.unavailable:
+            return
+        print()
+        say(step.question)
+        letters = "abcdefgh"[: len(step.choices)]
+        for letter, choice in zip(letters, step.choices, strict=True):
+            say(f"{letter}) {choice}", "  ")
+        if self._ask:
+            print("Your guess (a key, any other to go on): ", end="", flush=True)
+            key = one_key()
+            print(key if key and key in letters else "no guess")
+        print()
+        self._picture = Picture(self._plan, one)
 
     def watch(self, server: Running, observer: Observer) -> None:
         if self._picture is not None:
@@ -122,30 +131,6 @@ class Lesson:
             return
         print()
         step = self._steps[one]
-        self._explain(step, one)
-        if self._ask and step is not STEPS[-1]:
-            print("Any key for the next step: ", end="", flush=True)
-            one_key()
-            print("\n")
-
-    def _show_no_more(self) -> None:
-        if self._picture is not None:
-            self._picture.close()
-        self._picture = None
-
-    def _guess(self, step: Step) -> None:
-        """Put the question, wait for a key, and leave the answer to the run."""
-        print()
-        say(step.question)
-        letters = "abcdefgh"[: len(step.choices)]
-        for letter, choice in zip(letters, step.choices, strict=True):
-            say(f"{letter}) {choice}", "  ")
-        if self._ask:
-            print("Your guess (a key, any other to go on): ", end="", flush=True)
-            key = one_key()
-            print(key if key and key in letters else "no guess")
-
-    def _explain(self, step: Step, one: Trial) -> None:
         report = report_of(run_store.load(self._directory))
         (cell,) = (cell for cell in report.cells if cell.trial == one)
         for line in outcome(step, cell):
@@ -155,6 +140,15 @@ class Lesson:
         if cell.diagnosis:
             say(f"The report says: {text(cell.diagnosis)}")
         print()
+        if self._ask and step is not STEPS[-1]:
+            print("Any key for the next step: ", end="", flush=True)
+            one_key()
+            print("\n")
+
+    def _show_no_more(self) -> None:
+        if self._picture is not None:
+            self._picture.close()
+        self._picture = None
 
 
 class Picture:

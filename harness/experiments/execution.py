@@ -49,13 +49,11 @@ def progress(_directory: Path, _plan: Plan, todo: Sequence[Trial], predict: Pred
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials with no record yet, and those whose cell is invalid."""
     run = run_store.load(directory)
-    if not run.records:
-        return trials(plan)
-    if all(cell.server.null for cell in plan.cells):
-        done = {one.trial.key for one in trial_data(run) if unusable(one) is None}
-        return [one for one in trials(plan) if one.key not in done]
-    cells = report_of(run).cells
-    valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+    if all(server.null for server in plan.servers):
+        valid = {one.trial.key for one in trial_data(run) if unusable(one) is None}
+    else:
+        cells = report_of(run).cells if run.records else ()
+        valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
     return [one for one in trials(plan) if one.key not in valid]
 
 
@@ -103,23 +101,18 @@ def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside, show
                 writer.ended(record)
             else:
                 task = task_for(plan, one, directory, rps, beside)
-                record = _execute(plan, task, writer, display)
+                trial.forget(task.directory)
+                writer.began(task.key)
+                record = trial.run(replace(task, watch=display.watch), writer.ended)
                 lone.learn(one, record)
+                stderr = run_store.read_text(task.directory / "tool" / "stderr")
+                if plan.load_hosts and (missing := missing_hosts(stderr)):
+                    raise EnvironmentProblem(missing)  # the next would wait in vain as well
                 if record.fault and record.fault.kind == "unavailable":
                     unavailable[name] = record.fault.reason
             display.end(one, record)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
-
-
-def _execute(plan: Plan, task: trial.Task, writer: run_store.Writer, display: Any) -> Record:
-    trial.forget(task.directory)
-    writer.began(task.key)
-    record = trial.run(replace(task, watch=display.watch), writer.ended)
-    stderr = run_store.read_text(task.directory / "tool" / "stderr") if plan.load_hosts else ""
-    if missing := missing_hosts(stderr):
-        raise EnvironmentProblem(missing)  # the next trial would wait in vain as well
-    return record
 
 
 class Rates:

@@ -164,15 +164,10 @@ def outcome(step: Step, cell: CellResult) -> list[str]:
         f" {format_duration(split.response_s)} each (the law: {format_duration(step.response_s)})."
     ]
     parts = [
-        f"{name} {_short(value)}"
+        f"{name} {format_duration(value_s) if value_s >= 0.001 else 'under 1 ms'}"
         for field, name in PARTS.items()
-        if (value := getattr(split, field)) is not None
+        if (value_s := getattr(split, field)) is not None
     ]
     if parts:
         lines.append(f"Where a request spent its time: {', '.join(parts)}.")
     return lines
-
-
-def _short(value_s: float) -> str:
-    """A part of a wait; what is too short to matter in a lesson is said so."""
-    return format_duration(value_s) if value_s >= 0.001 else "under 1 ms"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
 import os
 import random
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
+from itertools import product as combinations
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -34,7 +35,6 @@ OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
 def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[App, App]:
-    """The application for the WSGI classes and the one for the ASGI classes."""
     own_chdir, own_app = found.settings.get("chdir"), found.settings.get("wsgi_app")
     chdir = options.chdir or str(
         Path(own_chdir).expanduser().absolute() if isinstance(own_chdir, str) else Path.cwd()
@@ -97,7 +97,7 @@ def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> Itera
         # has those that were asked for
         threaded = options.threads is not None if not row.slots_known else row.slots == "threads"
         threads = axis["threads"] if threaded else (1,)
-        for amounts in itertools.product(axis["workers"], threads, axis["backlog"]):
+        for amounts in combinations(axis["workers"], threads, axis["backlog"]):
             yield Server(row.name, *amounts, axis["worker_connections"][0], app=app)
 
 
@@ -138,57 +138,41 @@ def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
-def _overrides(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
-    """A note for each setting of the user's file that does not take effect."""
-    own, notes = found.settings, []
+def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Finding]:
+    """A note for each setting that does not take effect, and for each class that serves nobody
+    knows what."""
+    own, rows = found.settings, [class_named(name) for name in options.classes]
     forced = {name: why for name, (_, why) in FORCED.items()}
     for name, why in {**forced, "worker_class": "the sweep names the classes"}.items():
         if own.get(name) not in (None, False, 0, ""):
             values = {"config": options.config, "setting": name, "value": repr(own[name])}
-            notes.append(Finding("plan.overridden", {**values, "why": why}))
+            yield Finding("plan.overridden", {**values, "why": why})
     log = str(own.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
-        notes.append(Finding("plan.accesslog_overridden", {"config": options.config}))
-    return notes + _ignored(options, found)
-
-
-def _ignored(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
-    """A note for each setting that does not change what a class does: of a flag where no class
-    heeds it, of the user's file, which was made for one class, where any ignores it."""
-    rows, notes = [class_named(name) for name in options.classes], []
+        yield Finding("plan.accesslog_overridden", {"config": options.config})
     for setting in dict.fromkeys(name for row in rows for name in row.ignores):
+        # A flag is worth a word where no class heeds it; the user's file was made for one class
         names = [row.name for row in rows if setting in row.ignores]
-        value = found.settings.get(setting)
         asked = setting in DEFAULTS and getattr(options, setting) is not None
         if asked and len(names) == len(rows):
             flag = f"--{setting.replace('_', '-')}"
-            notes.append(Finding("plan.flag_ignored", {"flag": flag, "classes": names}))
+            yield Finding("plan.flag_ignored", {"flag": flag, "classes": names})
+        value = own.get(setting)
         if value is not None and (setting, value) != ("threads", 1):
             values = {"config": options.config, "setting": setting, "value": value}
-            notes.append(Finding("plan.setting_ignored", {**values, "classes": names}))
-    return notes
+            yield Finding("plan.setting_ignored", {**values, "classes": names})
+    for name in options.classes if options.app is None else ():
+        if found.serves_asgi(name) is None:
+            yield Finding("plan.taken_for_wsgi", {"worker_class": name})
 
 
-def _kinds(options: argparse.Namespace, found: preflight.Interpreter) -> list[Finding]:
-    """A note for each class that serves nobody knows what."""
-    if options.app is not None:
-        return []
-    return [
-        Finding("plan.taken_for_wsgi", {"worker_class": name})
-        for name in options.classes
-        if found.serves_asgi(name) is None
-    ]
-
-
-def _drops(servers: Iterable[Server], levels: Iterable[int]) -> list[Finding]:
-    """A warning where a cell may take minutes: more connections than slots and queue hold."""
-    most = max(levels)
+def _drops(servers: Iterable[Server], most: int) -> Iterable[Finding]:
+    """Where a cell may take minutes: more connections than slots and queue hold."""
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and most > slots + server.backlog + 1:
             values = {"connections": most, "slots": slots, "backlog": server.backlog}
-            return [Finding("plan.drops", values)]
-    return []
+            yield Finding("plan.drops", values)
 
 
 def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
@@ -225,7 +209,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         if one.get("error"):
             raise UsageError(found.lacks(name))
     servers = tuple(_servers(options, found))
-    notes += [*_overrides(options, found), *_kinds(options, found)]
+    drops = _drops(servers, max(options.levels))
     plan = gunicorn_plan(
         "sweep",
         product(
@@ -240,7 +224,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         trials=options.trials or 1,
         rounds=options.rounds or 5,
         config=options.config,
-        notes=(*notes, *_drops(servers, options.levels)),
+        notes=(*notes, *_warnings(options, found), *islice(drops, 1)),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),

@@ -16,7 +16,6 @@ from harness.load.programs import summary_of
 from harness.load.registry import tool_named
 from harness.model import (
     Finding,
-    Measurement,
     NullCounts,
     ParseError,
     Plan,
@@ -49,35 +48,27 @@ def find(name: str) -> Path:
     raise UsageError(f"{name} is no run: name its directory, or its name below results/")
 
 
-def _measured(trial: Trial, record: Record, raw: Path) -> tuple[Measurement | None, str | None]:
-    if record.load_start_ns is None:
-        return None, None
-    try:
-        tool = tool_named(trial.cell.tool)
-        return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)), None
-    except ParseError as error:
-        return None, str(error)
-
-
-def _spans(raw: Path) -> tuple[Spans, str | None]:
-    try:
-        return read_spans(raw), None
-    except (ValueError, OSError) as error:
-        return Spans(()), f"the spans cannot be read: {error}"
-
-
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All sources of one trial; `run`: the directory of its run."""
-    raw = run / "raw" / trial.key
-    measurement, parse_error = _measured(trial, record, raw) if record else (None, None)
-    spans, span_error = _spans(raw) if record else (Spans(()), None)
-    tool, app = tool_named(trial.cell.tool), trial.cell.server.app
+    raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
+    measurement, spans, parse_error = None, Spans(()), None
+    if record is not None:
+        try:
+            spans = read_spans(raw)
+        except (ValueError, OSError) as error:
+            parse_error = f"the spans cannot be read: {error}"
+    if record is not None and record.load_start_ns is not None:
+        try:
+            output = store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)
+            measurement = tool.parse(output)
+        except ParseError as error:
+            parse_error = str(error)
     counted = counts(plan, trial.cell)
     return TrialData(
         trial=trial,
         record=record,
         measurement=measurement,
-        parse_error=parse_error or span_error,
+        parse_error=parse_error,
         spans=spans,
         app=app.target,
         sleep_s=app.sleep_s,
@@ -114,10 +105,7 @@ def null_counts(raw: Path) -> NullCounts | None:
     except (OSError, ValueError):
         return None
     return NullCounts(
-        requests=counted.requests,
-        answers=service.count,
-        connections=counted.connections,
-        most_connections=counted.most_connections_at_once,
+        *(counted.requests, service.count, counted.connections, counted.most_connections_at_once),
         cpu_s=counted.cpu_s,
         delays_s=counted.delays_s,
         service=summary_of(service),

@@ -30,7 +30,6 @@ KEEP_BYTES = 1 << 20  # of a flood
 RAMP_SAMPLES = 12  # of the TCP states while the connections come up
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
 
-
 Watch = Callable[[Any, Observer], None]
 
 
@@ -119,7 +118,6 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
 
 
 def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
-    """Run the load tool to its end, its deadline, or the server's death."""
     load = task.load(median(server.lone_s) if server.lone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
@@ -164,9 +162,8 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
 
 def _limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:
     """The words of a program that may have so many files open and no more."""
-    if open_files is None:
-        return argv
-    return ("/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *argv)
+    shell = ("/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh")
+    return argv if open_files is None else (*shell, *argv)
 
 
 def _watch(
@@ -175,28 +172,25 @@ def _watch(
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
     while not tool.wait(WATCH_S):
-        if not server.process.running:
-            tool.kill()
-            return None  # `lost` says it better
+        fault = None
         if time.monotonic() > until:
+            late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
+            if server.backlog < load.concurrency:
+                late += (
+                    f"; where {load.concurrency} connections meet a backlog of {server.backlog},"
+                    " the kernel may drop handshakes, which clients retry for minutes"
+                )
+            fault = Fault("tool", late)
+        elif _floods(task.directory / "tool"):
+            fault = Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
+        if fault or not server.process.running:
             tool.kill()
-            return Fault("tool", _late(limit_s, server.backlog, load.concurrency))
-        if _floods(task.directory / "tool"):
-            tool.kill()
-            return Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
+            return fault if server.process.running else None  # `lost` says it better
         if task.watch is not None:
             task.watch(server, observer)
     if tool.exit_code is not None and tool.exit_code < 0:
         return Fault("tool", f"the load tool was ended by signal {-tool.exit_code}")
     return None
-
-
-def _late(limit_s: float, backlog: int, concurrency: int) -> str:
-    late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
-    if backlog >= concurrency:
-        return late
-    meet = f"where {concurrency} connections meet a backlog of {backlog}"
-    return f"{late}; {meet}, the kernel may drop handshakes, which clients retry for minutes"
 
 
 def _floods(workdir: Path) -> list[Path]:

@@ -1,10 +1,7 @@
 """`workerlab bottleneck`: is it the server or the load generator? A hunt, one factor at a time.
 
-Each cell differs from the others of its experiment in one thing: how many users, threads of the
-server, servers, processes of the generator, or which generator. A factor of the server that changes
-nothing, and one of the generator that changes much, name the bottleneck between them. The cells are
-ordinary ones, on a real server with an app that does nothing; a cell that two experiments share is
-run once.
+The cells are ordinary ones, on a real server with an app that does nothing. Each differs from the
+others of its experiment in one thing; one that two experiments share is run once.
 """
 
 from __future__ import annotations

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.experiments.bottleneck.factors import FACTORS, comparisons, generator_of
-from harness.experiments.bottleneck.findings import findings
+from harness.experiments.bottleneck.findings import (
+    FACTORS,
+    comparisons,
+    findings,
+    generator_of,
+)  # fmt: skip
 from harness.experiments.document import Field, cores_of, table
 from harness.experiments.reading import notes_of, report_of
 from harness.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table

@@ -1,4 +1,4 @@
-"""Whose limit it is, computed from comparisons that each change one thing.
+"""Whose limit it is, computed from comparisons of cells that agree in everything but one factor.
 
 In a closed loop the limit is where the requests wait. A factor of the server (threads, a second
 server) that changes nothing speaks for the server; one of the load generator (another one, more
@@ -8,44 +8,86 @@ CHANGES is no effect: two runs of the same cell differ by some percent, on a sha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from harness.experiments.bottleneck.factors import FACTORS
 from harness.experiments.document import answer
-from harness.model import CellResult, Finding
+from harness.model import Cell, CellResult, Finding
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
 CHANGES = 1.2  # times the requests/s
 BUSY = 0.8  # of a core
+OF_SERVER = ("threads", "servers")
 
 Groups: TypeAlias = Sequence[Sequence[CellResult]]
 _to = partial(answer, "bottleneck")
 
 
+class Factor(NamedTuple):
+    """`level` of a cell; `without` gives cells that differ in nothing else the same value."""
+
+    level: Callable[[Cell], int | str]
+    without: Callable[[Cell], Cell]
+
+
+def _without(cell: Cell, **server: int) -> Cell:
+    return replace(cell, server=replace(cell.server, **server))  # type: ignore[arg-type]
+
+
+FACTORS: Mapping[str, Factor] = {
+    "users": Factor(lambda cell: cell.concurrency, lambda cell: replace(cell, concurrency=1)),
+    "threads": Factor(lambda cell: cell.server.threads, lambda cell: _without(cell, threads=1)),
+    "servers": Factor(lambda cell: cell.server.instances, lambda cell: _without(cell, instances=1)),
+    "processes": Factor(lambda cell: cell.processes, lambda cell: replace(cell, processes=1)),
+    "tool": Factor(lambda cell: cell.tool, lambda cell: replace(cell, tool="")),
+}
+
+
+def generator_of(cells: Sequence[CellResult]) -> str:
+    """The generator under suspicion: the one of most cells; "" where there is none."""
+    counts = Counter(cell.trial.cell.tool for cell in cells)
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def comparisons(name: str, cells: Sequence[CellResult], generator: str) -> list[list[CellResult]]:
+    """Groups of cells that differ in this factor alone, each by the factor's level, first the
+    lowest (of `tool` the generator under suspicion); but for `tool`, of that generator."""
+    factor = FACTORS[name]
+    groups: dict[Cell, list[CellResult]] = {}
+    for cell in cells:
+        if name == "tool" or cell.trial.cell.tool == generator:
+            groups.setdefault(factor.without(cell.trial.cell), []).append(cell)
+
+    def order(cell: CellResult) -> tuple[bool, str]:
+        level = factor.level(cell.trial.cell)
+        return level != generator, f"{level:>9}"
+
+    compared = [sorted(group, key=order) for group in groups.values()]
+    compared = [group for group in compared if order(group[0]) != order(group[-1])]
+    return compared[:1] if name == "users" else compared  # on the usual server
+
+
 def findings(
     comparisons: Mapping[str, Groups], generator: str, cores: int | None
 ) -> tuple[Finding, ...]:
-    """`comparisons`: by factor (users, threads, servers, processes, tool), groups of cells that
-    differ in it alone, first the usual one. `cores`: of the machine."""
-    known = {name: _comparable(groups) for name, groups in comparisons.items()}
-    answers = (
+    """`comparisons`: by factor, groups of cells that differ in it alone, first the usual one.
+    `cores`: of the machine."""
+    known: dict[str, Groups] = {}
+    for name, groups in comparisons.items():
+        measured = ([cell for cell in group if cell.throughput_rps] for group in groups)
+        known[name] = [group for group in measured if len(group) > 1]
+    return (
         _verdict(known, generator),
-        _users(known["users"]),
-        _server(known["threads"], "threads"),
-        _server(known["servers"], "servers"),
-        _processes(known["processes"], generator, cores),
-        _tools(known["tool"], generator),
-        _inside(known["users"]),
+        *_users(known["users"]),
+        *_server(known["threads"], "threads"),
+        *_server(known["servers"], "servers"),
+        *_processes(known["processes"], generator, cores),
+        *_tools(known["tool"], generator),
+        *_inside(known["users"]),
     )
-    return tuple(one for one in answers if one is not None)
-
-
-def _comparable(groups: Groups) -> list[list[CellResult]]:
-    """Those in which at least two cells are known."""
-    known = [[cell for cell in group if cell.throughput_rps] for group in groups]
-    return [group for group in known if len(group) > 1]
 
 
 def rate(cell: CellResult) -> float:
@@ -76,67 +118,59 @@ def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Gro
 # --- one factor ---------------------------------------------------------------------------------
 
 
-def _users(groups: Groups) -> Finding | None:
-    if not groups:
-        return None
-    first, last = groups[0][0], groups[0][-1]
-    more = last.trial.cell.concurrency / first.trial.cell.concurrency
-    brings = rate(last) / rate(first)
-    waits, before = last.response.mean, first.response.mean
-    values = {"more": more, "brings": brings, "wait": waits / before if waits and before else None}
-    outcome = "no" if brings <= CHANGES else "hardly" if brings < HALF_WAY * more else "yes"
-    return _answer("users", outcome, values, groups[:1])
+def _users(groups: Groups) -> Iterator[Finding]:
+    for group in groups[:1]:
+        first, last = group[0], group[-1]
+        more = last.trial.cell.concurrency / first.trial.cell.concurrency
+        brings = rate(last) / rate(first)
+        waits, before = last.response.mean, first.response.mean
+        wait = waits / before if waits and before else None
+        outcome = "no" if brings <= CHANGES else "hardly" if brings < HALF_WAY * more else "yes"
+        values = {"more": more, "brings": brings, "wait": wait}
+        yield _answer("users", outcome, values, [group])
 
 
-def _server(groups: Groups, factor: str) -> Finding | None:
+def _server(groups: Groups, factor: str) -> Iterator[Finding]:
     """A factor of the server: what helps there speaks against it."""
-    if not groups:
-        return None
-    least = min(min(map(rate, group)) / max(map(rate, group)) for group in groups)
-    brings = gain(groups)
-    outcome = "yes" if brings > CHANGES else "less" if 1 / least > CHANGES else "no"
-    values = {"brings": brings, "least": least, "change": CHANGES - 1}
-    return _answer(factor, outcome, values, groups)
+    if groups:
+        least = min(min(map(rate, group)) / max(map(rate, group)) for group in groups)
+        brings = gain(groups)
+        outcome = "yes" if brings > CHANGES else "less" if 1 / least > CHANGES else "no"
+        values = {"brings": brings, "least": least, "change": CHANGES - 1}
+        yield _answer(factor, outcome, values, groups)
 
 
-def _processes(groups: Groups, generator: str, cores: int | None) -> Finding | None:
+def _processes(groups: Groups, generator: str, cores: int | None) -> Iterator[Finding]:
     """The cure, where the machine has the cores for it."""
-    if not groups:
-        return None
-    single, several = groups[0][0], max(groups[0][1:], key=rate)
-    asked = several.trial.cell
-    needed = asked.processes + asked.server.workers * asked.server.instances
-    brings = rate(several) / rate(single)
-    outcome = "yes" if brings > CHANGES else "no"
-    if cores is not None and cores < needed:
-        outcome = "few_cores"
-    values = {
-        "processes": asked.processes,
-        "generator": generator,
-        "brings": brings,
-        "needed": needed,
-        "cores": cores,
-        "busy": several.usage.host_busy,
-    }
-    return _answer("processes", outcome, values, groups[:1])
+    for group in groups[:1]:
+        several = max(group[1:], key=rate)
+        asked = several.trial.cell
+        needed = asked.processes + asked.server.workers * asked.server.instances
+        brings = rate(several) / rate(group[0])
+        few = cores is not None and cores < needed
+        values = {
+            "processes": asked.processes,
+            "generator": generator,
+            "brings": brings,
+            "needed": needed,
+            "cores": cores,
+            "busy": several.usage.host_busy,
+        }
+        outcome = "few_cores" if few else "yes" if brings > CHANGES else "no"
+        yield _answer("processes", outcome, values, [group])
 
 
-def _tools(groups: Groups, generator: str) -> Finding | None:
+def _tools(groups: Groups, generator: str) -> Iterator[Finding]:
     """The server under another generator: what it can do at least."""
-    if not groups:
-        return None
-    group = max(groups, key=lambda one: gain([one]))
-    best = max(group[1:], key=rate)
-    values = {
-        "users": best.trial.cell.concurrency,
-        "brings": gain([group]),
-        "generator": generator,
-        "other": best.trial.cell.tool,
-    }
-    return _answer("tool", "yes" if gain([group]) > CHANGES else "no", values, groups)
+    if groups:
+        group = max(groups, key=lambda one: gain([one]))
+        best, brings = max(group[1:], key=rate).trial.cell, gain([group])
+        values = {"users": best.concurrency, "brings": brings, "generator": generator}
+        outcome = "yes" if brings > CHANGES else "no"
+        yield _answer("tool", outcome, {**values, "other": best.tool}, groups)
 
 
-def _inside(groups: Groups) -> Finding | None:
+def _inside(groups: Groups) -> Iterator[Finding]:
     """Where the generator's requests spend their time."""
     times = []
     for cell in (cell for group in groups for cell in group):
@@ -147,73 +181,60 @@ def _inside(groups: Groups) -> Finding | None:
             values = {"users": cell.trial.cell.concurrency, "response_s": response_s}
             share = min(sum(inside) / response_s, 1.0)
             times.append({**values, "inside_s": sum(inside), "share": share})
-    if not times:
-        return None
-    evidence = (Finding("bottleneck.inside.time", values) for values in times)
-    return _to("inside", "inside", times[-1], evidence)
+    if times:
+        evidence = (Finding("bottleneck.inside.time", values) for values in times)
+        yield _to("inside", "inside", times[-1], evidence)
 
 
 # --- the verdict --------------------------------------------------------------------------------
 
 
 def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
-    """The generator, the server, or inconclusive."""
-    against, acquits = _against(known, generator), _for_generator(known)
-    other, server = gain(known["tool"]), max(gain(known["threads"]), gain(known["servers"]))
-    bound = _bound(known)
+    cells = [cell for group in known["users"] for cell in group]  # its own, on the usual server
+    against, acquits = _against(known, cells, generator), _for_generator(known, cells)
+    other, server = gain(known["tool"]), max(gain(known[factor]) for factor in OF_SERVER)
+    bound = [cell.generator_bound for cell in cells if cell.generator_bound is not None]
+    mostly_bound = sum(bound) * 2 > len(bound)
     values = {"generator": generator, "brings": other if other > CHANGES else None}
-    if other > CHANGES or (bound and server <= CHANGES):
+    if other > CHANGES or (mostly_bound and server <= CHANGES):
         return _to("verdict", "generator", values, against)
     if server > CHANGES:
         return _to("verdict", "server.kept_up", values, acquits)
-    if known["tool"] and bound is False:
+    if known["tool"] and bound and not mostly_bound:
         return _to("verdict", "server.others", values, acquits)
     return _to("verdict", "inconclusive", {}, (*against, *acquits))
 
 
-def _cells(known: Mapping[str, Groups]) -> list[CellResult]:
-    """The generator's, on the usual server."""
-    return [cell for group in known["users"] for cell in group]
-
-
-def _bound(known: Mapping[str, Groups]) -> bool | None:
-    """Whether most of the generator's cells are its own limit; None: not known of any."""
-    bound = [c.generator_bound for c in _cells(known) if c.generator_bound is not None]
-    return sum(bound) * 2 > len(bound) if bound else None
-
-
-def _against(known: Mapping[str, Groups], generator: str) -> tuple[Finding, ...]:
-    """What speaks against the generator."""
+def _against(
+    known: Mapping[str, Groups], cells: Sequence[CellResult], generator: str
+) -> Sequence[Finding]:
     evidence: list[Finding] = []
-    cells = _cells(known)
     busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
-    if busy and max(busy)[0] >= BUSY:
-        own, server = max(busy)
+    own, server = max(busy, default=(0.0, 0.0))
+    if own >= BUSY:
         values = {"generator": generator, "generator_cores": own, "server_cores": server}
         evidence.append(Finding("bottleneck.busy", values))
-    for factor in ("threads", "servers"):
+    for factor in OF_SERVER:
         if known[factor] and gain(known[factor]) <= CHANGES:
-            values = {"rates": _rates(known[factor][-1], factor)}
-            evidence.append(Finding(f"bottleneck.{factor}.no_more", values))
+            rates = _rates(known[factor][-1], factor)
+            evidence.append(Finding(f"bottleneck.{factor}.no_more", {"rates": rates}))
     for group in known["tool"]:
-        best = max(group[1:], key=rate)
-        if rate(best) > CHANGES * rate(group[0]):
-            evidence.append(_rates((group[0], best), "tool"))
+        if gain([group]) > CHANGES:
+            evidence.append(_rates((group[0], max(group[1:], key=rate)), "tool"))
     reasons = [reason for cell in cells[-1:] for reason in cell.bound_reasons]
-    evidence += [reason for reason in reasons if isinstance(reason, Finding)]
-    return tuple(evidence)
+    return [*evidence, *(reason for reason in reasons if isinstance(reason, Finding))]
 
 
-def _for_generator(known: Mapping[str, Groups]) -> tuple[Finding, ...]:
+def _for_generator(known: Mapping[str, Groups], cells: Sequence[CellResult]) -> Sequence[Finding]:
     """What speaks against the server."""
     evidence = [
         _rates(group, factor)
-        for factor in ("threads", "servers")
+        for factor in OF_SERVER
         for group in known[factor]
         if gain([group]) > CHANGES
     ]
-    for usage in [cell.usage for cell in _cells(known)[-1:]]:
+    for usage in [cell.usage for cell in cells[-1:]]:
         if usage.server_cores is not None:
             cores = {"generator": usage.generator_cores, "server": usage.server_cores}
             evidence.append(Finding("bottleneck.cores", cores))
-    return (*evidence, *(_rates(group, "tool") for group in known["tool"]))
+    return [*evidence, *(_rates(group, "tool") for group in known["tool"])]

@@ -1,14 +1,12 @@
 """`workerlab generators`: every load generator against the same server, which does nothing.
 
 The server is not under test: it answers 12 bytes from a loop that is pinned to a core of its own
-(the last one, where there are two), so that what differs between two cells is the generator. Two
-questions, two servers:
+(the last one, where there are two). Two questions, two servers:
 
     as fast as it can     answers at once: requests/s at each number of connections
     at a low rate         answers after 50 ms: 25 connections make 500 requests/s of anybody
 
-A slow server makes the low rate because most generators know no other way to keep to one, and so
-all are asked for the very same.
+A slow server makes the low rate because most generators know no other way to keep to one.
 """
 
 from __future__ import annotations
@@ -105,7 +103,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     duration_s = options.duration or DURATION_S
     if duration_s < 1:
         raise UsageError("--duration must be at least 1: a shorter load shows no CPU time")
-    keepalive, core = options.keepalive != (False,), preflight.own_core()
+    keepalive, core = options.keepalive is not False, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1))
     planned = cells(generators, levels, duration_s, keepalive, core)
     details = {"server_core": core, "keepalive": keepalive}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from harness.load.registry import TOOLS
-from harness.options import add_common, duration, keepalive, levels, parsed, tools
+from harness.options import Refused, add_common, duration, levels, switch, tools
 
 EXAMPLES = """\
 examples:
@@ -29,14 +29,13 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = EXAMPLES
     add_common(to)
     add = to.add_argument
-    add("--tools", type=parsed(tools), metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
-    add("--levels", type=parsed(levels), metavar="LIST", help="connections (1,10,100)")
-    add("--duration", type=parsed(duration), metavar="S", help="seconds per load (3)")
-    add("--keepalive", type=parsed(_once), metavar="WORD", help="reuse connections: off or on (on)")
+    add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
+    add("--levels", type=levels, metavar="LIST", help="connections (1,10,100)")
+    add("--duration", type=duration, metavar="S", help="seconds per load (3)")
+    add("--keepalive", type=_once, metavar="WORD", help="reuse connections: off or on (on)")
 
 
-def _once(text: str) -> tuple[bool, ...]:
-    words = keepalive(text)
-    if len(words) > 1:
-        raise ValueError("must be off or on, not both")
-    return words
+def _once(text: str) -> bool:
+    if "," in text:
+        raise Refused("must be off or on, not both")
+    return switch(text)

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.experiments.ladder.configurations import (
     CACHE,
-    Configuration,
     configurations,
     from_details,
     to_details,
-)
+)  # fmt: skip
 from harness.experiments.ladder.options import STORAGES
-from harness.experiments.ladder.services import Services, services
+from harness.experiments.ladder.services import services
 from harness.experiments.ladder.steps import ONE_USER
 from harness.experiments.planning import check_tools, gunicorn_plan, installed
 from harness.experiments.runner import Setup
@@ -68,16 +66,27 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     check_tools(options.tools or ())
     tools, notes = installed(options.tools or TOOLS)
     interpreter = None if plan else preflight.interpreter(sys.executable, Path(), None)
-    storages = options.storages or _storages(urls)
-    with services(_kinds(plan) if plan else (*storages, CACHE), urls) as found:
+    if plan:  # of the services that it needs
+        able = [one for one in from_details(plan) if not one.why_not]
+        kinds = tuple(dict.fromkeys(kind for one in able for kind in one.kinds))
+    else:
+        kinds = (*(options.storages or _storages(urls)), CACHE)
+    with services(kinds, urls) as found:
         if plan and found.lacking:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         if interpreter is not None:
-            wanted = configurations(found.lacking, storages, options.workers or 2)
-            planned = [_with_page(one, found) for one in wanted]
+            workers = options.workers or 2
+            planned = configurations(found.lacking, kinds[:-1], workers, found.pages)
+            loads = [(ONE_USER_TOOL, ONE_USER), *((tool, scale.users) for tool in tools)]
+            cells = (
+                Cell(one.server, tool, users, keepalive=True)
+                for one in planned
+                if not one.why_not
+                for tool, users in loads
+            )
             plan = gunicorn_plan(
                 "ladder",
-                _cells(planned, scale.users, tools),
+                cells,
                 interpreter,
                 trials=scale.trials,
                 duration_s=scale.duration_s,
@@ -95,30 +104,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         )
 
 
-def _cells(planned: Sequence[Configuration], users: int, tools: Sequence[str]) -> tuple[Cell, ...]:
-    loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
-    return tuple(
-        Cell(one.server, tool, many, keepalive=True)
-        for one in planned
-        if not one.why_not
-        for tool, many in loads
-    )
-
-
 def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:
     """All but SQLite, or that where none of them can be had."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
     able = any(kind in urls or not server_services.lacks(kind) for kind in others)
     return others if able else STORAGES
-
-
-def _kinds(plan: Plan) -> tuple[str, ...]:
-    """Of the services that a plan needs."""
-    able = [one for one in from_details(plan) if not one.why_not]
-    return tuple(dict.fromkeys(kind for one in able for kind in (one.storage, one.cache) if kind))
-
-
-def _with_page(one: Configuration, found: Services) -> Configuration:
-    """Its app knows the only right answer."""
-    app = replace(one.server.app, body_sha256=found.pages.get(one.storage))
-    return replace(one, server=replace(one.server, app=app))

@@ -47,6 +47,11 @@ class Configuration:
         return self.server.name
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the services that it needs."""
+        return tuple(filter(None, (self.storage, self.cache)))
+
+    @property
     def local_cache(self) -> bool:
         return (LOCAL, "1") in self.server.app.env
 
@@ -89,11 +94,15 @@ def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
 
 
 def configurations(
-    lacking: Mapping[str, str], storages: Sequence[str], workers: int = 2
+    lacking: Mapping[str, str],
+    storages: Sequence[str],
+    workers: int = 2,
+    pages: Mapping[str, str] = {},
 ) -> tuple[Configuration, ...]:
     """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
 
-    `lacking`: services that cannot be had, and why.
+    `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
+    storage.
     """
     able = [one for one in storages if one not in lacking]
     full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
@@ -112,18 +121,18 @@ def configurations(
             {"worker_class": SYNC},
         ]
         planned += accumulate(changes, or_, initial=first)
-    return tuple(_configuration(lacking, **one) for one in planned)
+    return tuple(_configuration(lacking, pages, **one) for one in planned)
 
 
 def _configuration(
-    lacking: Mapping[str, str],
+    lacking: Mapping[str, str], pages: Mapping[str, str],
     *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
 ) -> Configuration:  # fmt: skip
     caches = ["redis"] * redis + ["local"] * local
     name = "-".join([storage, *caches, worker_class, f"w{workers}"])
-    env = {LOCAL: int(local), "BLOG_POOL": POOL, "BLOG_ANSWER": ANSWER_S}
+    env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
     target = f"apps.blog.{'asgi' if worker_class == ASYNC else 'wsgi'}:app"
-    app = App(target, path=PATH, env=tuple((name, str(value)) for name, value in env.items()))
+    app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
     server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
     cache = CACHE if redis else ""
     why_not = "; ".join(lacking[one] for one in (storage, cache) if one in lacking)

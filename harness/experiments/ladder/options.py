@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.options import add_common, duration, names_of, parsed, whole
+from harness.options import add_common, duration, names_of, whole
 from harness.server.service_check import KINDS
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
@@ -34,19 +34,19 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_common(to)
     add = to.add_argument
     add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
-    add("--users", type=parsed(whole), metavar="N", help="concurrent users (1000)")
-    add("--trials", type=parsed(whole), metavar="N", help="fresh launches per step (3)")
-    add("--duration", type=parsed(duration), metavar="S", help="seconds per load (6)")
-    add("--workers", type=parsed(whole), metavar="N", help="workers, until they are removed (2)")
+    add("--users", type=whole, metavar="N", help="concurrent users (1000)")
+    add("--trials", type=whole, metavar="N", help="fresh launches per step (3)")
+    add("--duration", type=duration, metavar="S", help="seconds per load (6)")
+    add("--workers", type=whole, metavar="N", help="workers, until they are removed (2)")
     add(
         "--tools",
-        type=parsed(names_of("load tool that verifies every page", LADDER_TOOLS)),
+        type=names_of("load tool that verifies every page", LADDER_TOOLS),
         metavar="LIST",
         help=f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
     )
     add(
         "--storages",
-        type=parsed(names_of("storage", STORAGES)),
+        type=names_of("storage", STORAGES),
         metavar="LIST",
         help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
     )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import run_store
@@ -38,7 +38,7 @@ class Services:
     running: Mapping[str, Service]
     lacking: Mapping[str, str]
     uploads: Path
-    pages: Mapping[str, str]
+    pages: dict[str, str] = field(default_factory=dict)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -54,11 +54,8 @@ class Services:
 
     def beside(self, one: Configuration, launch: Launch) -> Launch:
         """The server's launch, with what it works with."""
-        pids = {
-            role: self.running[kind].pid
-            for role, kind in (("storage", one.storage), ("cache", one.cache))
-            if kind
-        }
+        roles = {"storage": one.storage, "cache": one.cache}
+        pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
         services = {role: pid for role, pid in pids.items() if pid is not None}
         return replace(launch, env=self.env(one.storage, one.cache), services=services)
 
@@ -69,7 +66,8 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
     those that are not to be started. Raises EnvironmentProblem where one of these is of no use:
     they are asked first, before anything is started."""
     with ExitStack() as stack:
-        running, lacking = {}, {}
+        running: dict[str, Service] = {}
+        lacking: dict[str, str] = {}
         for kind in sorted(kinds, key=lambda kind: kind not in urls):
             name = name_of(kind)
             try:
@@ -81,13 +79,10 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
                 lacking[kind] = str(problem)
                 tell(f"no {name}: {problem}")
         ordered = {kind: running[kind] for kind in kinds if kind in running}
-        found = Services(ordered, lacking, stack.enter_context(folder()), {})
-        pages = {
-            kind: stack.enter_context(_filled(found, kind, drop=kind in urls))
-            for kind in ordered
-            if kind in STORAGES
-        }
-        yield replace(found, pages=pages)
+        found = Services(ordered, lacking, stack.enter_context(folder()))
+        for kind in filter(STORAGES.__contains__, ordered):
+            found.pages[kind] = stack.enter_context(_filled(found, kind, drop=kind in urls))
+        yield found
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """`workerlab limits`: how far one client goes, and what stops it.
 
-From a hundred requests to a million, against a server that answers after a seeded random delay; the
-limits of the machine are run into on purpose (errno 24, errno 99), recognised, and avoided; and two
-classic mistakes are made, to be recognised again. Each step is a cell on a null server; what cannot
-be done here is left out, with the reason.
+The limits of the machine are run into on purpose (errno 24, errno 99), recognised, and avoided; and
+two classic mistakes are made, to be recognised again. Each step is a cell on a null server that
+answers after a seeded random delay; what cannot be done here is left out, with the reason.
 """
 
 from __future__ import annotations

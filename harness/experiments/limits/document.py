@@ -70,7 +70,6 @@ def _not_measured(result: Result) -> Finding | None:
 
 
 def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
-    """One per chapter that has steps."""
     chapters: dict[str, list[Result]] = {name: [] for name in (*CHAPTERS, "mistakes")}
     for result in results:
         chapters[result.chapter].append(result)

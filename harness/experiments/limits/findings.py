@@ -30,7 +30,6 @@ def findings(results: Results) -> tuple[Finding, ...]:
 
 
 def _one(results: Results, start: str) -> Result | None:
-    """The first step whose name begins so."""
     return next((result for result in results if result.name.startswith(start)), None)
 
 

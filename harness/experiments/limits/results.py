@@ -20,11 +20,25 @@ SPARE_FILES = 64  # what a process has open beside its connections
 
 @dataclass(frozen=True)
 class Result:
-    """A step as it was executed. `chapter`, `what`: of the Step."""
+    """A step as it was executed. `chapter`: of the Step. `missing`: why nothing was measured.
+    `failed`: without a success, those never sent among them. `ideal_s`: None where some failed,
+    which cost the server nothing, or nothing was counted. `memory_bytes`: the most that was seen of
+    the load tool's."""
 
     data: TrialData
     chapter: str
     what: str
+    load: Load
+    null: NullServer
+    label: Finding
+    missing: Finding | None
+    measured: Measurement | None
+    wall_s: float | None
+    failed: int | None
+    errors: Mapping[str, int]
+    ideal_s: float | None
+    memory_bytes: int | None
+    cpu_s: float | None
 
     @property
     def name(self) -> str:
@@ -35,70 +49,8 @@ class Result:
         return self.data.cell.tool
 
     @property
-    def load(self) -> Load:
-        load = self.data.cell.load
-        assert load is not None, "a step's load is fixed"
-        return load
-
-    @property
-    def null(self) -> NullServer:
-        return self.data.cell.server.null or NullServer()
-
-    @property
-    def missing(self) -> Finding | None:
-        """Why nothing was measured."""
-        return unusable(self.data)
-
-    @property
-    def measured(self) -> Measurement | None:
-        return None if self.missing else self.data.measurement
-
-    @property
-    def label(self) -> Finding:
-        ports = self.load.ports
-        values = {
-            "connections": self.load.concurrency,
-            "body_bytes": self.null.body_bytes,
-            "ports": None if ports is None else ports[1] - ports[0] + 1,
-            "sources": len(self.load.sources),
-        }
-        return Finding(f"limits.step.{self.what}", values)
-
-    @property
-    def wall_s(self) -> float | None:
-        return self.measured.duration_s if self.measured else None
-
-    @property
-    def failed(self) -> int | None:
-        """Without a success, those never sent among them."""
-        return None if self.measured is None else self.measured.failed + (self.measured.unsent or 0)
-
-    @property
-    def errors(self) -> Mapping[str, int]:
-        return self.measured.errors if self.measured else {}
-
-    @property
-    def ideal_s(self) -> float | None:
-        """None where some failed: they cost the server nothing; or nothing was counted."""
-        counted = self.data.null
-        if counted is None or self.failed != 0 or counted.service.max is None:
-            return None
-        return max(counted.delays_s / self.load.concurrency, counted.service.max)
-
-    @property
     def ratio(self) -> float | None:
-        wall_s, ideal_s = self.wall_s, self.ideal_s
-        return wall_s / ideal_s if wall_s is not None and ideal_s else None
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """The most that was seen of the load tool's."""
-        sizes = (sample.tool_rss_bytes for sample in self.data.observations.processes)
-        return max(filter(None, sizes), default=None)
-
-    @property
-    def cpu_s(self) -> float | None:
-        return self.data.record.tool_cpu_s if self.data.record else None
+        return self.wall_s / self.ideal_s if self.wall_s is not None and self.ideal_s else None
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -128,4 +80,33 @@ class Result:
 
 def results_of(trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]) -> list[Result]:
     """`steps`: what the plan's details say of each, by the name of its cell."""
-    return [Result(data, **steps[data.cell.name]) for data in trials]
+    return [_result_of(data, **steps[data.cell.name]) for data in trials]
+
+
+def _result_of(data: TrialData, chapter: str, what: str) -> Result:
+    load, null, counted = data.cell.load, data.cell.server.null or NullServer(), data.null
+    assert load is not None, "a step's load is fixed"
+    label = {
+        "connections": load.concurrency,
+        "body_bytes": null.body_bytes,
+        "ports": None if load.ports is None else load.ports[1] - load.ports[0] + 1,
+        "sources": len(load.sources),
+    }
+    missing = unusable(data)
+    measured = None if missing else data.measurement
+    failed = None if measured is None else measured.failed + (measured.unsent or 0)
+    ideal_s = None
+    if counted is not None and failed == 0 and counted.service.max is not None:
+        ideal_s = max(counted.delays_s / load.concurrency, counted.service.max)
+    sizes = (sample.tool_rss_bytes for sample in data.observations.processes)
+    return Result(
+        *(data, chapter, what, load, null, Finding(f"limits.step.{what}", label)),
+        missing=missing,
+        measured=measured,
+        wall_s=measured.duration_s if measured else None,
+        failed=failed,
+        errors=measured.errors if measured else {},
+        ideal_s=ideal_s,
+        memory_bytes=max(filter(None, sizes), default=None),
+        cpu_s=data.record.tool_cpu_s if data.record else None,
+    )

@@ -5,32 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from harness import options as read
 from harness.load.registry import TOOLS
-from harness.options import (
-    EXIT_CODES,
-    add_common,
-    classes,
-    duration,
-    existing_directory,
-    existing_file,
-    header,
-    hosts,
-    interpreter,
-    keepalive,
-    levels,
-    method,
-    parsed,
-    rates,
-    rounds,
-    seconds,
-    setting,
-    status,
-    target,
-    tools,
-    url_path,
-    whole,
-    whole_numbers,
-)
 from harness.server.worker_classes import CLASSES
 
 EXAMPLES = """\
@@ -55,58 +31,61 @@ examples:
 """
 
 
+Row = tuple[str, Callable[[str], object], str, str]  # an option, its type, metavar and help
+AXES: tuple[Row, ...] = (
+    ("--workers", read.whole_numbers, "LIST", "worker processes (4)"),
+    ("--threads", read.whole_numbers, "LIST", "threads per worker, gthread only (2)"),
+    ("--backlog", read.whole_numbers, "LIST", "length of the accept queue (2048)"),
+    ("--worker-connections", read.whole, "N", "per gevent, eventlet or gthread worker (1000)"),
+    ("--tool", read.tools, "LIST", f"of {','.join(TOOLS)} (ab)"),
+    ("--tool-processes", read.whole_numbers, "LIST",
+     "processes of the load tool; they share the load (1)"),
+    ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
+    ("--rate", read.rates, "LIST",
+     "then arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the capacity)"),
+    ("--duration", read.duration, "S", "load for S seconds instead of counting requests"),
+    ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
+    ("--load-hosts", read.hosts, "LIST",
+     "machines that send the load: a,b (this one); locust only"),
+    ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
+    ("--rounds", read.rounds, "N", "requests = 1 + rounds x concurrency (5)"),
+    ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
+)  # fmt: skip
+APP: tuple[Row, ...] = (
+    ("--app", read.target, "MODULE:CALLABLE", "the application, as Gunicorn spells it"),
+    ("--chdir", read.existing_directory, "DIR", "directory it is imported from (the current one)"),
+    ("--python", read.interpreter, "PATH",
+     "interpreter of its environment, which runs the server"),
+    ("--config", read.existing_file, "FILE",
+     "your own Gunicorn file; it overrides the defaults"),
+    ("--env", read.setting, "K=V", "environment of the server (repeatable)"),
+    ("--path", read.url_path, "PATH", "path to request (/)"),
+    ("--method", read.method, "NAME", "HTTP method (GET)"),
+    ("--header", read.header, "'K: V'", "request header (repeatable)"),
+    ("--body-file", read.existing_file, "FILE", "request body"),
+    ("--expect-status", read.status, "CODE", "status that counts as success (200)"),
+)  # fmt: skip
+REPEATABLE = ("--env", "--header")
+GROUPS = {
+    "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
+    "your own app": APP,
+}
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Launch the app under each worker class, load it at each concurrency, and show where each"
         " class stops serving more."
     )
-    to.epilog = f"{EXAMPLES}\n{EXIT_CODES}"
+    to.epilog = f"{EXAMPLES}\n{read.EXIT_CODES}"
     known = f"all, or of {','.join(CLASSES)}, or dotted paths of other classes"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", type=parsed(classes), help=known)
+    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=known)
     to.add_argument(
-        "levels", metavar="LEVELS", nargs="?", type=parsed(levels), help="concurrency: 4,8,16"
+        "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
     )
-    _add_axes(to.add_argument_group("axes and amounts (LIST: comma-separated, becomes an axis)"))
-    _add_app(to.add_argument_group("your own app"))
-    add_common(to)
-
-
-def _add_axes(axes: argparse._ArgumentGroup) -> None:
-    def add(name: str, kind: Callable[[str], object], text: str, metavar: str = "LIST") -> None:
-        axes.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
-
-    add("--workers", whole_numbers, "worker processes (4)")
-    add("--threads", whole_numbers, "threads per worker, gthread only (2)")
-    add("--backlog", whole_numbers, "length of the accept queue (2048)")
-    add("--worker-connections", whole, "per gevent, eventlet or gthread worker (1000)", "N")
-    add("--tool", tools, f"of {','.join(TOOLS)} (ab)")
-    add("--tool-processes", whole_numbers, "processes of the load tool; they share the load (1)")
-    add("--keepalive", keepalive, "reuse connections: off, on or off,on (off)")
-    add("--rate", rates, "then arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the capacity)")
-    add("--duration", duration, "load for S seconds instead of counting requests", "S")
-    add("--ramp", duration, "start the connections one after the other, over S seconds", "S")
-    add("--load-hosts", hosts, "machines that send the load: a,b (this one); locust only")
-    add("--sleep", seconds, "seconds that the bundled app sleeps (1)", "S")
-    add("--rounds", rounds, "requests = 1 + rounds x concurrency (5)", "N")
-    add("--trials", whole, "repetitions, each on a fresh server, in random order (1)", "N")
-
-
-def _add_app(app: argparse._ArgumentGroup) -> None:
-    def add(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
-        app.add_argument(name, type=parsed(kind), metavar=metavar, default=None, help=text)
-
-    def add_many(name: str, kind: Callable[[str], object], metavar: str, text: str) -> None:
-        app.add_argument(
-            name, type=parsed(kind), metavar=metavar, action="append", default=None, help=text
-        )
-
-    add("--app", target, "MODULE:CALLABLE", "the application, as Gunicorn spells it")
-    add("--chdir", existing_directory, "DIR", "directory it is imported from (the current one)")
-    add("--python", interpreter, "PATH", "interpreter of its environment, which runs the server")
-    add("--config", existing_file, "FILE", "your own Gunicorn file; it overrides the defaults")
-    add_many("--env", setting, "K=V", "environment of the server (repeatable)")
-    add("--path", url_path, "PATH", "path to request (/)")
-    add("--method", method, "NAME", "HTTP method (GET)")
-    add_many("--header", header, "'K: V'", "request header (repeatable)")
-    add("--body-file", existing_file, "FILE", "request body")
-    add("--expect-status", status, "CODE", "status that counts as success (200)")
+    for title, rows in GROUPS.items():
+        group = to.add_argument_group(title)
+        for name, kind, metavar, text in rows:
+            action = "append" if name in REPEATABLE else "store"
+            group.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
+    read.add_common(to)
