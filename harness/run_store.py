@@ -33,9 +33,9 @@ INSIDE = Path(__file__).resolve().parent / "server" / "inside"
 STOPPED = Fault("interrupted", "the harness ended before this cell did")
 
 
-def _write_synced(path: Path, value: object) -> None:
+def write_synced(path: Path, value: object) -> None:
     """Whole or not at all."""
-    part = path.with_suffix(".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
             file.write(codec.indented(value))
@@ -71,7 +71,7 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         (directory / "raw").mkdir()
         (directory / "trials.jsonl").touch()
         document = {"schema": SCHEMA, "run": directory.name, "plan": plan}
-        _write_synced(directory / "run.json", {**document, "environment": environment})
+        write_synced(directory / "run.json", {**document, "environment": environment})
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
@@ -79,7 +79,7 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 def learn(directory: Path, values: Mapping[str, Any]) -> None:
     """Add to the run's environment. OSError on a full or read-only disk."""
-    _write_synced(directory / "machine.json", values)
+    write_synced(directory / "machine.json", values)
 
 
 def learned(directory: Path) -> dict[str, Any] | None:

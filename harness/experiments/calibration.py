@@ -136,14 +136,9 @@ def read_cache(path: Path) -> dict[str, Ceiling]:
 
 def write_cache(path: Path, kept: Mapping[str, Ceiling]) -> None:
     """Whole or not at all; not at all where the disk does not let us."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(codec.indented(_Cache(FORMAT, dict(kept))))
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        store.write_synced(path, _Cache(FORMAT, dict(kept)))
 
 
 # --- measuring ----------------------------------------------------------------------------------

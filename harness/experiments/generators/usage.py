@@ -60,7 +60,7 @@ class Usage:
     server_side: Summary
     in_flight: float | None
     widest_gap_s: float | None
-    doubt: Finding | None = None  # why its count cannot be trusted
+    doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
 
     @property
     def name(self) -> str:
@@ -99,9 +99,14 @@ def usage_of(data: TrialData) -> Usage | None:
     others = None
     if host is not None and cores is not None and server is not None:
         others = max(0.0, host - irq - cores - server)
+    doubt = None if data.null else Finding("generators.doubt.uncounted")
+    if data.null and measured.requests > MOST_COUNTED * data.null.answers + load.concurrency:
+        counts = {"counted": measured.requests, "sent": data.null.answers}
+        doubt = Finding("generators.doubt.more", counts)
     tool, null = data.cell.tool, data.cell.server.null
     processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
+    answered = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps = ((later.at_ns - one.at_ns) / NS for one, later in pairwise(everything))
     return Usage(
         tool=tool,
@@ -114,7 +119,7 @@ def usage_of(data: TrialData) -> Usage | None:
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
-        cpu_step_s=_step_s(steady, answered_rps, processes),
+        cpu_step_s=2 * TICK_S * math.sqrt(processes) / answered if answered else None,
         memory_bytes=_most(sample.tool_rss_bytes for sample in everything),
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         host_memory_bytes=_most(sample.host_memory_bytes for sample in everything),
@@ -124,22 +129,17 @@ def usage_of(data: TrialData) -> Usage | None:
         server_side=data.null.service if data.null else Summary(),
         in_flight=measured.achieved_concurrency,
         widest_gap_s=max(gaps, default=None),
-        doubt=_doubt(data, measured),
+        doubt=doubt,
     )
 
 
 def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
     """The samples of the middle of the load. A tool that does not say when it began is supposed
     to have ended with its load."""
-    if "processes" in data.observations.missing:
-        return ()
-    length_ns = measured.duration_s * NS
-    begin_ns: float
-    if measured.origin_ns is not None:
-        begin_ns = measured.origin_ns
-    elif record.load_end_ns is not None:
-        begin_ns = record.load_end_ns - length_ns
-    else:
+    length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
+    if begin_ns is None and record.load_end_ns is not None:
+        begin_ns = round(record.load_end_ns - length_ns)
+    if begin_ns is None or "processes" in data.observations.missing:
         return ()
     opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
     return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
@@ -155,26 +155,8 @@ def _slope(samples: Sequence[ProcessSample], name: str) -> float | None:
     return max(0.0, (known[-1][1] - known[0][1]) * NS / (known[-1][0] - known[0][0]))
 
 
-def _step_s(samples: Sequence[ProcessSample], answered_rps: float, processes: int) -> float | None:
-    """What CPU per request can be wrong by, because of the kernel's ticks."""
-    if len(samples) < 2 or not answered_rps:
-        return None
-    requests = answered_rps * (samples[-1].at_ns - samples[0].at_ns) / NS
-    return 2 * TICK_S * math.sqrt(processes) / requests
-
-
 def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _doubt(data: TrialData, measured: Measurement) -> Finding | None:
-    """Where generator and server do not agree on what came out."""
-    if data.null is None:
-        return Finding("generators.doubt.uncounted")
-    if measured.requests > MOST_COUNTED * data.null.answers + data.cell.concurrency:
-        counts = {"counted": measured.requests, "sent": data.null.answers}
-        return Finding("generators.doubt.more", counts)
-    return None
 
 
 def others_most(usages: Sequence[Usage]) -> float:

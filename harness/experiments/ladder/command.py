@@ -1,7 +1,9 @@
 """`workerlab ladder`: what makes a real web app fast? A blog, with one thing less at each step.
 
 Every configuration is a server of ordinary cells, whose app is told by its environment where its
-posts are stored and what it may cache.
+posts are stored and what it may cache. The services are started, or named by an address, and filled
+once for all of them; nobody writes while they are measured. All must answer with the same page,
+which is computed beforehand from what was stored, past every cache.
 
 Addresses may hold passwords: they are given to the servers and written nowhere, and a run that is
 resumed asks for them again.
@@ -10,32 +12,37 @@ resumed asks for them again.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.experiments.ladder.configurations import (
-    CACHE,
-    configurations,
-    from_details,
-    to_details,
-)  # fmt: skip
+from harness import run_store
+from harness.experiments.ladder import configurations as steps
+from harness.experiments.ladder.configurations import CACHE, Configuration, from_details
 from harness.experiments.ladder.options import STORAGES
-from harness.experiments.ladder.services import services
 from harness.experiments.ladder.steps import ONE_USER
 from harness.experiments.planning import check_tools, gunicorn_plan, installed
 from harness.experiments.runner import Setup
 from harness.model import Cell, EnvironmentProblem, Plan
 from harness.server import preflight
-from harness.server import services as server_services
-from harness.server.service_check import KINDS, check_url
+from harness.server.running import Launch
+from harness.server.service_check import KINDS, check_url, name_of
+from harness.server.services import BLOG, Service, folder, lacks, lacks_packages, service
+from harness.terminal.console import tell
 
 URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}  # options; may hold passwords
 RESUMES_WITH = tuple(URLS)
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users: those of them that are installed
+POSTS = 1000
+POST = "1"  # whose page every user reads
+ANSWER_S = 120.0  # for a thousand posts on a busy machine
 
 
 class Scale(NamedTuple):
@@ -51,7 +58,7 @@ QUICK = Scale(100, 2.0, 1)
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     """All that can be refused is, before a service is started."""
-    if why := server_services.lacks_packages(server_services.BLOG):
+    if why := lacks_packages(BLOG):
         raise EnvironmentProblem(why)
     urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
     for kind, url in urls.items():
@@ -76,7 +83,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         if interpreter is not None:
             workers = options.workers or 2
-            planned = configurations(found.lacking, kinds[:-1], workers, found.pages)
+            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages)
             loads = [(ONE_USER_TOOL, ONE_USER), *((tool, scale.users) for tool in tools)]
             cells = (
                 Cell(one.server, tool, users, keepalive=True)
@@ -91,7 +98,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
                 trials=scale.trials,
                 duration_s=scale.duration_s,
                 notes=notes,
-                details=to_details(planned),
+                details=steps.to_details(planned),
             )
         if not plan or not plan.cells:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
@@ -107,5 +114,96 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:
     """All but SQLite, or that where none of them can be had."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
-    able = any(kind in urls or not server_services.lacks(kind) for kind in others)
+    able = any(kind in urls or not lacks(kind) for kind in others)
     return others if able else STORAGES
+
+
+# --- services ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Services:
+    """`running`, by kind; `lacking`: why other kinds cannot be had. `uploads`: a folder for what
+    the blog uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
+
+    running: Mapping[str, Service]
+    lacking: Mapping[str, str]
+    uploads: Path
+    pages: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {kind: one.version for kind, one in self.running.items()}
+
+    def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
+        """What tells the blog where they are."""
+        return (
+            ("BLOG_STORAGE", self.running[storage].url),
+            ("BLOG_REDIS", self.running[cache].url if cache else ""),
+            ("BLOG_UPLOADS", str(self.uploads)),
+        )
+
+    def beside(self, one: Configuration, launch: Launch) -> Launch:
+        """The server's launch, with what it works with."""
+        roles = {"storage": one.storage, "cache": one.cache}
+        pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
+        services = {role: pid for role, pid in pids.items() if pid is not None}
+        return replace(launch, env=self.env(one.storage, one.cache), services=services)
+
+
+@contextmanager
+def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services]:
+    """All of `kinds` that can be had, the storages filled; gone afterwards. `urls`: addresses of
+    those that are not to be started. Raises EnvironmentProblem where one of these is of no use:
+    they are asked first, before anything is started."""
+    with ExitStack() as stack:
+        running: dict[str, Service] = {}
+        lacking: dict[str, str] = {}
+        for kind in sorted(kinds, key=lambda kind: kind not in urls):
+            name = name_of(kind)
+            try:
+                running[kind] = stack.enter_context(service(kind, urls.get(kind)))
+                tell(f"{name}: {running[kind].version}")
+            except EnvironmentProblem as problem:
+                if kind in urls:
+                    raise
+                lacking[kind] = str(problem)
+                tell(f"no {name}: {problem}")
+        ordered = {kind: running[kind] for kind in kinds if kind in running}
+        found = Services(ordered, lacking, stack.enter_context(folder()))
+        for kind in filter(STORAGES.__contains__, ordered):
+            found.pages[kind] = stack.enter_context(_filled(found, kind, drop=kind in urls))
+        yield found
+
+
+@contextmanager
+def _filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
+    """The storage holds the lab's posts; SHA-256 of the page that every user reads. `drop`: it is
+    left as it was. Raises EnvironmentProblem where it holds posts already."""
+    if int(_blog(services, kind, "count")):
+        raise EnvironmentProblem(
+            f"the {name_of(kind)} that was named holds posts already: name an empty database"
+        )
+    try:
+        _blog(services, kind, "seed", "--posts", str(POSTS))
+        yield hashlib.sha256(_blog(services, kind, "page", POST)).hexdigest()
+    finally:
+        if drop:
+            _blog(services, kind, "drop")
+
+
+def _blog(services: Services, kind: str, *words: str) -> bytes:
+    """The output of the blog's own command. Raises EnvironmentProblem."""
+    argv = [sys.executable, "-m", "apps.blog", *words]
+    env = {**os.environ, **dict(services.env(kind))}
+    name = name_of(kind)
+    try:
+        done = subprocess.run(
+            argv, cwd=run_store.ROOT, env=env, capture_output=True, timeout=ANSWER_S, check=True
+        )
+    except subprocess.CalledProcessError as problem:
+        last = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise EnvironmentProblem(f"{name} cannot be used: {last}") from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentProblem(f"{name} took longer than {ANSWER_S:g} s") from None
+    return done.stdout
