@@ -14,7 +14,7 @@ import pytest
 from harness.analysis import TrialData, analyse
 from harness.cli import parse
 from harness.experiments.planning import plan_of
-from harness.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
+from harness.model import EnvironmentProblem, Finding, Plan, Server, UsageError, WorkerClass
 from harness.report import FORMATS, html
 from harness.report.document import of_sweep
 from harness.report.messages import SENTENCES
@@ -138,7 +138,7 @@ def test_one_that_serves_asgi_gets_the_asgi_app(planned: Planned) -> None:
 def test_one_that_serves_nobody_knows_what_is_taken_for_wsgi_and_says_so(planned: Planned) -> None:
     made = planned(OWN, asgi=None)
     assert made.servers[0].app.target == "apps.sleep_wsgi:app"
-    assert any("--app apps.sleep_asgi:app" in note for note in made.notes)
+    assert Finding("plan.taken_for_wsgi", {"worker_class": OWN}) in made.notes
     assert not planned(OWN, "--app", "own:app", asgi=None).notes
 
 
@@ -163,9 +163,12 @@ def test_settings_that_a_class_ignores_are_named(planned: Planned, tmp_path: Pat
     Path(own).touch()
     assert planned("sync,gthread", "--threads", "2").notes == ()
     (note,) = planned("sync,gevent", "--threads", "2").notes
-    assert note == "--threads has no effect: sync and gevent ignore it"
+    assert note == Finding(
+        "plan.flag_ignored", {"flag": "--threads", "classes": ["sync", "gevent"]}
+    )
     (note,) = planned("sync,gevent,asgi", "--config", own, keepalive=5).notes
-    assert note == f"{own}: keepalive = 5 has no effect on sync, asgi"
+    values = {"config": own, "setting": "keepalive", "value": 5, "classes": ["sync", "asgi"]}
+    assert note == Finding("plan.setting_ignored", values)
     assert planned("sync,gevent", "--config", own, threads=1).notes == ()
 
 
