@@ -77,10 +77,9 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
 
 def _title(details: Mapping[str, Any]) -> Finding:
     core, kept = details["server_core"], details["keepalive"]
+    own = Finding("generators.core.own", {"core": core})
     values = {
-        "core": Finding("generators.core.own", {"core": core})
-        if core is not None
-        else Finding("generators.core.shared"),
+        "core": own if core is not None else Finding("generators.core.shared"),
         "connections": Finding(f"generators.connections.{'kept' if kept else 'anew'}"),
     }
     return Finding("generators.title", values)
@@ -88,9 +87,7 @@ def _title(details: Mapping[str, Any]) -> Finding:
 
 def _in_order(usages: Sequence[Usage]) -> list[Usage]:
     """By generator, the fastest first, then by connections."""
-    best: dict[str, float] = defaultdict(float)
-    for usage in usages:
-        best[usage.name] = max(best[usage.name], usage.rps)
+    best = {one.name: one.rps for one in sorted(usages, key=lambda usage: usage.rps)}
     return sorted(usages, key=lambda usage: (-best[usage.name], usage.name, usage.connections))
 
 

@@ -121,40 +121,37 @@ def _reach(usage: Usage) -> Finding:
 
 
 def _gil(usages: Usages, cores: int | None) -> Finding:
-    threads, processes = _levels(usages, "threads"), _levels(usages, "processes")
+    threads, processes = (
+        sorted((one for one in usages if one.tool == tool), key=lambda one: one.connections)
+        for tool in ("threads", "processes")
+    )
     if len(threads) < 2 or not processes:
         return _answer("gil", "gil.few_levels")
     few, many = threads[0], max(threads[1:], key=lambda usage: usage.rps)
-    thread_cores = [usage.cores for usage in threads if usage.cores is not None]
-    process_cores = [usage.cores for usage in processes if usage.cores is not None]
+    thread_cores = max((one.cores for one in threads if one.cores is not None), default=None)
+    process_cores = max((one.cores for one in processes if one.cores is not None), default=None)
     evidence = [_reach(usage) for usage in (*threads, *processes)]
-    if not thread_cores or not process_cores or not few.rps:
+    if thread_cores is None or process_cores is None or not few.rps:
         return _answer("gil", "gil.no_cpu", evidence=evidence)
+    growth, others_cores = many.rps / few.rps, others_most((*threads, *processes))
+    verdicts = {
+        "disturbed": others_cores > DISTURBED,
+        "grows": growth >= GROWS,
+        "several_cores": thread_cores > ONE_CORE,
+        "few_cores": process_cores < SEVERAL,
+        "shows": True,
+    }
     values = {
-        "growth": many.rps / few.rps,
+        "growth": growth,
         "few": few.connections,
         "many": many.connections,
-        "thread_cores": max(thread_cores),
-        "process_cores": max(process_cores),
-        "others_cores": others_most((*threads, *processes)),
+        "thread_cores": thread_cores,
+        "process_cores": process_cores,
+        "others_cores": others_cores,
         "cores": cores,
     }
-    return _answer("gil", f"gil.{_gil_verdict(values)}", values, evidence)
-
-
-def _gil_verdict(values: dict[str, Any]) -> str:
-    if values["others_cores"] > DISTURBED:
-        return "disturbed"
-    if values["growth"] >= GROWS:
-        return "grows"
-    if values["thread_cores"] > ONE_CORE:
-        return "several_cores"
-    return "few_cores" if values["process_cores"] < SEVERAL else "shows"
-
-
-def _levels(usages: Usages, tool: str) -> list[Usage]:
-    those = (usage for usage in usages if usage.tool == tool)
-    return sorted(those, key=lambda usage: usage.connections)
+    verdict = next(name for name, true in verdicts.items() if true)
+    return _answer("gil", f"gil.{verdict}", values, evidence)
 
 
 # --- a second machine ---------------------------------------------------------------------------

@@ -13,13 +13,13 @@ Where the numbers do not allow an answer, the answer says what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from harness.experiments.document import answer
 from harness.experiments.ladder.configurations import differences
-from harness.experiments.ladder.limits import Limit, limit
+from harness.experiments.ladder.limits import limit
 from harness.experiments.ladder.steps import Ladder, Step
 from harness.experiments.ladder.why import why_redis, why_sync
 from harness.model import Finding
@@ -127,27 +127,23 @@ def _cost(steps: Sequence[Step]) -> Finding:
 def _limits(ladder: Ladder) -> Finding:
     loads, evidence = [], []
     for load, steps in ladder.many_users.items():
-        limits = [(step.removed, limit(step, ladder.cores)) for step in steps]
-        values = {"load": load.text, "limits": tuple(_by_limit(limits))}
-        loads.append(Finding("ladder.limits.load", values))
-        evidence += [
-            Finding("ladder.limits.why", {"load": load.text, "removed": removed, "why": one.why})
-            for removed, one in limits
-        ]
+        # Each limit once, with the steps that it limited
+        names: dict[tuple[str, object], tuple[Finding, list[Finding]]] = {}
+        for step in steps:
+            one = limit(step, ladder.cores)
+            key = one.name.code, one.name.values.get("service")
+            names.setdefault(key, (one.name, []))[1].append(step.removed)
+            why = {"load": load.text, "removed": step.removed, "why": one.why}
+            evidence.append(Finding("ladder.limits.why", why))
+        limits = tuple(
+            Finding("ladder.limits.of", {"limit": name, "steps": tuple(limited)})
+            for name, limited in names.values()
+        )
+        loads.append(Finding("ladder.limits.load", {"load": load.text, "limits": limits}))
     if not loads:
         return _answer("limits", "limits.unmeasured")
     few = ladder.cores if ladder.cores is not None and ladder.cores <= 2 else None
     return _answer("limits", "limits", {"loads": tuple(loads), "few_cores": few}, evidence)
-
-
-def _by_limit(limits: Sequence[tuple[Finding, Limit]]) -> Iterable[Finding]:
-    """Each limit once, with the steps that it limited."""
-    names: dict[tuple[str, object], tuple[Finding, list[Finding]]] = {}
-    for removed, one in limits:
-        key = one.name.code, one.name.values.get("service")
-        names.setdefault(key, (one.name, []))[1].append(removed)
-    for name, steps in names.values():
-        yield Finding("ladder.limits.of", {"limit": name, "steps": tuple(steps)})
 
 
 def _services(ladder: Ladder) -> Finding:

@@ -68,14 +68,9 @@ def why_redis(ladder: Ladder) -> Finding:
 
 def _cost(ratio: Ratio) -> Finding:
     """Of losing Redis, in requests/s."""
-    if ratio.differs is None:
-        size = "few"
-    elif not ratio.differs:
-        size = "none"
-    elif ratio.value >= 1:
-        size = "gain"
-    else:
-        size = "little" if ratio.value >= LITTLE else "much"
+    size = "gain" if ratio.value >= 1 else "little" if ratio.value >= LITTLE else "much"
+    if not ratio.differs:
+        size = "few" if ratio.differs is None else "none"
     values = {"ratio": ratio.value, "share": abs(1 - ratio.value)}
     return Finding(f"ladder.redis.{size}", values)
 
