@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -46,13 +47,8 @@ def _number(name: str, text: str, unit: str, most: float) -> float:
     return float(text)
 
 
-def _sleep_s(name: str, text: str) -> float:
-    return _number(name, text, "seconds", MAX_SLEEP_S)
-
-
-def _cpu_ms(name: str, text: str) -> float:
-    return _number(name, text, "milliseconds", MAX_CPU_MS)
-
+_sleep_s = partial(_number, unit="seconds", most=MAX_SLEEP_S)
+_cpu_ms = partial(_number, unit="milliseconds", most=MAX_CPU_MS)
 
 # Read at import, so that a bad value stops the server at boot instead of spoiling every answer.
 DEFAULT = Work(

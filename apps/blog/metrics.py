@@ -49,15 +49,13 @@ class Metrics:
 
     def _open(self) -> None:
         self._lock = threading.Lock()
-        sums = bytes(8 * len(NAMES))
-        if not self._directory:
-            self._sums = memoryview(bytearray(sums)).cast("Q")
-            return
-        path = Path(self._directory, f"metrics-{os.getpid()}.bin")
-        path.write_bytes(HEADER + sums)
-        with path.open("r+b") as file:
-            mapped = mmap.mmap(file.fileno(), 0)
-        self._sums = memoryview(mapped)[len(HEADER) :].cast("Q")
+        data: bytearray | mmap.mmap = bytearray(HEADER + bytes(8 * len(NAMES)))
+        if self._directory:
+            path = Path(self._directory, f"metrics-{os.getpid()}.bin")
+            path.write_bytes(data)
+            with path.open("r+b") as file:
+                data = mmap.mmap(file.fileno(), 0)
+        self._sums = memoryview(data)[len(HEADER) :].cast("Q")
 
     def add(self, name: str, number: int = 1) -> None:
         with self._lock:

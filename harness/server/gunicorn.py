@@ -15,16 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.server.process import Guarded
-from harness.server.running import (
-    LISTENING,
-    LOG,
-    Faulty,
-    Launch,
-    Running,
-    last_error,
-    numbered,
-    read_proofs,
-)
+from harness.server.running import Faulty, Launch, Running, last_error, numbered, read_proofs
 from harness.server.warmup import warm_up
 from harness.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -102,50 +93,53 @@ def running(launch: Launch) -> Iterator[Running]:
 def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Running]:
     """One of them, by its number; `strangers`: the workers of those before it."""
     began, trial = time.monotonic(), str(launch.trial)
+    listening = numbered(launch.trial, "listening.json", number)
+    log = numbered(launch.trial, "server.log", number)
     argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
     env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
     env |= {**dict(launch.app.env), **dict(launch.env)}
     env |= {"WORKERLAB_TRIAL": trial, "WORKERLAB_METRICS": trial}
+    env |= {"WORKERLAB_LISTENING": listening.name}
     with Guarded(
         [*argv, launch.app.target],
         cwd=Path(launch.app.chdir or launch.code),
-        env={**env, "WORKERLAB_LISTENING": numbered(launch.trial, LISTENING, number).name},
-        stdout=numbered(launch.trial, LOG, number),
+        env=env,
+        stdout=log,
         grace_s=GRACE_S + 1.0,
     ) as process:
-        server = _booted(launch, process, number, strangers)
-        server.start_s = time.monotonic() - began
+        proofs = _proofs(launch, process, log, listening, strangers)
+        _check_kind(launch, proofs)
+        host, port = json.loads(listening.read_text())["address"]
+        server = Running(
+            launch=launch,
+            process=process,
+            host=host,
+            port=port,
+            path=launch.app.path,
+            backlog=launch.server.backlog,
+            log=log,
+            proofs=proofs,
+            strangers=strangers,
+            start_s=time.monotonic() - began,
+        )
         warm_up(server)
         yield server
 
 
-def _booted(launch: Launch, process: Guarded, number: int, strangers: frozenset[int]) -> Running:
-    """Wait until every worker has loaded the app."""
-    until = time.monotonic() + BOOT_S
-    listening = numbered(launch.trial, LISTENING, number)
-    log = numbered(launch.trial, LOG, number)
+def _proofs(
+    launch: Launch, process: Guarded, log: Path, listening: Path, strangers: frozenset[int]
+) -> dict[int, dict[str, object]]:
+    """Those of all its workers, as soon as each has loaded the app."""
+    until, workers = time.monotonic() + BOOT_S, launch.server.workers
     while True:
         proofs = read_proofs(launch.trial, but=strangers)
-        if len(proofs) >= launch.server.workers and listening.exists():
-            break
+        if len(proofs) >= workers and listening.exists():
+            return proofs
         if process.wait(POLL_S):
             raise Faulty("unavailable", f"the server did not boot: {last_error(log)}")
         if time.monotonic() > until:
-            ready = f"only {len(proofs)} of {launch.server.workers} workers were ready"
-            raise Faulty("unavailable", f"{ready} after {BOOT_S:.0f} s: {last_error(log)}")
-    _check_kind(launch, proofs)
-    host, port = json.loads(listening.read_text())["address"]
-    return Running(
-        launch=launch,
-        process=process,
-        host=host,
-        port=port,
-        path=launch.app.path,
-        backlog=launch.server.backlog,
-        log=log,
-        proofs=proofs,
-        strangers=strangers,
-    )
+            ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
+            raise Faulty("unavailable", f"{ready}: {last_error(log)}")
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:

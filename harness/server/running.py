@@ -14,7 +14,6 @@ from harness.model import App, Fault, FaultKind, Server
 from harness.observe.spans import read_spans
 from harness.server.process import Guarded
 
-LOG, LISTENING = "server.log", "listening.json"
 EXCEPTION = re.compile(
     r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
     r"|Failed to (find attribute|parse) ).*)"
@@ -103,7 +102,7 @@ class Running(Serving):
 
     def _killed_idle(self) -> set[int]:
         """Workers that Gunicorn's timeout killed while no request was in their app."""
-        log = numbered(self.launch.trial, LOG).read_text(errors="replace")
+        log = self.log.read_text(errors="replace")
         killed = {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
         busy = {s.pid for s in read_spans(self.launch.trial).spans if s.end_ns is None}
         return killed - busy
@@ -125,7 +124,7 @@ def _waited_in_vain(workers: int) -> str:
     )
 
 
-def numbered(trial: Path, name: str, number: int = 1) -> Path:
+def numbered(trial: Path, name: str, number: int) -> Path:
     """A file of the server of that number: all of a trial write into its directory."""
     path = trial / name
     return path if number == 1 else path.with_stem(f"{path.stem}-{number}")

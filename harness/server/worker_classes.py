@@ -26,58 +26,25 @@ from harness.model import Server, WorkerClass
 
 ASGI = ("asgi", "asgi2")
 
+# fmt: off
 _ROWS = (
-    WorkerClass(
-        "sync",
-        "one",
-        ignores=("threads", "worker_connections", "keepalive"),
-        advice="advice.workers_threads_or_async",
-    ),
+    WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
+                advice="advice.workers_threads_or_async"),
     WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
-    WorkerClass(
-        "eventlet",
-        "worker_connections",
-        loop=True,
-        ignores=("threads",),
-        packages=("eventlet",),
-        advice="advice.worker_connections",
-    ),
-    WorkerClass(
-        "gevent",
-        "worker_connections",
-        loop=True,
-        ignores=("threads",),
-        packages=("gevent", "packaging"),
-        advice="advice.worker_connections",
-    ),
-    WorkerClass(
-        "tornado",
-        "one",
-        serves=("wsgi", "tornado"),
-        accepts_first=True,
-        ignores=("threads", "worker_connections", "keepalive"),
-        packages=("tornado",),
-        advice="advice.tornado",
-    ),
-    WorkerClass(
-        "asgi",
-        "unlimited",
-        serves=ASGI,
-        accepts_first=True,
-        loop=True,
-        ignores=("threads", "worker_connections", "keepalive", "backlog"),
-    ),
-    WorkerClass(
-        "uvicorn",
-        "unlimited",
-        serves=ASGI,
-        accepts_first=True,
-        loop=True,
-        ignores=("threads", "worker_connections"),
-        packages=("uvicorn", "uvicorn_worker"),
-        path="uvicorn_worker.UvicornWorker",
-    ),
+    WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads",),
+                packages=("eventlet",), advice="advice.worker_connections"),
+    WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads",),
+                packages=("gevent", "packaging"), advice="advice.worker_connections"),
+    WorkerClass("tornado", "one", serves=("wsgi", "tornado"), accepts_first=True,
+                ignores=("threads", "worker_connections", "keepalive"), packages=("tornado",),
+                advice="advice.tornado"),
+    WorkerClass("asgi", "unlimited", serves=ASGI, accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections", "keepalive", "backlog")),
+    WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections"), packages=("uvicorn", "uvicorn_worker"),
+                path="uvicorn_worker.UvicornWorker"),
 )
+# fmt: on
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
 CLASSES = tuple(WORKER_CLASSES)
 ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)

@@ -89,15 +89,19 @@ def place(tmp_path: Path) -> Iterator[Path]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def guarded(place: Path, text: str, grace_s: float = LONG_S) -> Guarded:
-    return Guarded(
-        [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(place)],
-        cwd=place,
-        env=os.environ,
-        stdout=place / "out",
-        stderr=place / "err",
-        grace_s=grace_s,
-    )
+def below_a_guard(argv: list[str], place: Path, **more: Any) -> Guarded:
+    files = {"stdout": place / "out", "stderr": place / "err"}
+    return Guarded(argv, **{"cwd": place, "env": os.environ, "grace_s": LONG_S, **files, **more})
+
+
+def guarded(place: Path, text: str, **more: Any) -> Guarded:
+    argv = [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(place)]
+    return below_a_guard(argv, place, **more)
+
+
+def with_data(place: Path, text: str, **more: Any) -> Guarded:
+    """In a directory that goes with it."""
+    return guarded(place / "data", text, cwd=place, remove=place / "data", **more)
 
 
 def told(place: Path, what: str) -> int:
@@ -168,15 +172,7 @@ def test_its_output_stands_in_files(place: Path) -> None:
 
 
 def test_a_program_that_does_not_exist(place: Path) -> None:
-    words = [str(place / "no such program"), "x"]
-    with Guarded(
-        words,
-        cwd=place,
-        env=os.environ,
-        stdout=place / "out",
-        stderr=place / "err",
-        grace_s=1,
-    ) as process:
+    with below_a_guard([str(place / "no such program"), "x"], place) as process:
         assert process.wait(LONG_S)
     assert process.exit_code == 127
     assert "no such program" in (place / "err").read_text()
@@ -316,27 +312,32 @@ def test_orphans_of_a_killed_program_are_cleared(place: Path) -> None:
 
 
 HARNESS = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from harness.server.process import Guarded
 place = Path(sys.argv[1])
 argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(place)]
-with Guarded(argv, cwd=place, env=os.environ, stdout=place / "out", stderr=place / "err",
-             grace_s=600):
+with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace_s=600, MORE):
     time.sleep(600)
 """
 
 
+def harness(place: Path, program: str, more: str = "") -> subprocess.Popen[bytes]:
+    """`more`: what the guard is told beside the usual."""
+    words = [HARNESS.replace("MORE", more), str(place), PROLOGUE + program]
+    return subprocess.Popen([sys.executable, "-c", *words], cwd=ROOT)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_the_death_of_the_harness_clears_all(place: Path, number: signal.Signals) -> None:
-    program = PROLOGUE + (
+    program = (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "forked(daemon); forked(lambda: (told('child'), sleep())); told('ready'); sleep()"
     )
-    harness = subprocess.Popen([sys.executable, "-c", HARNESS, str(place), program], cwd=ROOT)
+    dying = harness(place, program)
     pids = [told(place, what) for what in ("daemon", "child", "ready")]
-    harness.send_signal(number)
-    assert harness.wait(LONG_S) == -number
+    dying.send_signal(number)
+    assert dying.wait(LONG_S) == -number
     for pid in pids:
         until(lambda pid=pid: gone(pid), "a process of a dead harness ends")
 
@@ -363,20 +364,6 @@ def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
 
 
 # --- as another user, with data of its own ----------------------------------------------------
-
-
-def with_data(place: Path, text: str, **more: Any) -> Guarded:
-    data = place / "data"
-    return Guarded(
-        [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(data)],
-        cwd=place,
-        env=os.environ,
-        stdout=data / "out",
-        stderr=data / "err",
-        grace_s=LONG_S,
-        remove=data,
-        **more,
-    )
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -418,15 +405,7 @@ def test_nothing_but_its_data_goes(place: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_made(place: Path) -> None:
-    with Guarded(
-        ["true"],
-        cwd=place,
-        env=os.environ,
-        stdout=place / "out",
-        stderr=place / "err",
-        grace_s=1,
-        remove=place / "not" / "there",
-    ) as it:
+    with below_a_guard(["true"], place, remove=place / "not" / "there") as it:
         assert it.wait(LONG_S)
     assert it.pid is None
     assert it.exit_code is None
@@ -443,22 +422,9 @@ def test_root_runs_it_as_somebody_else(stack: ExitStack) -> None:
     base.chmod(0o755)
     data = base / "data"
     nobody = pwd.getpwnam("nobody")
-    with Guarded(
-        [
-            "/bin/sh",
-            "-c",
-            'id -u; id -g; id -G; echo $$ > "$1/ready"; exec sleep 600',
-            "sh",
-            str(data),
-        ],
-        cwd=base,
-        env=os.environ,
-        stdout=data / "out",
-        stderr=data / "err",
-        grace_s=LONG_S,
-        user="nobody",
-        remove=data,
-    ) as it:
+    script = 'id -u; id -g; id -G; echo $$ > "$1/ready"; exec sleep 600'
+    argv = ["/bin/sh", "-c", script, "sh", str(data)]
+    with below_a_guard(argv, data, cwd=base, user="nobody", remove=data) as it:
         assert told(data, "ready") == it.pid
         groups = os.getgrouplist("nobody", nobody.pw_gid)
         user, group, of_these = (data / "out").read_text().splitlines()
@@ -469,15 +435,7 @@ def test_root_runs_it_as_somebody_else(stack: ExitStack) -> None:
 
 
 def test_a_user_that_does_not_exist(place: Path) -> None:
-    with Guarded(
-        ["true"],
-        cwd=place,
-        env=os.environ,
-        stdout=place / "out",
-        stderr=place / "err",
-        grace_s=1,
-        user="no-such-user",
-    ) as it:
+    with below_a_guard(["true"], place, user="no-such-user") as it:
         assert it.wait(LONG_S)
     assert it.exit_code == 127
     assert "no-such-user" in (place / "err").read_text()
@@ -506,15 +464,7 @@ def test_one_that_would_leave_something_behind_is_never_just_killed(place: Path,
 
 def test_one_that_does_not_heed_its_signal_is_killed_after_the_grace(place: Path) -> None:
     text = "signal.signal(signal.SIGQUIT, signal.SIG_IGN); told('ready'); sleep()"
-    with Guarded(
-        [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(place)],
-        cwd=place,
-        env=os.environ,
-        stdout=place / "out",
-        stderr=place / "err",
-        grace_s=0.3,
-        end=signal.SIGQUIT,
-    ) as it:
+    with guarded(place, text, grace_s=0.3, end=signal.SIGQUIT) as it:
         told(place, "ready")
         began = time.monotonic()
         it.kill()
@@ -522,26 +472,12 @@ def test_one_that_does_not_heed_its_signal_is_killed_after_the_grace(place: Path
     assert it.exit_code == -signal.SIGKILL
 
 
-TIDY_HARNESS = """
-import os, signal, sys, time
-from pathlib import Path
-from harness.server.process import Guarded
-place = Path(sys.argv[1])
-data = place / "data"
-argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(data)]
-with Guarded(argv, cwd=place, env=os.environ, stdout=data / "out", stderr=data / "err",
-             grace_s=60, remove=data, end=signal.SIGQUIT):
-    time.sleep(600)
-"""
-
-
 def test_the_death_of_the_harness_takes_the_data_along(place: Path) -> None:
-    program = PROLOGUE + "forked(daemon)\n" + TIDY
-    words = [sys.executable, "-c", TIDY_HARNESS, str(place), program]
-    harness = subprocess.Popen(words, cwd=ROOT)
-    pids = [told(place / "data", what) for what in ("daemon", "ready")]
-    harness.kill()
-    assert harness.wait(LONG_S) == -signal.SIGKILL
+    data = place / "data"
+    dying = harness(data, "forked(daemon)\n" + TIDY, "remove=place, end=signal.SIGQUIT")
+    pids = [told(data, what) for what in ("daemon", "ready")]
+    dying.kill()
+    assert dying.wait(LONG_S) == -signal.SIGKILL
     until(lambda: not (place / "data").exists(), "its data is gone")
     assert (place / "data-tidied").exists()
     for pid in pids:
