@@ -8,19 +8,14 @@ from importlib import import_module
 from harness.model import Document
 
 
-def _later(module: str) -> Callable[[Document], str]:
+def _of(module: str) -> Callable[[Document], str]:
     """What renders a document, imported when there is one."""
-
-    def render(document: Document) -> str:
-        text: str = import_module(f"{__name__}.{module}").render(document)
-        return text
-
-    return render
+    return lambda document: import_module(f"{__name__}.{module}").render(document)
 
 
 FORMATS: Mapping[str, Callable[[Document], str]] = {
-    "table": _later("text"),
-    "json": _later("json"),
-    "csv": _later("csv"),
-    "markdown": _later("markdown"),
+    "table": _of("text"),
+    "json": _of("json"),
+    "csv": _of("csv"),
+    "markdown": _of("markdown"),
 }  # each: the whole document, ending in a newline

@@ -25,6 +25,8 @@ def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
     names, cells_of = Names(report.cells), by_series(report.cells)
     phases = {one.key: one.phases for one in report.timelines}
+    reasons = [(cell.reason, cell) for cell in report.cells if cell.verdict == "invalid"]
+    notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
     return Document(
         run=report.run,
         kind=SWEEP,
@@ -36,10 +38,10 @@ def of_sweep(report: Report) -> Document:
                 for group in report.classes
             ),
             *_costs(report),
-            *_by_places("cells.invalid", _reasons(report.cells), names),
+            *_by_places("cells.invalid", reasons, names),
         ),
         tables=tuple(sweep_tables(report, names)),
-        notes=(*_by_places("cells.note", _notes(report.cells), names), *report.notes),
+        notes=(*_by_places("cells.note", notes, names), *report.notes),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
         cells=report.cells,
         classes=report.classes,
@@ -76,7 +78,7 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
     first = cells[0].trial.cell
     threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
     threads = {cell.trial.cell.server.threads for cell in threaded}
-    for name, get in SETTINGS.items():
+    for name in SETTINGS:
         if name == "threads" and len(threads) == 1:
             classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
             yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})
@@ -85,7 +87,7 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
         ):
             continue
         elif name != "threads" and name not in names.settings:
-            yield setting(name, get(first.server))
+            yield setting(name, getattr(first.server, name))
     if not names.tools:
         processes = first.processes if first.processes > 1 and not names.processes else None
         yield Finding("setting.load", {"tool": first.tool, "processes": processes})
@@ -108,7 +110,9 @@ def class_finding(
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
     most = next((cell for cell in closed if cell.trial.key == group.telling), None)
     why = None if most is None or not _loses(most) else most
-    evidence = (*_diagnosis(why), *comparisons(mine), *_phases(mine, phases))
+    full = why and why.diagnosis
+    diagnosis = (full,) if full and full.code in BRIEF else ()
+    evidence = (*diagnosis, *comparisons(mine), *_phases(mine, phases))
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in closed):
@@ -149,12 +153,9 @@ def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
 def _slots(group: ClassResult) -> Finding:
     """Configured, and used where that is not the same."""
     configured, used = group.slots_configured, group.slots_measured
-    if configured is not None:
-        name = "configured"
-    else:
-        name = "unlimited" if group.worker_class.slots_known else "unknown"
+    name = "unlimited" if group.worker_class.slots_known else "unknown"
     values = {"slots": configured, "used": None if configured == used else used}
-    return Finding(f"class.slots.{name}", values)
+    return Finding(f"class.slots.{name if configured is None else 'configured'}", values)
 
 
 def _why(most: CellResult | None) -> dict[str, object]:
@@ -165,12 +166,6 @@ def _why(most: CellResult | None) -> dict[str, object]:
     if why.code in BRIEF:
         why = Finding(f"{why.code}.brief", why.values)
     return {"connections": most.trial.cell.concurrency, "why": why}
-
-
-def _diagnosis(most: CellResult | None) -> Iterable[Finding]:
-    """In full, where it was told in short."""
-    if most is not None and most.diagnosis is not None and most.diagnosis.code in BRIEF:
-        yield most.diagnosis
 
 
 def _loses(cell: CellResult) -> bool:
@@ -239,27 +234,13 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
     )
 
 
-Told = Mapping[Finding, Sequence[CellResult]]
-
-
-def _reasons(cells: Iterable[CellResult]) -> Told:
-    about: dict[Finding, list[CellResult]] = {}
-    for cell in cells:
-        if cell.verdict == "invalid":
-            about.setdefault(cell.reason, []).append(cell)
-    return about
-
-
-def _notes(cells: Iterable[CellResult]) -> Told:
-    about: dict[Finding, list[CellResult]] = {}
-    for cell in cells:
-        for note in dict.fromkeys(cell.notes):
-            about.setdefault(note, []).append(cell)
-    return about
-
-
-def _by_places(code: str, about: Told, names: Names) -> Iterable[Finding]:
+def _by_places(
+    code: str, said: Iterable[tuple[Finding, CellResult]], names: Names
+) -> Iterable[Finding]:
     """Every text once, with the cells it is about."""
+    about: dict[Finding, list[CellResult]] = {}
+    for text, cell in said:
+        about.setdefault(text, []).append(cell)
     for text, cells in about.items():
         keys = tuple(cell.trial.key for cell in cells)
         yield Finding(code, {"cells": names.places(cells), "text": text}, keys)

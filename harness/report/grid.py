@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.model import Column, Finding, Table, Value
-from harness.numbers.units import DURATION, MISSING, format_bytes, format_duration, three_digits
-from harness.report.messages import counts_text, heading, meaning, text
+from harness.numbers.units import DURATION, MISSING, three_digits
+from harness.report import messages
+from harness.report.messages import count_text, counts_text, heading, meaning, say, text
 from harness.report.values import finite
 
 
@@ -39,8 +40,12 @@ class Grid:
         return list(zip(*(column.values for column in self.columns), strict=True))
 
     @property
-    def missing(self) -> bool:
-        return any(MISSING in column.values for column in self.columns)
+    def heads(self) -> list[str]:
+        return [f"{column.heading} {column.unit}".strip() for column in self.columns]
+
+    @property
+    def right(self) -> list[bool]:
+        return [column.right for column in self.columns]
 
     def without(self, place: int) -> Grid:
         columns = (*self.columns[:place], *self.columns[place + 1 :])
@@ -49,7 +54,7 @@ class Grid:
 
 def grid(table: Table) -> Grid:
     """The columns in which something is known. ValueError where a row has not a value for each."""
-    code = table.title.code if isinstance(table.title, Finding) else ""
+    code = table.title.code
     blank, columns, keys = [], [], 0
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
@@ -100,13 +105,8 @@ def value_text(column: Column, value: Value, unit: str = "") -> str:
     return FORMS[column.form](float(known))
 
 
-def _count(value: float) -> str:
-    """Digits in threes from ten thousand on: "1,000,000"."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"
-
-
 def _number(value: float) -> str:
-    return _count(value) if abs(value) >= 10_000 else _unsigned(three_digits(value))
+    return count_text(value) if abs(value) >= 10_000 else _unsigned(three_digits(value))
 
 
 def _percent(value: float) -> str:
@@ -119,22 +119,23 @@ def _unsigned(text: str) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-FORMS: Mapping[str, Callable[[float], str]] = {
-    "text": lambda value: f"{value:g}",
-    "count": _count,
-    "number": _number,
-    "seconds": format_duration,
-    "bytes": format_bytes,
-    "percent": _percent,
-}
+# As in sentences, but that the digits of a column's numbers stand below each other
+FORMS = {**messages.FORMS, "text": "{:g}".format, "number": _number, "percent": _percent}
 
 
-def legend(columns: Sequence[GridColumn], known: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What columns mean, those with the same meaning together: ("p50, p95", "response time").
+def explained(table: Table, whole: Grid, known: set[tuple[str, str]]) -> list[str]:
+    """What stands below a table, in sentences: what its columns mean, its note, what is missing in
+    all rows. `known` as in `legend`."""
+    blank = say("text.blank", columns=whole.blank) if whole.blank else ""
+    return [*legend(whole.columns, known), text(table.note), blank]
+
+
+def legend(columns: Sequence[GridColumn], known: set[tuple[str, str]]) -> list[str]:
+    """What columns mean, those with the same meaning together: "p50, p95: response time.".
     `known`: what other tables' legends have told, which is left out here; this one's is added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
         if column.meaning and (column.heading, column.meaning) not in known:
             headings.setdefault(column.meaning, []).append(column.heading)
             known.add((column.heading, column.meaning))
-    return [(", ".join(names), meaning) for meaning, names in headings.items()]
+    return [f"{', '.join(names)}: {meaning}." for meaning, names in headings.items()]

@@ -14,7 +14,7 @@ from typing import Any
 from harness.model import SCHEMA, Chart, Document, Finding, Table
 from harness.report.document import SWEEP
 from harness.report.messages import heading, question_of
-from harness.report.values import DIGITS, cell, group, jsonable, phase, rounded, spoken
+from harness.report.values import DIGITS, cell, fields, group, jsonable, rounded, spoken
 
 
 def render(document: Document) -> str:
@@ -26,19 +26,19 @@ def json_of(document: Document) -> dict[str, Any]:
     """What every command has, and what it has shown."""
     return {
         "schema": SCHEMA,
-        "kind": document.kind,
-        "run": document.run,
-        "title": spoken(document.title),
-        "valid": document.valid,
+        **fields(document, "kind run title valid"),
         "environment": jsonable(document.environment),
         **(_sweep(document) if document.kind == SWEEP else _tables(document)),
         "findings": [_finding(one) for one in document.findings],
-        "notes": [spoken(note) for note in document.notes],
+        **fields(document, "notes"),
     }
 
 
 def _sweep(document: Document) -> dict[str, Any]:
-    phases = {one.key: [phase(each) for each in one.phases] for one in document.timelines}
+    phases = {
+        one.key: [fields(phase, "name start_s end_s why") for phase in one.phases]
+        for one in document.timelines
+    }
     return {
         "overhead": rounded(document.overhead),
         "cells": [
@@ -58,21 +58,16 @@ def _tables(document: Document) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "question": question_of(finding),
-        "answer": spoken(finding),
-        "trials": list(finding.trials),
-        "evidence": [spoken(one) for one in finding.evidence],
-    }
+    answer = {"question": question_of(finding), "answer": spoken(finding)}
+    return answer | fields(finding, "trials evidence")
 
 
 def _table(table: Table) -> dict[str, Any]:
     names = [column.name for column in table.columns]
-    code = table.title.code if isinstance(table.title, Finding) else ""
     return {
         "title": spoken(table.title),
         "columns": [
-            {"name": column.name, "title": heading(column, code), "form": column.form}
+            {"name": column.name, "title": heading(column, table.title.code), "form": column.form}
             for column in table.columns
         ],
         "rows": [
@@ -85,12 +80,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _chart(chart: Chart) -> dict[str, Any]:
     return {
-        "title": spoken(chart.title),
-        "x_title": spoken(chart.x_title),
-        "y_title": spoken(chart.y_title),
-        "form": chart.form,
-        "log": list(chart.log),
-        "names": [spoken(name) for name in chart.names],
+        **fields(chart, "title x_title y_title form log names"),
         "series": [
             {"name": spoken(one.name), "points": jsonable(one.points, DIGITS)}
             for one in chart.series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.model import Document, Finding, Table
-from harness.report.grid import grid, legend
+from harness.report.grid import explained, grid
 from harness.report.messages import question_of, say, text
 
 
@@ -41,12 +41,8 @@ def _table(table: Table, legends: set[tuple[str, str]]) -> Iterable[str]:
     whole = grid(table)
     if title := text(table.title):
         yield f"**{escaped(title)}**"
-    heads = [f"{one.heading} {one.unit}".strip() for one in whole.columns]
-    yield pipe_table(heads, whole.rows, [one.right for one in whole.columns])
-    below = [f"{names}: {meaning}." for names, meaning in legend(whole.columns, legends)]
-    below.append(text(table.note))
-    below.append(say("text.blank", columns=whole.blank) if whole.blank else "")
-    yield escaped(" ".join(filter(None, below)))
+    yield pipe_table(whole.heads, whole.rows, whole.right)
+    yield escaped(" ".join(filter(None, explained(table, whole, legends))))
 
 
 def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:

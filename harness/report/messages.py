@@ -57,7 +57,7 @@ def listed(names: Sequence[str]) -> str:
 
 def count_text(count: float) -> str:
     """'8', '1250', '10,000'."""
-    return f"{count:,}" if count >= 10_000 else str(count)
+    return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:.0f}"
 
 
 def counted(count: float, noun: str) -> str:
@@ -72,6 +72,7 @@ def by_cause(counts: Mapping[str, int]) -> str:
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "duration": format_duration,
+    "seconds": format_duration,
     "milliseconds": lambda seconds: f"{1e3 * seconds:.0f} ms",
     "number": amount,
     "percent": lambda share: f"{100 * share:.0f} %",
@@ -408,11 +409,8 @@ SENTENCES |= {
     "page.heading.environment": "Environment",
     "page.measured_on": "What it was measured on",
     "page.evidence": "Evidence",
-    "page.fact": "fact",
-    "page.value": "value",
     "page.words": "In words",
     "page.words_and_numbers": "In words and numbers",
-    "page.table.meaning": "{columns}: {meaning}.",
     "page.chart_failed": "This chart could not be drawn; its description and numbers are below.",
     "page.no_scripts": "The charts need scripts; everything else, numbers included, is above.",
     "page.cell": "{load}: {verdict}[[, {rate_rps:number} requests/s]]",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.model import Cell, CellResult, ClassResult, Finding, Server
 
-SETTINGS: Mapping[str, Callable[[Server], int]] = {
-    "workers": lambda server: server.workers,
-    "threads": lambda server: server.threads,
-    "backlog": lambda server: server.backlog,
-    "worker_connections": lambda server: server.worker_connections,
-}
+SETTINGS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
 
 
 def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
@@ -19,15 +14,15 @@ def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
 
     Threads that differ because only gthread has them are told once, in the title.
     """
-    values: dict[str, dict[str, set[int]]] = {name: {} for name in SETTINGS}
+    values: dict[tuple[str, str], set[int]] = {}
     for server in servers:
-        for name, get in SETTINGS.items():
-            values[name].setdefault(server.worker_class, set()).add(get(server))
-    classes = {
-        name: {worker_class for worker_class, found in each.items() if len(found) > 1}
-        for name, each in values.items()
-    }
-    return {name: where for name, where in classes.items() if where}
+        for name in SETTINGS:
+            values.setdefault((name, server.worker_class), set()).add(getattr(server, name))
+    found: dict[str, set[str]] = {}
+    for (name, worker_class), those in values.items():
+        if len(those) > 1:
+            found.setdefault(name, set()).add(worker_class)
+    return {name: found[name] for name in SETTINGS if name in found}
 
 
 def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
@@ -67,7 +62,7 @@ class Names:
         """'gthread (4 threads, wrk)'."""
         server = asked.server
         apart = [
-            setting(name, SETTINGS[name](server))
+            setting(name, getattr(server, name))
             for name, classes in self.settings.items()
             if server.worker_class in classes
         ]
@@ -95,11 +90,7 @@ class Names:
     def _levels(self, cells: Sequence[CellResult]) -> Iterable[Finding]:
         """Each level once, with its trials where there are others of it."""
         for asked in dict.fromkeys(cell.trial.cell for cell in cells):
-            mine = [cell.trial.number for cell in cells if cell.trial.cell == asked]
-            every = sum(cell.trial.cell == asked for cell in self._cells)
-            if len(mine) == every:
-                yield level(asked)
-            else:
-                numbers = tuple(map(str, mine))
-                values = {"level": level(asked), "noun": len(mine), "numbers": numbers}
-                yield Finding("level.trials", values)
+            mine = [str(cell.trial.number) for cell in cells if cell.trial.cell == asked]
+            values = {"level": level(asked), "noun": len(mine), "numbers": tuple(mine)}
+            alone = len(mine) == sum(cell.trial.cell == asked for cell in self._cells)
+            yield level(asked) if alone else Finding("level.trials", values)

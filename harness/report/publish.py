@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from harness.model import Document, EnvironmentProblem, UsageError
 
@@ -21,26 +23,26 @@ def page(document: Document, path: Path) -> None:
     Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
     """
     check(path.parent)
-    try:
-        from harness.report.html import render
-    except ImportError as error:
-        raise EnvironmentProblem(MISSING.format(error)) from error
-    _write(((path, render(document).encode(errors="replace")),))
+    _write([(path, _html().render(document).encode(errors="replace"))])
 
 
 def pictures(document: Document, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""
     check(directory.parent)
-    try:
-        from harness.report.html import pictures as drawn
-    except ImportError as error:
-        raise EnvironmentProblem(MISSING.format(error)) from error
+    drawn = _html().pictures(document)
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    return _write((directory / name, data) for name, data in drawn(document))
+    return _write((directory / name, data) for name, data in drawn)
+
+
+def _html() -> ModuleType:
+    try:
+        return import_module("harness.report.html")
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
 
 
 def check(directory: Path) -> None:

@@ -11,9 +11,10 @@ would contradict the second, whose parts are means of the steady part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
-from harness.model import CellResult, ClassResult, Column, Finding, Report, Table, Value
-from harness.report.naming import SETTINGS, Names
+from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
+from harness.report.naming import Names
 from harness.report.open_closed import side_by_side
 from harness.report.values import PARTS, finite
 
@@ -54,30 +55,31 @@ def time_unit(cells: Cells) -> str:
 # --- which cell -----------------------------------------------------------------------------
 
 
+def source(
+    name: str,
+    form: Form = "number",
+    expendable: int = 0,
+    value: Callable[[CellResult], Value] | None = None,
+) -> Source:
+    """A column, and its `value` of a cell: else what a cell has of that name."""
+    return Column(name, form, expendable), value or attrgetter(name)
+
+
 def _leading(cells: Cells, names: Names) -> list[Source]:
     """Settings that never vary are told in the title."""
-    sources: list[Source] = [
-        (Column("worker_class", form="text"), lambda c: c.trial.cell.server.worker_class)
+    asked, server = "trial.cell", "trial.cell.server"
+    optional: tuple[tuple[bool, str, Form, Callable[[CellResult], Value]], ...] = (
+        (names.tools, "tool", "text", attrgetter(f"{asked}.tool")),
+        (names.processes, "tool_processes", "count", attrgetter(f"{asked}.processes")),
+        (names.keepalive, "keepalive", "text", lambda c: "on" if c.trial.cell.keepalive else "off"),
+        (True, "concurrency", "count", attrgetter(f"{asked}.concurrency")),
+        (names.trials, "trial", "count", attrgetter("trial.number")),
+    )
+    return [
+        source("worker_class", "text", 0, attrgetter(f"{server}.worker_class")),
+        *(source(name, "count", 0, attrgetter(f"{server}.{name}")) for name in names.settings),
+        *(source(name, form, 0, value) for wanted, name, form, value in optional if wanted),
     ]
-    sources += [(Column(name, form="count"), _setting(name)) for name in names.settings]
-    if names.tools:
-        sources.append((Column("tool", form="text"), lambda c: c.trial.cell.tool))
-    if names.processes:
-        sources.append((Column("tool_processes", form="count"), lambda c: c.trial.cell.processes))
-    if names.keepalive:
-        sources.append((Column("keepalive", form="text"), _kept))
-    sources.append((Column("concurrency", form="count"), lambda c: c.trial.cell.concurrency))
-    if names.trials:
-        sources.append((Column("trial", form="count"), lambda c: c.trial.number))
-    return sources
-
-
-def _setting(name: str) -> Callable[[CellResult], Value]:
-    return lambda cell: SETTINGS[name](cell.trial.cell.server)
-
-
-def _kept(cell: CellResult) -> str:
-    return "on" if cell.trial.cell.keepalive else "off"
 
 
 # --- what came out --------------------------------------------------------------------------
@@ -91,16 +93,16 @@ def slots(of: CellResult | ClassResult) -> Value:
     return Finding("value.unlimited" if of.worker_class.slots_known else "value.unknown")
 
 
-RESULTS: list[Source] = [
-    (Column("slots_configured", form="count", expendable=1), slots),
-    (Column("slots_measured", form="count"), lambda c: c.slots_measured),
-    (Column("throughput_rps"), lambda c: c.throughput_rps),
-    (Column("bound_rps", expendable=4), lambda c: c.bound_rps),
-    (Column("response_p50_s", form="seconds"), lambda c: c.response.p50),
-    (Column("response_p95_s", form="seconds", expendable=3), lambda c: c.response.p95),
-    (Column("response_max_s", form="seconds", expendable=2), lambda c: c.response.max),
-    (Column("failed", form="count"), lambda c: c.failed),
-    (Column("verdict", form="text"), lambda c: c.verdict),
+RESULTS = [
+    source("slots_configured", "count", 1, slots),
+    source("slots_measured", "count"),
+    source("throughput_rps"),
+    source("bound_rps", expendable=4),
+    source("response_p50_s", "seconds", 0, attrgetter("response.p50")),
+    source("response_p95_s", "seconds", 3, attrgetter("response.p95")),
+    source("response_max_s", "seconds", 2, attrgetter("response.max")),
+    source("failed", "count"),
+    source("verdict", "text"),
 ]
 
 
@@ -114,20 +116,19 @@ def _lower_bound(cells: Cells) -> Finding | None:
 
 def _breakdown(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
     known = [cell for cell in cells if cell.breakdown.response_s is not None]
-    response = Column("response_mean_s", form="seconds", expendable=2)
-    sources: list[Source] = [*which, (response, lambda c: c.breakdown.response_s)]
-    sources += [_part(name) for name in PARTS]
+    sources = [
+        *which,
+        source("response_mean_s", "seconds", 2, attrgetter("breakdown.response_s")),
+        *(
+            source(
+                f"{part}_s", "seconds", int(part == "transfer"), attrgetter(f"breakdown.{part}_s")
+            )
+            for part in PARTS
+        ),
+    ]
     if len({cell.breakdown.exact for cell in known}) > 1:
-        sources.append((Column("exact", form="text"), lambda c: c.breakdown.exact))
+        sources.append(source("exact", "text", 0, attrgetter("breakdown.exact")))
     return sources, known, _sources_of(known)
-
-
-def _part(name: str) -> Source:
-    def value(cell: CellResult) -> float | None:
-        seconds: float | None = getattr(cell.breakdown, f"{name}_s")
-        return seconds
-
-    return Column(f"{name}_s", form="seconds", expendable=int(name == "transfer")), value
 
 
 def _sources_of(cells: Cells) -> Finding:
@@ -152,12 +153,12 @@ def _sources_of(cells: Cells) -> Finding:
 
 def _keepalive(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
     kept = [cell for cell in cells if cell.trial.cell.keepalive and cell.verdict != "invalid"]
-    sources: list[Source] = [
+    sources = [
         *which,
-        (Column("connections_per_worker", form="text"), _dealt),
-        (Column("bound_rps"), lambda c: c.bound_rps),
-        (Column("split_prediction_rps"), lambda c: c.split_prediction_rps),
-        (Column("measured_rps"), lambda c: c.throughput_rps),
+        source("connections_per_worker", "text", 0, _dealt),
+        source("bound_rps"),
+        source("split_prediction_rps"),
+        source("measured_rps", value=attrgetter("throughput_rps")),
     ]
     return sources, kept, None
 
@@ -169,20 +170,19 @@ def _dealt(cell: CellResult) -> str | None:
 
 def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | None]:
     """Which load, what was asked, sent and answered, and how long that took."""
-    load: Source = (Column("load", form="text"), load_of)
-    which = [load if one.name == "concurrency" else (one, of) for one, of in _leading(cells, names)]
-    due: list[Source] = [
-        (Column(f"response_{name}_s", form="seconds", expendable=rank), _response(name))
-        for name, rank in (("p50", 0), ("p95", 0), ("p99", 3), ("max", 2))
-    ]
-    sources: list[Source] = [
+    load = source("load", "text", 0, load_of)
+    which = [load if one[0].name == "concurrency" else one for one in _leading(cells, names)]
+    sources = [
         *which,
-        (Column("asked_rps", expendable=4), lambda c: c.asked_rps),
-        (Column("sent_rps"), lambda c: c.sent_rps),
-        (Column("throughput_rps"), lambda c: c.throughput_rps),
-        *due,
-        (Column("lag_p95_s", form="seconds", expendable=1), lambda c: c.lag.p95),
-        (Column("verdict", form="text"), lambda c: c.verdict),
+        source("asked_rps", expendable=4),
+        source("sent_rps"),
+        source("throughput_rps"),
+        *(
+            source(f"response_{name}_s", "seconds", rank, attrgetter(f"response.{name}"))
+            for name, rank in (("p50", 0), ("p95", 0), ("p99", 3), ("max", 2))
+        ),
+        source("lag_p95_s", "seconds", 1, attrgetter("lag.p95")),
+        source("verdict", "text"),
     ]
     return sources, side_by_side(cells), Finding("note.closed_and_open")
 
@@ -194,14 +194,6 @@ def load_of(cell: CellResult) -> Finding:
         return Finding("value.closed", {"connections": asked.concurrency})
     unit = "" if asked.rate.share is not None else "/s"
     return Finding("value.open", {"rate": f"{asked.rate.label}{unit}"})
-
-
-def _response(name: str) -> Callable[[CellResult], Value]:
-    def value(cell: CellResult) -> float | None:
-        seconds: float | None = getattr(cell.response, name)
-        return seconds
-
-    return value
 
 
 # --- classes --------------------------------------------------------------------------------
@@ -217,15 +209,11 @@ CLASSES = (
 
 
 def _class(group: ClassResult) -> tuple[Value, ...]:
-    interval = group.capacity_ci95
-    bounds = None if interval is None else {"low": interval[0], "high": interval[1]}
-    knee: Value = group.knee_note or None
-    if group.knee is not None:
-        knee = round(group.knee, 1)
+    low, high = group.capacity_ci95 or (None, None)
     return (
         slots(group),
         group.slots_measured,
         group.capacity_rps,
-        None if bounds is None else Finding("value.interval", bounds),
-        knee,
+        None if low is None else Finding("value.interval", {"low": low, "high": high}),
+        group.knee_note if group.knee is None else round(group.knee, 1),
     )

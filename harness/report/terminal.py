@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from rich.box import Box
 from rich.console import Console
@@ -17,13 +17,7 @@ UNBOUNDED = 10_000
 RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between it and its unit
 PLAIN = str.maketrans(
-    {
-        "\N{RIGHTWARDS ARROW}": "->",
-        "\N{EN DASH}": "-",
-        "\N{EM DASH}": "-",
-        "\N{MULTIPLICATION SIGN}": "x",
-        "\N{MICRO SIGN}": "u",
-    }
+    {"→": "->", "\N{EN DASH}": "-", "\N{EM DASH}": "-", "\N{MULTIPLICATION SIGN}": "x", "µ": "u"}
 )
 
 
@@ -57,11 +51,7 @@ def drawn(table: Table, colour: bool) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def section(heading: str, lines: Sequence[str], width: int | None) -> str:
-    return f"{heading}\n{wrapped(lines, width, '  ')}" if lines else ""
-
-
-def wrapped(lines: Sequence[str], width: int | None, indent: str = "") -> str:
+def wrapped(lines: Iterable[str], width: int | None, indent: str = "") -> str:
     wrapper = textwrap.TextWrapper(
         width=max(20, min(width or WIDEST, WIDEST)),
         initial_indent=indent,

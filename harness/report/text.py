@@ -11,12 +11,15 @@ names them.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import chain, groupby
 
+from rich.console import JustifyMethod
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
 from harness.model import Document, Finding, Table
+from harness.numbers.units import MISSING
 from harness.report.grid import Grid, grid, join, legend
 from harness.report.messages import question_of, say, text
 from harness.report.terminal import (
@@ -25,7 +28,6 @@ from harness.report.terminal import (
     clean,
     drawn,
     natural,
-    section,
     to_ascii,
     wrapped,
 )
@@ -55,45 +57,37 @@ def render(
     document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
 ) -> str:
     """The document for a person. `width`: columns of the terminal; None: as wide as it needs."""
-    answers = [one for one in document.findings if question_of(one)]
-    others = [one for one in document.findings if not question_of(one)]
-    blocks = [wrapped([text(document.title)], width)]
-    blocks += [_answer(one, colour, width, explain) for one in answers]
+    answers, others = (
+        [_finding(one, colour, width, explain) for one in document.findings
+         if bool(question_of(one)) is answer]
+        for answer in (True, False)
+    )  # fmt: skip
+    blocks = [wrapped([text(document.title)], width), *answers]
     legends: set[tuple[str, str]] = set()
     for table in _shown(document.tables, width, explain):
         blocks += _table(table, colour, width, legends if explain else None)
-    blocks += ["\n".join(_finding(one, width, explain) for one in others)]
-    blocks += _notes(document, width, explain)
+    blocks += ["\n".join(others), *_notes(document, width, explain)]
     whole = "\n\n".join(block for block in blocks if block) + "\n"
     return whole if colour else to_ascii(whole)
 
 
-def _answer(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
+def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
+    """The question that it answers, its sentence, and with `explain` its evidence."""
     question = wrapped([question_of(finding)], width)
-    lines = [f"\x1b[1m{question}\x1b[0m" if colour else question]
-    lines.append(wrapped([text(finding)], width, "  "))
+    lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
+    lines.append(wrapped([text(finding)], width, "  " if question else ""))
     if explain:
-        lines.append(_evidence(finding, width))
-    return "\n".join(line for line in lines if line)
-
-
-def _finding(finding: Finding, width: int | None, explain: bool) -> str:
-    lines = [wrapped([text(finding)], width)]
-    if explain and finding.evidence:
-        lines.append(_evidence(finding, width))
-    return "\n".join(lines)
-
-
-def _evidence(finding: Finding, width: int | None) -> str:
-    return wrapped([f"- {text(one)}" for one in finding.evidence], width, "    ")
+        lines.append(wrapped([f"- {text(one)}" for one in finding.evidence], width, "    "))
+    return "\n".join(filter(None, lines))
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
     """All of them, or those that must be seen and what else there is."""
     if explain:
-        yield section(say("text.notes"), [text(note) for note in document.notes], width)
+        every = wrapped([text(note) for note in document.notes], width, "  ")
+        yield f"{say('text.notes')}\n{every}" if every else ""
         return
-    seen = [one for one in document.notes if isinstance(one, Finding) and one.code in VISIBLE]
+    seen = [one for one in document.notes if one.code in VISIBLE]
     yield wrapped([text(note) for note in seen], width)
     parts = []
     if notes := len(document.notes) - len(seen):
@@ -108,14 +102,10 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 # --- tables -----------------------------------------------------------------------------------
 
 
-def _code(table: Table) -> str:
-    return table.title.code if isinstance(table.title, Finding) else ""
-
-
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Those with rows; where the time goes beside the cells it is about, if there is room."""
-    shown = [one for one in tables if one.rows and (explain or _code(one) not in EXPLAINED)]
-    if [_code(one) for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
+    shown = [one for one in tables if one.rows and (explain or one.title.code not in EXPLAINED)]
+    if [one.title.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
             return [joined, *shown[2:]]
@@ -129,11 +119,11 @@ def _table(
     told again; None: nothing is explained."""
     whole = grid(table)
     fitting, gap, hidden = _fitted(whole, width)
-    title = "" if _code(table) == "table.cells" else text(table.title)
+    title = "" if table.title.code == "table.cells" else text(table.title)
     below = []
     if known is not None:
-        below += [f"{names}: {meaning}." for names, meaning in legend(fitting.columns, known)]
-        below += [text(table.note), say("text.missing") if fitting.missing else ""]
+        below += [*legend(fitting.columns, known), text(table.note)]
+        below += [say("text.missing")] if MISSING in chain(*fitting.rows) else []
     if whole.blank:
         below.append(say("text.blank", columns=whole.blank))
     if hidden:
@@ -164,31 +154,20 @@ def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
 def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
     drawing = bare_table(gap)
     for column in whole.columns:
-        drawing.add_column(
-            Styled(_heading(column.heading, column.unit, max(map(len, column.values), default=0))),
-            justify="right" if column.right else "left",
-            no_wrap=True,
+        # In as many lines as keep the heading about as narrow as its values
+        widest = max(map(len, (*column.values, *column.heading.split())), default=0)
+        lines = textwrap.wrap(
+            clean(column.heading), max(widest, HEADING_LEAST), break_on_hyphens=False
         )
-    rows = whole.rows
-    keys = [row[: whole.keys] for row in rows]
-    grouped = len(whole.columns) > whole.keys and _in_runs(keys)
-    for before, key, row in zip([None, *keys], keys, rows, strict=False):
-        if grouped and before is not None and before != key:
-            drawing.add_section()
+        heading = "\n".join([*lines, column.unit] if column.unit else lines)
+        justify: JustifyMethod = "right" if column.right else "left"
+        drawing.add_column(Styled(heading), justify=justify, no_wrap=True)
+    keys = [row[: whole.keys] for row in whole.rows]
+    runs = [key for key, _ in groupby(keys)]
+    # Some stand in several rows that follow each other, and nowhere else
+    grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
+    for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
         styles = [COLOURS.get(one, "") if colour else "" for one in row]
-        drawing.add_row(*map(Styled, map(clean, row), styles))
+        cells = map(Styled, map(clean, row), styles)
+        drawing.add_row(*cells, end_section=grouped and key != after)
     return drawing
-
-
-def _in_runs(values: Sequence[tuple[str, ...]]) -> bool:
-    """Whether some value stands in several rows that follow each other, and nowhere else."""
-    runs = [one for before, one in zip([None, *values], values, strict=False) if one != before]
-    return len(set(runs)) == len(runs) < len(values)
-
-
-def _heading(heading: str, unit: str, widest: int) -> str:
-    """In as many lines as keep it about as narrow as its values."""
-    longest = max(map(len, heading.split()), default=0)
-    width = max(widest, longest, HEADING_LEAST)
-    lines = textwrap.wrap(clean(heading), width, break_on_hyphens=False)
-    return "\n".join([*lines, unit] if unit else lines)

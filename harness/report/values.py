@@ -6,7 +6,7 @@ Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
 from harness.model import (
@@ -15,8 +15,6 @@ from harness.model import (
     ClassResult,
     Finding,
     Label,
-    Phase,
-    Server,
     Summary,
     Value,
 )
@@ -24,8 +22,6 @@ from harness.report.messages import text
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
-
-
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
 
@@ -44,132 +40,80 @@ def rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # not -0.0
 
 
-def milliseconds(summary: Summary) -> dict[str, float | None]:
-    """A distribution in ms; every statistic is there, None where unknown."""
-    found: dict[str, float | None] = {}
-    for name in STATISTICS:
-        value: float | None = getattr(summary, name)
-        found[name] = None if value is None else rounded(value * 1e3, 3)
-    return found
-
-
-def _settings(server: Server) -> dict[str, Any]:
+def milliseconds(of: Summary | Breakdown, names: Iterable[str]) -> dict[str, float | None]:
+    """These of its numbers in ms, their names without the unit they may have; None: unknown."""
+    seconds = ((name, getattr(of, name)) for name in names)
     return {
-        "worker_class": server.worker_class,
-        "workers": server.workers,
-        "threads": server.threads,
-        "backlog": server.backlog,
-        "worker_connections": server.worker_connections,
+        name.removesuffix("_s"): None if one is None else rounded(one * 1e3, 3)
+        for name, one in seconds
     }
 
 
-def split_ms(parts: Breakdown) -> dict[str, float | None]:
-    """The parts of a response time in ms, their names without unit."""
-    found: dict[str, float | None] = {}
-    for name in PARTS:
-        value: float | None = getattr(parts, f"{name}_s")
-        found[name] = None if value is None else rounded(value * 1e3, 3)
-    return found
+def fields(what: object, names: str) -> dict[str, Any]:
+    """These of its attributes as JSON has them; `NAME_ms` is a distribution NAME."""
+    return {name: _plain(getattr(what, name.removesuffix("_ms"))) for name in names.split()}
 
 
-def pairs(counts: Mapping[int, int]) -> dict[str, int]:
-    """Counts by pid, as JSON names them."""
-    return {str(pid): count for pid, count in sorted(counts.items())}
+def _plain(value: object) -> object:
+    if isinstance(value, Summary):
+        return milliseconds(value, STATISTICS)
+    if isinstance(value, Finding):
+        return spoken(value)
+    if isinstance(value, Mapping):
+        return {str(key): count for key, count in sorted(value.items())}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return rounded(value) if isinstance(value, float) else value
 
 
-def _outside(result: CellResult) -> dict[str, Any]:
-    """What was seen from outside while the load ran."""
-    counters, usage = result.counters, result.usage
-    return {
-        "kernel": {
-            "listen_overflows": counters.listen_overflows,
-            "listen_drops": counters.listen_drops,
-            "syn_retransmits": counters.syn_retransmits,
-            "accept_queue_max": result.accept_queue_max,
-            "accept_queue_limit": result.accept_queue_limit,
-        },
-        "cpu": {
-            "server_cores": rounded(usage.server_cores),
-            "generator_cores": rounded(usage.generator_cores),
-            "host_busy": rounded(usage.host_busy),
-        },
-        "rss_bytes": {
-            "server_max": usage.server_rss_bytes,
-            "generator_max": usage.generator_rss_bytes,
-        },
-    }
+SETTINGS = "worker_class workers threads backlog worker_connections"
 
 
 def cell(result: CellResult) -> dict[str, Any]:
     """One trial, with all keys of the schema."""
-    asked, kept = result.trial.cell, result.connections_per_worker
+    asked = result.trial.cell
+    queue = fields(result, "accept_queue_max accept_queue_limit")
+    usage = result.usage
     return {
-        **_settings(asked.server),
+        **fields(asked.server, SETTINGS),
         "app": result.app,
         "sleep_s": rounded(result.sleep_s, 6),
         "tool": asked.tool,
         "tool_processes": asked.processes,
-        "keepalive": asked.keepalive,
-        "concurrency": asked.concurrency,
+        **fields(asked, "keepalive concurrency"),
         "trial": result.trial.number,
-        "requests": result.requests,
-        "failed": result.failed,
-        "errors": dict(result.errors),
-        "slots_configured": result.slots_configured,
+        **fields(result, "requests failed errors slots_configured"),
         "slots_known": result.worker_class.slots_known,
-        "slots_measured": result.slots_measured,
-        "throughput_rps": rounded(result.throughput_rps),
-        "tool_rps": rounded(result.tool_rps),
-        "bound_rps": rounded(result.bound_rps),
-        "response_ms": milliseconds(result.response),
-        "connect_ms": milliseconds(result.connect),
-        "service_ms": milliseconds(result.service),
-        "waiting_ms": milliseconds(result.waiting),
-        "waiting_split_ms": split_ms(result.breakdown),
+        **fields(result, "slots_measured throughput_rps tool_rps bound_rps"),
+        **fields(result, "response_ms connect_ms service_ms waiting_ms"),
+        "waiting_split_ms": milliseconds(result.breakdown, [f"{part}_s" for part in PARTS]),
         "split_exact": result.breakdown.exact,
-        **_outside(result),
-        "requests_per_worker": pairs(result.requests_per_worker),
-        "connections_per_worker": None if kept is None else pairs(kept),
-        "split_prediction_rps": rounded(result.split_prediction_rps),
-        "load_s": rounded(result.load_s),
-        "ideal_s": rounded(result.ideal_s),
-        "generator_bound": result.generator_bound,
-        "bound_reasons": [spoken(reason) for reason in result.bound_reasons],
+        "kernel": fields(result.counters, "listen_overflows listen_drops syn_retransmits") | queue,
+        "cpu": fields(usage, "server_cores generator_cores host_busy"),
+        "rss_bytes": {
+            "server_max": usage.server_rss_bytes,
+            "generator_max": usage.generator_rss_bytes,
+        },
+        **fields(result, "requests_per_worker connections_per_worker split_prediction_rps"),
+        **fields(result, "load_s ideal_s generator_bound bound_reasons"),
         "rate": None if asked.rate is None else asked.rate.label,
-        "asked_rps": rounded(result.asked_rps),
-        "sent_rps": rounded(result.sent_rps),
-        "unsent": result.unsent,
-        "lag_ms": milliseconds(result.lag),
-        "achieved_concurrency": rounded(result.achieved_concurrency),
-        "verdict": result.verdict,
-        "reason": spoken(result.reason),
-        "diagnosis": None if result.diagnosis is None else spoken(result.diagnosis),
-        "notes": [spoken(note) for note in result.notes],
+        **fields(result, "asked_rps sent_rps unsent lag_ms achieved_concurrency"),
+        **fields(result, "verdict reason diagnosis notes"),
     }
 
 
 def group(result: ClassResult) -> dict[str, Any]:
     """One (server, tool, processes, keep-alive), with all keys of the schema."""
-    interval = result.capacity_ci95
     return {
-        **_settings(result.server),
+        **fields(result.server, SETTINGS),
         "tool": result.tool,
         "tool_processes": result.processes,
-        "keepalive": result.keepalive,
-        "slots_configured": result.slots_configured,
+        **fields(result, "keepalive slots_configured"),
         "slots_known": result.worker_class.slots_known,
-        "slots_measured": result.slots_measured,
-        "capacity_rps": rounded(result.capacity_rps),
-        "capacity_ci95": None if interval is None else [rounded(side) for side in interval],
+        **fields(result, "slots_measured capacity_rps capacity_ci95"),
         "knee": rounded(result.knee, 3),
-        "knee_note": spoken(result.knee_note),
-        "diagnosis": None if result.diagnosis is None else spoken(result.diagnosis),
+        **fields(result, "knee_note diagnosis"),
     }
-
-
-def phase(one: Phase) -> dict[str, Any]:
-    spans = {"start_s": rounded(one.start_s), "end_s": rounded(one.end_s)}
-    return {"name": one.name, **spans, "why": spoken(one.why)}
 
 
 def spoken(label: Label | None) -> object:

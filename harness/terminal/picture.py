@@ -39,26 +39,20 @@ def draw(now: Now) -> list[str]:
     where = "accepted, inside a worker" if now.accepts_first else "on the way, or not connected"
     lines = [
         _line(f"{now.at_s:6.1f} s", "in the app", _workers(now.busy), f"{inside} of {limit} slots"),
-        _line("", "accept queue", _marks("o", now.queue), _count(now.queue)),
-        _line("", "elsewhere", _marks(".", elsewhere), f"{elsewhere}, {where}"),
+        _line(
+            "", "accept queue", "o" * (now.queue or 0), UNKNOWN if now.queue is None else now.queue
+        ),
+        _line("", "elsewhere", "." * elsewhere, f"{elsewhere}, {where}"),
         _line("", "answered", "", f"{now.answered} of {now.requests}"),
     ]
     return [line[:WIDTH] for line in lines]
 
 
-def _line(when: str, name: str, marks: str, count: str) -> str:
-    return f"{when:>8}  {name:<13}{marks:<{MARK}} {count}".rstrip()
+def _line(when: str, name: str, marks: str, count: object) -> str:
+    return f"{when:>8}  {name:<13}{marks[:MARK]:<{MARK}} {count}".rstrip()
 
 
 def _workers(busy: Sequence[int]) -> str:
     """A box a worker; where they do not fit, their numbers."""
     boxes = " ".join(f"[{'#' * count or ' '}]" for count in busy)
-    return boxes if len(boxes) <= MARK else " ".join(f"[{count}]" for count in busy)[:MARK]
-
-
-def _marks(mark: str, count: int | None) -> str:
-    return mark * min(count or 0, MARK)
-
-
-def _count(count: int | None) -> str:
-    return UNKNOWN if count is None else str(count)
+    return boxes if len(boxes) <= MARK else " ".join(f"[{count}]" for count in busy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,35 +11,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.model import Cell, Load, Record, Trial
+from harness.model import Record, Trial
 from harness.numbers.units import format_wait
+from harness.terminal.console import tell
 
 
 def describe(trial: Trial) -> str:
-    cell = trial.cell
+    cell, server = trial.cell, trial.cell.server
+    tool = f"{cell.tool} x{cell.processes}" if cell.processes > 1 else cell.tool
     if cell.load is not None:
-        return _describe_load(cell, cell.load)
-    repeat = f", trial {trial.number}" if trial.number > 1 else ""
-    threads = f"x{cell.server.threads}" if cell.server.threads > 1 else ""
-    shape = f"{cell.server.worker_class} {cell.server.workers}{threads}"
+        requests = "" if cell.load.timed else f"{cell.load.requests:,} requests by "
+        late = ", delayed answers" if server.null is not None and max(server.null.delay_s) else ""
+        return f"{requests}{tool} at {cell.load.concurrency:,}{late}"
+    level, rate = str(cell.concurrency), cell.rate
+    if rate is not None:
+        level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
+    threads = f"x{server.threads}" if server.threads > 1 else ""
+    place = server.name or f"{server.worker_class} {server.workers}{threads}"
     kept = ", keep-alive" if cell.keepalive else ""
-    several = f" x{cell.processes}" if cell.processes > 1 else ""
-    place = cell.server.name or shape
-    return f"{place}, {cell.tool}{several} at {_level(cell)}{kept}{repeat}"
-
-
-def _describe_load(cell: Cell, load: Load) -> str:
-    several = f" x{cell.processes}" if cell.processes > 1 else ""
-    requests = "" if load.timed else f"{load.requests:,} requests by "
-    delayed = cell.server.null is not None and max(cell.server.null.delay_s) > 0
-    late = ", delayed answers" if delayed else ""
-    return f"{requests}{cell.tool}{several} at {load.concurrency:,}{late}"
-
-
-def _level(cell: Cell) -> str:
-    if cell.rate is None:
-        return str(cell.concurrency)
-    return f"{cell.rate.label} {'requests/s' if cell.rate.share is None else 'of its capacity'}"
+    repeat = f", trial {trial.number}" if trial.number > 1 else ""
+    return f"{place}, {tool} at {level}{kept}{repeat}"
 
 
 class Progress:
@@ -59,10 +49,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         left = self._left()
-        about = (
-            f"about {format_wait(left)}" if left is not None else "time known after a first answer"
-        )
-        print(f"{self._counted()}, {about}", file=sys.stderr)
+        about = "time known after a first answer" if left is None else f"about {format_wait(left)}"
+        tell(f"{self._counted()}, {about}")
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.__enter__()
@@ -84,14 +72,14 @@ class Progress:
     def end(self, one: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not one]
         self._done += 1
-        took = time.monotonic() - self._began
-        self._done_s += took
+        took_s = time.monotonic() - self._began
+        self._done_s += took_s
         how = f"invalid: {record.fault.reason}" if record.fault else "done"
         left = self._left()
-        rest = f", {format_wait(left)} left" if self._todo and left is not None else ""
-        line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took:.1f} s{rest}"
+        rest = "" if left is None or not self._todo else f", {format_wait(left)} left"
+        line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took_s:.1f} s{rest}"
         if self._live is None:
-            print(line, file=sys.stderr, flush=True)
+            tell(line)
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
 

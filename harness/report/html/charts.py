@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import altair as alt
@@ -18,19 +19,19 @@ from harness.report.html.bars import Drawn, Points, Upright, bars_pane
 from harness.report.html.colours import CLASSES, var
 from harness.report.html.figures import (
     DASHES,
+    POINT,
     Figure,
     Key,
-    Shape,
     by_name,
     data,
     mark_of,
     slug,
+    some,
     tip,
-    y_axis,
 )
 from harness.report.messages import amount, text
 
-LINES: tuple[Shape, ...] = ("solid", "dashed", "dotted")
+LINES = ("solid", "dashed", "dotted")
 FEW = 12  # places on an axis that are all named
 PART_COLOURS: Mapping[str, str] = {
     "part.connect": "connect",
@@ -48,15 +49,13 @@ PART_COLOURS: Mapping[str, str] = {
 
 def chart_figures(document: Document) -> list[Figure]:
     """Those that have anything to show, in the document's order; their names are different."""
-    every = [
-        chart_figure(chart, f"chart-{number}-{_named(chart)}")
+    every = (
+        chart_figure(
+            chart, f"chart-{number}-{slug(text(chart.title))[:40].rstrip('-') or 'untitled'}"
+        )
         for number, chart in enumerate(document.charts, 1)
-    ]
-    return [figure for figure in every if figure is not None]
-
-
-def _named(chart: Chart) -> str:
-    return slug(text(chart.title))[:40].rstrip("-") or "untitled"
+    )
+    return list(some(*every))
 
 
 def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Figure | None:
@@ -67,17 +66,18 @@ def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Fig
         return None
     drawn = {text(label): points for label, points in series}
     lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
-    left_out = Finding("chart.left_out", {"points": lost})
-    bars = chart.form != "lines"
-    legend = _boxes([label for label, _ in series]) if bars else _marks(list(drawn))
+    legend = _legend(chart, [label for label, _ in series])
     looks = {text(one.label): var(one.colour) for one in legend}
-    pane = bars_pane(chart, drawn, looks, upright) if bars else _lines(chart, drawn)
+    lines = chart.form == "lines"
     return Figure(
         name=name,
         title=chart.title,
-        caption=tuple(filter(None, (chart.note, left_out if lost else None))),
-        alternative=_alternative(chart, drawn),
-        panes=(pane,),
+        caption=some(chart.note, Finding("chart.left_out", {"points": lost}) if lost else None),
+        alternative=(
+            Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title}),
+            *(_words(chart, label, points) for label, points in drawn.items()),
+        ),
+        panes=(_lines(chart, drawn) if lines else bars_pane(chart, drawn, looks, upright),),
         legend=legend,
         heads=(chart.x_title or Finding("chart.place"), *drawn),
         rows=_rows(chart, drawn),
@@ -92,19 +92,14 @@ def _drawable(points: Points, log: tuple[bool, bool]) -> Points:
     return [(x, y) for x, y in points if stands(x, log[0]) and stands(y, log[1])]
 
 
-def _marks(names: Sequence[str]) -> tuple[Key, ...]:
-    return tuple(Key(name, *mark_of(place)) for place, name in enumerate(names))
-
-
-def _boxes(names: Sequence[Label]) -> tuple[Key, ...]:
-    """A part of a response time, or what has a colour of its own, else the next of the series'."""
-    codes = [name.code if isinstance(name, Finding) else "" for name in names]
-    others = [place for place, code in enumerate(codes) if code not in PART_COLOURS]
-    colours = {place: CLASSES[at % len(CLASSES)] for at, place in enumerate(others)}
-    return tuple(
-        Key(name, colours.get(place) or PART_COLOURS[codes[place]], "box")
-        for place, name in enumerate(names)
-    )
+def _legend(chart: Chart, names: Sequence[Label]) -> tuple[Key, ...]:
+    """Boxes: a part of a response time, or what has a colour of its own, else the next of the
+    series'."""
+    if chart.form == "lines":
+        return tuple(Key(text(name), *mark_of(place)) for place, name in enumerate(names))
+    codes, others = [one.code if isinstance(one, Finding) else "" for one in names], cycle(CLASSES)
+    colours = [PART_COLOURS.get(code) or next(others) for code in codes]
+    return tuple(Key(name, colour, "box") for name, colour in zip(names, colours, strict=True))
 
 
 # --- in words -----------------------------------------------------------------------------
@@ -114,12 +109,7 @@ def _place(chart: Chart, x: float) -> str:
     return amount(x) if chart.form == "lines" else text(chart.names[round(x)])
 
 
-def _alternative(chart: Chart, drawn: Drawn) -> tuple[Label, ...]:
-    axes = Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title})
-    return axes, *(_series_words(chart, name, points) for name, points in drawn.items())
-
-
-def _series_words(chart: Chart, name: str, points: Points) -> Finding:
+def _words(chart: Chart, name: str, points: Points) -> Finding:
     """All of its bars; of a line, its ends."""
     told = points if chart.form != "lines" else [*points[:1], *points[1:][-1:]]
     values = [Finding("chart.point", {"x": _place(chart, x), "y": y}) for x, y in told]
@@ -129,13 +119,9 @@ def _series_words(chart: Chart, name: str, points: Points) -> Finding:
 def _rows(chart: Chart, drawn: Drawn) -> tuple[tuple[str, ...], ...]:
     """A row per place, a column per series."""
     columns = [dict(points) for points in drawn.values()]
-    places = dict.fromkeys(x for column in columns for x in column)
     return tuple(
-        (
-            _place(chart, x),
-            *("" if (y := column.get(x)) is None else amount(y) for column in columns),
-        )
-        for x in sorted(places)
+        (_place(chart, x), *(amount(column[x]) if x in column else "" for column in columns))
+        for x in sorted({x for column in columns for x in column})
     )
 
 
@@ -146,34 +132,36 @@ def _lines(chart: Chart, drawn: Drawn) -> Any:
     rows = [
         (name, place, x, y) for name, points in drawn.items() for place, (x, y) in enumerate(points)
     ]
-    source = data(("series", "order", "x", "y"), rows, words=("series",))
-    marks = {name: mark_of(place) for place, name in enumerate(drawn)}
-    look = {
-        "x": _across(chart, sorted({x for points in drawn.values() for x, _ in points})),
-        "y": _down(chart, [y for points in drawn.values() for _, y in points]),
-        "color": by_name(alt.Color, "series", {name: var(one) for name, (one, _) in marks.items()}),
-    }
-    dashes = {name: DASHES[_dash(place)] for place, name in enumerate(drawn)}
+    source = data("series order x y", rows)
+    marks = [mark_of(place) for place in range(len(drawn))]
+    dashes = [LINES[min(place // len(CLASSES), len(LINES) - 1)] for place in range(len(drawn))]
+
+    def look(channel: Any, looks: Sequence[Any]) -> Any:
+        return by_name(channel, "series", dict(zip(drawn, looks, strict=True)))
+
     line = alt.Chart(source, name="lines").mark_line(strokeWidth=2)
-    dots = alt.Chart(source, name="points").mark_point(
-        filled=True, size=70, opacity=1, stroke=var("paper"), strokeWidth=1
+    dots = alt.Chart(source, name="points").mark_point(**{**POINT, "size": 70})
+    tips = [tip("series", form=""), tip("x", chart.x_title), tip("y", chart.y_title)]
+    return (
+        alt.layer(
+            line.encode(
+                order="order:Q", strokeDash=look(alt.StrokeDash, [DASHES[dash] for dash in dashes])
+            ),
+            dots.encode(shape=look(alt.Shape, [shape for _, shape in marks]), tooltip=tips),
+        )
+        .encode(
+            _across(chart, sorted({x for _, _, x, _ in rows})),
+            _down(chart, [y for *_, y in rows]),
+            look(alt.Color, [var(colour) for colour, _ in marks]),
+        )
+        .properties(height=300)
     )
-    tips = [tip("series"), tip("x", ".4~g", chart.x_title), tip("y", ".4~g", chart.y_title)]
-    shapes = by_name(alt.Shape, "series", {name: shape for name, (_, shape) in marks.items()})
-    return alt.layer(
-        line.encode(**look, order="order:Q", strokeDash=by_name(alt.StrokeDash, "series", dashes)),
-        dots.encode(**look, shape=shapes, tooltip=tips),
-    ).properties(height=300)
-
-
-def _dash(place: int) -> Shape:
-    return LINES[min(place // len(CLASSES), len(LINES) - 1)]
 
 
 def _across(chart: Chart, values: Sequence[float]) -> Any:
     axis = alt.Axis(format="~g", labelOverlap=True)
     if len(values) <= FEW:
-        axis = alt.Axis(values=list(values), format="~g", labelOverlap=True)
+        axis.values = list(values)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
     return alt.X("x:Q", title=text(chart.x_title), scale=scale, axis=axis)
 
@@ -183,11 +171,9 @@ def _down(chart: Chart, values: Sequence[float]) -> Any:
     if not chart.log[1]:
         top = 1.06 * max(values) or 1.0
         scale = alt.Scale(domain=[min(0.0, *values), top], nice=False)
-        return alt.Y("y:Q", title=title, axis=y_axis(), scale=scale)
-    low = 10.0 ** math.floor(math.log10(min(values)))
-    high = 10.0 ** math.ceil(math.log10(max(values) * 1.000001))
-    powers = range(round(math.log10(low)), round(math.log10(high)) + 1)
-    step = max(1, -(-len(powers) // 6))
-    axis = y_axis(values=[10.0**power for power in powers][::step], format="~g")
-    scale = alt.Scale(type="log", domain=[low, high], nice=False)
+        return alt.Y("y:Q", title=title, scale=scale)
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values) * 1.000001))
+    step = max(1, -(-(high + 1 - low) // 6))
+    axis = alt.Axis(values=[10.0**power for power in range(low, high + 1, step)], format="~g")
+    scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
     return alt.Y("y:Q", title=title, axis=axis, scale=scale)

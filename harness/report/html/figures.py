@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import altair as alt
 
@@ -21,35 +21,30 @@ from harness.report.messages import say, text
 
 AXIS = 58  # room left of every pane, so that their horizontal axes agree
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+WHOLE = alt.Axis(tickMinStep=1, format="d")  # of counts: no tick stands between two
+POINT: dict[str, Any] = {
+    "filled": True,
+    "size": 90,
+    "opacity": 1,
+    "stroke": var("paper"),
+    "strokeWidth": 1,
+}
 
-Shape = Literal[
-    "box", "solid", "dashed", "dotted",
-    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
-]  # fmt: skip
-DASHES: dict[str, list[int]] = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
-MARKS: tuple[Shape, ...] = (
+DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
+MARKS = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 )  # fmt: skip
 
-SIGNS = {  # of a legend, in a box of 20 x 12
-    "box": "M1 1H19V11H1Z",
-    "circle": "M5 6A5 5 0 1 1 15 6A5 5 0 1 1 5 6Z",
-    "square": "M5 1H15V11H5Z",
-    "triangle-up": "M4.500 11L10 1L15.500 11Z",
-    "diamond": "M10 0L15 6L10 12L5 6Z",
-    "cross": "M8 1H12V4H15V8H12V11H8V8H5V4H8Z",
-    "triangle-down": "M4.500 1L10 11L15.500 1Z",
-    "triangle-right": "M5 .5L15 6L5 11.500Z",
-}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Key:
-    """One entry of a legend; `colour` by its name."""
+    """One entry of a legend; `colour` by its name; `shape`: a box, one of DASHES or of MARKS."""
 
     label: Label
     colour: str
-    shape: Shape
+    shape: str
 
 
 @dataclass(frozen=True)
@@ -61,9 +56,9 @@ class Figure:
     """
 
     name: str
-    title: Label
-    caption: tuple[Label, ...]
-    alternative: tuple[Label, ...]
+    title: Finding
+    caption: tuple[Finding, ...]
+    alternative: tuple[Finding, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
     heads: tuple[Label, ...] = ()
@@ -71,17 +66,42 @@ class Figure:
     heading: Label = ""
 
 
+def some(*every: T | None) -> tuple[T, ...]:
+    """Those that are there."""
+    return tuple(one for one in every if one is not None)
+
+
 def slug(name: str) -> str:
     """A name as a part of file names."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def key(code: str, colour: str, shape: Shape = "box") -> Key:
+def key(code: str, colour: str, shape: str = "box") -> Key:
     """An entry of a legend whose label is a sentence of the charts."""
     return Key(Finding(f"chart.{code}"), colour, shape)
 
 
-def mark_of(place: int) -> tuple[str, Shape]:
+def of_cell(
+    kind: str,
+    where: Finding,
+    panes: Sequence[Any],
+    legend: Sequence[Key],
+    caption: Sequence[Finding],
+    alternative: Sequence[Finding],
+    **more: Any,
+) -> Figure:
+    """One of those that each cell has; its name lacks that of the cell."""
+    return Figure(
+        **{"name": kind, "heading": Finding(f"chart.{kind}.heading"), **more},
+        title=Finding(f"chart.{kind}", {"where": where}),
+        caption=tuple(caption),
+        alternative=tuple(alternative),
+        panes=tuple(panes),
+        legend=tuple(legend),
+    )
+
+
+def mark_of(place: int) -> tuple[str, str]:
     """Colour and shape of the line at this place; where the colours end, each comes again with
     another shape."""
     return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
@@ -93,24 +113,22 @@ def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
     return channel(f"{field}:N", scale=scale, legend=None)
 
 
-def data(heads: Sequence[str], rows: Iterable[Sequence[object]], words: Sequence[str] = ()) -> Any:
-    """Rows as inline CSV, a third of the size of JSON. None stays missing; `words`: not numbers."""
-    table = io.StringIO()
+def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
+    """Rows as inline CSV, a third of the size of JSON. None stays missing; a column that holds a
+    text is names, any other numbers."""
+    names, rows, table = heads.split(), list(rows), io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([_short(value) for value in row] for row in rows)
-    parse = {head: "number" for head in heads if head not in words}
+    writer.writerow(names)
+    # Six digits tell a microsecond in a second; no picture shows more
+    writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    words = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
+    parse = {name: "number" for name in names if name not in words}
     return alt.InlineData(
         values=table.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
     )
 
 
-def _short(value: object) -> object:
-    """Six digits tell a microsecond in a second; no picture shows more."""
-    return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def tip(field: str, form: str = "", title: Label | None = None) -> Any:
+def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
     """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the sentence
     `chart.FIELD` unless given."""
     words = say(f"chart.{field}") if title is None else text(title)
@@ -124,18 +142,9 @@ def unit(longest_s: float) -> tuple[str, float]:
     return ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
 
 
-def y_axis(**more: Any) -> Any:
-    """A vertical axis that takes the same room in every pane."""
-    return alt.Axis(minExtent=AXIS, maxExtent=AXIS, tickCount=4, **more)
-
-
-def count_axis(most: int) -> Any:
-    """The same for whole numbers up to `most`: no tick stands between two of them."""
-    return y_axis(values=list(range(0, most + 1, max(1, -(-most // 4)))), format="d")
-
-
 def config() -> dict[str, Any]:
-    """The look of all charts; the page holds it once."""
+    """The look of all charts; the page holds it once. Vertical axes take the same room in every
+    pane."""
     size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {
@@ -146,10 +155,10 @@ def config() -> dict[str, Any]:
         "axis": {**size, **ink, "domainColor": var("line"), "gridColor": var("line"),
                  "gridOpacity": 0.6, "labelLimit": 90},
         "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False},
+        "axisY": {"domain": False, "ticks": False, "minExtent": AXIS, "maxExtent": AXIS,
+                  "tickCount": 4},
         "text": {"fontSize": 12, "color": var("ink")},
-        "title": {"fontSize": 15, "subtitleFontSize": 12, "color": var("ink"), "anchor": "start",
-                  "subtitleColor": var("soft"), "frame": "group", "subtitlePadding": 6,
+        "title": {"fontSize": 15, "color": var("ink"), "anchor": "start", "frame": "group",
                   "offset": 10},
     }  # fmt: skip
 

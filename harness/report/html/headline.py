@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.model import CellResult, Document, Finding
-from harness.report.html.series import SweepSeries, all_series
+from harness.report.html.series import all_series
 from harness.report.messages import text
 from harness.report.values import finite
 
@@ -15,38 +15,39 @@ WAITS = ("connect", "accept_queue", "in_worker")
 
 def headline(document: Document) -> Finding:
     """At the highest level that all series with a valid cell share, best against worst."""
-    every = [series for series in all_series(document) if _levels(series)]
-    if not every:
+    every = [
+        (one.name, {at: cells[0] for at, cells in one.levels.items() if _rps(cells[0])})
+        for one in all_series(document)
+    ]
+    levels = [set(cells) for _, cells in every if cells]
+    if not levels:
         return Finding("page.headline.nothing")
-    shared = set.intersection(*map(_levels, every)) or set.union(*map(_levels, every))
-    level = max(shared)
-    there = [(one.name, one.levels[level][0]) for one in every if level in _levels(one)]
-    there.sort(key=lambda pair: -(pair[1].throughput_rps or 0.0))
-    (_, most), (_, least) = there[0], there[-1]
-    if len(there) > 1 and (most.throughput_rps or 0) < ALIKE * (least.throughput_rps or 0):
+    level = max(set.intersection(*levels) or set.union(*levels))
+    there = [(name, cells[level]) for name, cells in every if level in cells]
+    there.sort(key=lambda pair: -_rps(pair[1]))
+    most, least = there[0][1], there[-1][1]
+    if len(there) > 1 and _rps(most) < ALIKE * _rps(least):
         names = tuple(name for name, _ in there)
         values = {"connections": level, "names": names, "rate": _rate(most)}
         return Finding("page.headline.both" if len(there) == 2 else "page.headline.all", values)
-    ends = [there[0], there[-1]][: len(there)]
-    answer = _compared(level, ends)
-    return answer if len(ends) == 1 or len(text(answer)) <= LONG else _compared(level, ends, False)
+
+    def compared(waits: bool) -> Finding:
+        values: dict[str, object] = {"connections": level, "worst": None}
+        for end, (name, cell) in zip(("best", "worst"), there[:1] + there[1:][-1:], strict=False):
+            values |= {end: name, f"{end}_rate": _rate(cell, waits)}
+        return Finding("page.headline", values)
+
+    answer = compared(waits=True)
+    return answer if len(there) == 1 or len(text(answer)) <= LONG else compared(waits=False)
 
 
-def _compared(level: int, ends: list[tuple[str, CellResult]], waits: bool = True) -> Finding:
-    """`waits`: whether to say where its requests wait."""
-    names = ("best", "worst")
-    values: dict[str, object] = {"connections": level, "worst": None}
-    for end, (name, cell) in zip(names, ends, strict=False):
-        values |= {end: name, f"{end}_rate": _rate(cell, waits=waits)}
-    return Finding("page.headline", values)
+def _rps(cell: CellResult) -> float:
+    return finite(cell.throughput_rps) or 0.0
 
 
-def _levels(series: SweepSeries) -> set[int]:
-    return {at for at, cells in series.levels.items() if finite(cells[0].throughput_rps)}
-
-
-def _rate(cell: CellResult, *, waits: bool = True) -> Finding:
-    """How many it answers, each in how long, and where a notable part of that is spent waiting."""
+def _rate(cell: CellResult, waits: bool = True) -> Finding:
+    """How many it answers, each in how long, and (`waits`) where a notable part of that is spent
+    waiting."""
     parts = cell.breakdown
     response = finite(parts.response_s) or finite(cell.response.mean)
     longest, where = max((finite(getattr(parts, f"{one}_s")) or 0.0, one) for one in WAITS)
@@ -54,7 +55,7 @@ def _rate(cell: CellResult, *, waits: bool = True) -> Finding:
     return Finding(
         "page.headline.rate",
         {
-            "rate_rps": cell.throughput_rps or 0.0,
+            "rate_rps": _rps(cell),
             "response_s": response,
             "wait_s": longest if notable else None,
             "where": Finding(f"page.headline.{where}"),

@@ -10,16 +10,13 @@ import altair as alt
 from harness.model import CellResult, Finding
 from harness.numbers.units import format_duration
 from harness.report.html.colours import var
-from harness.report.html.figures import Figure, Shape, by_name, data, key, tip, unit, y_axis
+from harness.report.html.figures import POINT, Figure, by_name, data, key, tip, unit
 from harness.report.html.series import SweepSeries
 from harness.report.messages import amount, say, text
 from harness.report.sweep_tables import load_of
 from harness.report.values import finite
 
-LOOPS: dict[str, tuple[str, Shape]] = {
-    "closed": ("service", "circle"),
-    "open": ("connect", "diamond"),
-}
+LOOPS = {"closed": ("service", "circle"), "open": ("connect", "diamond")}
 HEADS = ("load", "rate", "median", "p95", "verdict")
 
 
@@ -29,24 +26,21 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate:
         return None
+    name = {"name": series.name}
     return Figure(
         name=f"loops-{series.slug}",
-        title=Finding("chart.loops", {"name": series.name}),
+        title=Finding("chart.loops", name),
         heading=series.name,
         caption=(Finding("chart.loops.caption"),),
-        alternative=(
-            Finding("chart.loops.response_times", {"name": series.name}),
-            *map(_words, cells),
-        ),
+        alternative=(Finding("chart.loops.response_times", name), *map(_words, cells)),
         panes=(_pane(cells),),
-        legend=tuple(key(f"loops.{name}", *look) for name, look in LOOPS.items()),
-        heads=tuple(Finding(f"chart.{name}") for name in HEADS),
+        legend=tuple(key(f"loops.{loop}", *look) for loop, look in LOOPS.items()),
+        heads=tuple(Finding(f"chart.{head}") for head in HEADS),
         rows=tuple(
             (
                 text(load_of(cell)),
                 amount(cell.throughput_rps or 0.0),
-                format_duration(cell.response.p50),
-                format_duration(cell.response.p95),
+                *map(format_duration, (cell.response.p50, cell.response.p95)),
                 cell.verdict,
             )
             for cell in cells
@@ -73,32 +67,34 @@ def _pane(cells: Sequence[CellResult]) -> Any:
     name, factor = unit(max(cell.response.p95 or 0.0 for cell in cells))
     rows = [
         (
-            *("closed" if cell.trial.cell.rate is None else "open", text(load_of(cell))),
-            *(cell.throughput_rps, factor * (cell.response.p50 or 0.0)),
-            *(factor * (cell.response.p95 or 0.0), cell.verdict),
+            "closed" if cell.trial.cell.rate is None else "open",
+            text(load_of(cell)),
+            cell.throughput_rps,
+            *(factor * (value or 0.0) for value in (cell.response.p50, cell.response.p95)),
+            cell.verdict,
         )
         for cell in cells
     ]
-    heads = ("loop", "load", "rate", "median", "p95", "verdict")
-    source = data(heads, rows, words=("loop", "load", "verdict"))
-    title = say("chart.response_in", unit=name)
-    from_zero = alt.Scale(domainMin=0)
-    look = {
-        "x": alt.X("rate:Q", title=say("chart.rate"), scale=from_zero),
-        "y": alt.Y("p95:Q", title=title, axis=y_axis(), scale=from_zero),
-        "color": by_name(
-            alt.Color, "loop", {one: var(colour) for one, (colour, _) in LOOPS.items()}
-        ),
-    }
+    source = data("loop load rate median p95 verdict", rows)
     tips = [
-        *(tip("load"), tip("rate", ".4~g")),
-        tip("median", ".4~g", Finding("chart.median_in", {"unit": name})),
-        tip("p95", ".4~g", Finding("chart.p95_in", {"unit": name})),
-        tip("verdict"),
+        tip("load", form=""),
+        tip("rate"),
+        tip("median", Finding("chart.median_in", {"unit": name})),
+        tip("p95", Finding("chart.p95_in", {"unit": name})),
+        tip("verdict", form=""),
     ]
-    stems = alt.Chart(source).mark_rule(strokeWidth=2.5).encode(**look, y2="median:Q")
-    tops = alt.Chart(source, name="loops").mark_point(
-        filled=True, size=90, opacity=1, stroke=var("paper"), strokeWidth=1
+    shapes = by_name(alt.Shape, "loop", {one: shape for one, (_, shape) in LOOPS.items()})
+    colours = by_name(alt.Color, "loop", {one: var(colour) for one, (colour, _) in LOOPS.items()})
+    title, zero = say("chart.response_in", unit=name), alt.Scale(domainMin=0)
+    return (
+        alt.layer(
+            alt.Chart(source).mark_rule(strokeWidth=2.5).encode(y2="median:Q"),
+            alt.Chart(source, name="loops").mark_point(**POINT).encode(shapes, tooltip=tips),
+        )
+        .encode(
+            alt.X("rate:Q", title=say("chart.rate"), scale=zero),
+            alt.Y("p95:Q", title=title, scale=zero),
+            colours,
+        )
+        .properties(height=240)
     )
-    shape = by_name(alt.Shape, "loop", {one: shape for one, (_, shape) in LOOPS.items()})
-    return alt.layer(stems, tops.encode(**look, shape=shape, tooltip=tips)).properties(height=240)

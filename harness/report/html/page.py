@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,20 +22,21 @@ from typing import Any, get_args
 import jinja2
 import vl_convert
 from altair.utils.schemapi import debug_mode
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from harness.model import Document, Finding, Label, Verdict
+from harness.model import Column, Document, Finding, Table, Verdict
+from harness.numbers.units import MISSING
 from harness.report.document import SWEEP
-from harness.report.html.breakdown import breakdown, longest_s
-from harness.report.html.cells import CellOverTime, cells_over_time
+from harness.report.grid import explained, grid
+from harness.report.html.cells import cells_over_time
 from harness.report.html.charts import chart_figures
 from harness.report.html.colours import css, var
-from harness.report.html.figures import DASHES, SIGNS, Figure, config, spec
+from harness.report.html.figures import DASHES, Figure, config, some, spec
 from harness.report.html.headline import headline
-from harness.report.html.keepalive import keepalive
+from harness.report.html.levels import breakdown, keepalive, longest_s
 from harness.report.html.open_and_closed import open_and_closed
 from harness.report.html.series import all_series
-from harness.report.html.tables import environment, tables
 from harness.report.html.throughput import throughput
 from harness.report.messages import question_of, say, text
 
@@ -48,30 +48,52 @@ PLACES = {"sweep.overhead": "costs", "sweep.setup": "costs", "cells.invalid": "i
 SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
 MARK = "\0"
 
-Sections = dict[str, Sequence[Figure]]  # by their headings
-Charts = dict[str, list[dict[str, Any]]]  # the panes of each figure, by its name
-
 
 @debug_mode(False)  # checking specifications against the schema is for tests of the pictures
 def render(document: Document) -> str:
-    """The whole page as text."""
+    """The whole page as text; of the cells, the most telling first, those for which there is
+    room."""
     sections = run_figures(document)
-    drawn = _charts(figure for figures in sections.values() for figure in figures)
+    charts = _charts(figure for figures in sections.values() for figure in figures)
+    known: set[tuple[str, str]] = set()
+    facts = tuple(_facts("", document.environment))
+    fact_columns = (Column("fact", form="text"), Column("value", form="text"))
+    places: dict[str, list[Finding]] = {
+        name: [] for name in ("answers", "statements", "costs", "invalid")
+    }
+    for one in document.findings:
+        places["answers" if question_of(one) else PLACES.get(one.code, "statements")].append(one)
     values = {
         "document": document,
         "headline": headline(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
-        **_by_place(document),
+        **places,
         "sections": sections,
-        "tables": tables(document),
-        "facts": environment(document.environment),
+        "tables": [
+            (table, whole, explained(table, whole, known))
+            for table in document.tables
+            if table.rows
+            for whole in [grid(table)]
+        ],
+        "facts": grid(Table(Finding("page.heading.environment"), fact_columns, facts))
+        if facts
+        else None,
     }
-    page = _environment().get_template("page.html")
-    empty = page.render(**values, cells={}, left_out=[], charts=drawn)
-    cells, charts, left_out = _fitting(document, SIZE - FRAME - size(empty))
-    return page.render(
-        **values, cells=_by_series(cells), left_out=left_out, charts={**drawn, **charts}
-    )
+    template = _environment().get_template("page.html")
+    macros: Any = _environment().get_template("macros.html").module
+    room = SIZE - FRAME - size(template.render(**values, cells=[], left_out=[], charts=charts))
+    cells: list[tuple[tuple[int, int], str, str]] = []
+    left_out: list[Finding] = []
+    for cell in cells_over_time(document):
+        if room >= 0:
+            markup, drawn = macros.cell(cell), _charts(cell.figures)
+            room -= size(markup) + size(compact(drawn))
+        if room < 0:
+            left_out.append(cell.where)
+        else:
+            cells.append((cell.place, cell.series.name, markup))
+            charts |= drawn
+    return template.render(**values, cells=sorted(cells), left_out=left_out, charts=charts)
 
 
 def figures(document: Document) -> list[Figure]:
@@ -81,18 +103,17 @@ def figures(document: Document) -> list[Figure]:
     return run + [figure for cell in cells for figure in cell.figures]
 
 
-def run_figures(document: Document) -> Sections:
+def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     """The figures of the whole run that have anything to show, by the codes of their headings."""
     every, longest = all_series(document), longest_s(document)
-    sections: dict[str, Sequence[Figure | None]] = {
+    sections = {
         "page.heading.charts": chart_figures(document),
-        "page.heading.throughput": [throughput(document)],
-        "page.heading.breakdown": [breakdown(series, longest) for series in every],
-        "page.heading.keepalive": [keepalive(series) for series in every],
-        "page.heading.loops": [open_and_closed(series) for series in every],
+        "page.heading.throughput": some(throughput(document)),
+        "page.heading.breakdown": some(*(breakdown(series, longest) for series in every)),
+        "page.heading.keepalive": some(*map(keepalive, every)),
+        "page.heading.loops": some(*map(open_and_closed, every)),
     }
-    known = {code: [one for one in each if one is not None] for code, each in sections.items()}
-    return {code: each for code, each in known.items() if each}
+    return {code: each for code, each in sections.items() if each}
 
 
 def size(page: str) -> int:
@@ -100,44 +121,15 @@ def size(page: str) -> int:
     return len(page.encode(errors="replace"))
 
 
-def _by_place(document: Document) -> dict[str, list[Finding]]:
-    """Where each finding stands on the page."""
-    places: dict[str, list[Finding]] = {
-        name: [] for name in ("answers", "statements", "costs", "invalid")
-    }
-    for one in document.findings:
-        places["answers" if question_of(one) else PLACES.get(one.code, "statements")].append(one)
-    return places
-
-
-# --- cells that fit -----------------------------------------------------------------------
-
-
-def _fitting(document: Document, room: int) -> tuple[list[CellOverTime], Charts, list[Finding]]:
-    """The cells for which there is room in so many bytes, the most telling ones first, with their
-    charts, and where those are that found none."""
-    fitting: list[CellOverTime] = []
-    charts: Charts = {}
-    left_out: list[Finding] = []
-    macros: Any = _environment().get_template("macros.html").module
-    for cell in cells_over_time(document):
-        if not left_out:
-            drawn = _charts(cell.figures)
-            room -= size(macros.cell(cell)) + size(compact(drawn))
-        if room < 0:
-            left_out.append(cell.where)
-        else:
-            fitting.append(cell)
-            charts |= drawn
-    return fitting, charts, left_out
-
-
-def _by_series(cells: Iterable[CellOverTime]) -> dict[str, list[CellOverTime]]:
-    """In the order of the document."""
-    series: dict[str, list[CellOverTime]] = {}
-    for cell in sorted(cells, key=lambda one: one.place):
-        series.setdefault(cell.series.name, []).append(cell)
-    return series
+def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """What was measured on, one fact per row."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _facts(f"{name}, {key}" if name else str(key), inner)
+    elif isinstance(value, list | tuple):
+        yield name.replace("_", " "), ", ".join(map(str, value))
+    else:
+        yield name.replace("_", " "), MISSING if value is None else str(value)
 
 
 # --- what the template is given -----------------------------------------------------------
@@ -162,7 +154,6 @@ def _environment() -> jinja2.Environment:
         say=say,
         var=var,
         dashes=DASHES,
-        signs=SIGNS,
         many=MANY,
         verdicts=get_args(Verdict),
         config=config(),
@@ -177,10 +168,8 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def emphasised(finding: Label) -> Markup:
+def emphasised(finding: Finding) -> Markup:
     """What it says, with what it is about in bold."""
-    if isinstance(finding, str):
-        return escape(finding)
     subject = next((name for name in SUBJECTS if finding.values.get(name)), None)
     if subject is None:
         return escape(text(finding))
@@ -199,12 +188,11 @@ def library() -> str:
 
 def compact(value: object) -> Markup:
     """JSON that cannot end the element it stands in."""
-    dump = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    dump = dump.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return Markup(dump)
+    return htmlsafe_json_dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _charts(figures: Iterable[Figure]) -> Charts:
+def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
+    """The panes of each figure, by its name."""
     return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
 
 

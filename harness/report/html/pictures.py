@@ -49,25 +49,20 @@ def _legend(keys: Sequence[Key]) -> Any:
         wide = 34 + LETTER * len(text(key.label))
         if x and x + wide > WIDTH:
             x, line = 0.0, line + 1
-        marks += _entry(key, x, line)
+        here = alt.Chart(data("x end y", [(x, x + 18, line)]))
+        colour, dash = var(key.colour), DASHES.get(key.shape)
+        if dash:
+            sign = here.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(x2="end:Q")
+        else:
+            shape = "square" if key.shape == "box" else key.shape
+            sign = here.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
+            sign = sign.encode(color=alt.value(colour))
+        words = here.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
+        marks += [sign, words]
         x += wide
-    across = alt.X("x:Q", scale=alt.Scale(domain=[0, WIDTH], nice=False, zero=False), axis=None)
-    rows = alt.Scale(domain=[line + 0.5, -0.5], nice=False)
-    down = alt.Y("y:Q", scale=rows, axis=None)
-    marks = [mark.encode(x=across, y=down) for mark in marks]
-    return alt.layer(*marks).properties(width=WIDTH, height=LINE * (line + 1))
-
-
-def _entry(key: Key, x: float, line: int) -> list[Any]:
-    """The sign and its words."""
-    here = alt.Chart(data(("x", "end", "y"), [(x, x + 18, line)]))
-    colour = var(key.colour)
-    if key.shape in DASHES:
-        sign = here.mark_rule(color=colour, strokeWidth=2, strokeDash=DASHES[key.shape])
-        sign = sign.encode(x2="end:Q")
-    else:
-        shape = "square" if key.shape == "box" else key.shape
-        sign = here.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
-        sign = sign.encode(color=alt.value(colour))
-    words = here.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
-    return [sign, words]
+    across, down = alt.Scale(domain=[0, WIDTH]), alt.Scale(domain=[line + 0.5, -0.5])
+    return (
+        alt.layer(*marks)
+        .encode(alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=down, axis=None))
+        .properties(width=WIDTH, height=LINE * (line + 1))
+    )

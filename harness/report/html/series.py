@@ -14,48 +14,43 @@ from harness.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
 
+Pair = tuple[CellResult, Timeline]
+
 
 @dataclass(frozen=True)
 class SweepSeries:
-    """All cells that differ in load alone. `number` counts from 0."""
+    """All cells that differ in load alone. `number` counts from 0; `slug`: the name as a part of
+    file names; `levels`: the valid cells of the closed loop by connections, ascending."""
 
     number: int
     name: str
+    slug: str
     result: ClassResult
     closed: tuple[CellResult, ...]
-    open: tuple[CellResult, ...] = ()  # at a rate
+    open: tuple[CellResult, ...]  # at a rate
+    levels: dict[int, list[CellResult]]
 
     @property
-    def slug(self) -> str:
-        """The name as a part of file names."""
-        return slug(self.name)
-
-    @property
-    def valid(self) -> tuple[CellResult, ...]:
+    def valid(self) -> list[CellResult]:
         """Of the closed loop."""
-        return tuple(cell for cell in self.closed if cell.verdict != "invalid")
-
-    @property
-    def levels(self) -> dict[int, tuple[CellResult, ...]]:
-        """The valid cells by connections, ascending."""
-        levels: dict[int, tuple[CellResult, ...]] = {}
-        for cell in sorted(self.valid, key=lambda one: one.trial.cell.concurrency):
-            at = cell.trial.cell.concurrency
-            levels[at] = (*levels.get(at, ()), cell)
-        return levels
+        return [cell for cells in self.levels.values() for cell in cells]
 
 
-def all_series(document: Document) -> tuple[SweepSeries, ...]:
+def all_series(document: Document) -> list[SweepSeries]:
     """In the order of the document. Names are different for different series."""
     names, cells_of = Names(document.cells), by_series(document.cells)
-    series = []
+    every = []
     for number, one in enumerate(document.classes):
         name = text(names.series(one))
         cells = cells_of.get(one.series, [])
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
         at_rate = tuple(cell for cell in cells if cell.trial.cell.rate is not None)
-        series.append(SweepSeries(number, name, one, closed, at_rate))
-    return tuple(series)
+        levels: dict[int, list[CellResult]] = {}
+        for cell in sorted(closed, key=lambda one: one.trial.cell.concurrency):
+            if cell.verdict != "invalid":
+                levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
+        every.append(SweepSeries(number, name, slug(name), one, closed, at_rate, levels))
+    return every
 
 
 def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None]) -> float | None:
@@ -65,20 +60,16 @@ def mean(cells: Sequence[CellResult], value: Callable[[CellResult], float | None
     return fmean(known) if known and len(known) == len(values) else None
 
 
-def over_time(series: SweepSeries, document: Document) -> list[tuple[CellResult, Timeline]]:
+def over_time(series: SweepSeries, document: Document) -> list[Pair]:
     """Its cells that were observed over time, by connections; those at a rate last."""
     timelines = {one.key: one for one in document.timelines}
-    cells = [*(cell for level in series.levels.values() for cell in level), *series.open]
+    cells = [*series.valid, *series.open]
     return [(cell, timelines[cell.trial.key]) for cell in cells if cell.trial.key in timelines]
 
 
-def most_telling(
-    pairs: list[tuple[CellResult, Timeline]],
-) -> tuple[CellResult, Timeline] | None:
+def most_telling(pairs: list[Pair]) -> Pair | None:
     """The most loaded cell in which something waits and that can still be read; where nothing
     waits, the most loaded one."""
-    if not pairs:
-        return None
     full = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
     legible = [pair for pair in full if pair[0].trial.cell.concurrency <= LEGIBLE]
-    return legible[-1] if legible else full[0]
+    return [*full[:1], *legible][-1] if full else None

@@ -12,6 +12,7 @@ from harness import cli
 from harness.experiments import results
 from harness.model import Document, EnvironmentProblem, UsageError
 from harness.report import publish
+from tests.builders.analysis import sentence
 from tests.builders.html import sweep
 
 ONE = sweep(("sync",), (8,))
@@ -122,7 +123,7 @@ def test_a_file_where_the_directory_shall_be(tmp_path: Path) -> None:
 
 def test_half_a_character_of_a_log_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    publish.page(replace(ONE, notes=("said \udc80 and died",)), path)
+    publish.page(replace(ONE, notes=(sentence("said \udc80 and died"),)), path)
     assert "said ? and died" in path.read_text(encoding="utf-8")
 
 
