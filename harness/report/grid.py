@@ -17,7 +17,6 @@ from harness.report.values import finite
 class GridColumn:
     """One column in words. `unit` stands below its heading, "" where the values carry theirs."""
 
-    name: str
     heading: str
     unit: str
     meaning: str
@@ -64,7 +63,6 @@ def grid(table: Table) -> Grid:
         keys += place < table.keys
         columns.append(
             GridColumn(
-                name=column.name,
                 heading=heading(column, code),
                 unit=table.unit if column.form == "seconds" else "",
                 meaning=meaning(column, code),

@@ -58,14 +58,9 @@ def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
     written = []
     for path, data in files:
         try:
-            handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                os.chmod(part, 0o644)
-                os.replace(part, path)
-            finally:
-                Path(part).unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
+                Path(part, path.name).write_bytes(data)
+                os.replace(Path(part, path.name), path)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
         written.append(path)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -34,6 +33,8 @@ SHORT = 0.004  # of what is drawn: a shorter wait cannot be seen
 SHARED = 0  # no worker's pid
 ROOM = 16.0  # row heights that all rows of waiting share, where they are many
 
+Row = tuple[float | None, ...]
+
 
 def timeline(cell: CellResult, seen: Timeline, where: Finding) -> Figure | None:
     """None where no request was seen."""
@@ -44,7 +45,7 @@ def timeline(cell: CellResult, seen: Timeline, where: Finding) -> Figure | None:
     queue = not known and bool(seen.queue)
     waits = "waits_below" if shared else "waits_under_worker"
     arrivals = waits if known else "queue_below" if queue else "unknown"
-    rows = _rows_pane(seen, placed(seen, shared), titled=not queue)
+    rows = _rows_pane(seen, shared, titled=not queue)
     return of_cell(
         "timeline",
         where,
@@ -83,127 +84,88 @@ def _words(cell: CellResult, seen: Timeline) -> tuple[Finding, ...]:
 # --- where the bars stand -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where things stand, in row heights from the top."""
-
-    slots: dict[int, float]  # pid: top of its first row
-    waits: dict[int, float]  # place of the bar in the timeline: top
-    wait: float  # height of a row of waiting
-    labels: dict[float, str]  # height: what stands there
-    depth: float
-
-
-def placed(seen: Timeline, shared: bool) -> Places:
-    """`shared`: what waits does so for any worker."""
+def _rows_pane(seen: Timeline, shared: bool, *, titled: bool) -> Any:
+    """Heights are in rows from the top. `shared`: what waits does so for any worker."""
+    name, factor = unit(seen.shown[1])
     rows = _wait_rows(seen, shared)
-    deep = {pid: 1 + max(mine.values()) for pid, mine in rows.items()}
+    deep = {pid: 1 + max(row for row, _, _ in mine) for pid, mine in rows.items()}
     wait = min(WAIT, ROOM / max(1, sum(deep.values())))
-    used = dict.fromkeys(seen.workers, 1)
-    for bar in seen.bars:
-        used[bar.worker] = max(used[bar.worker], bar.row + 1)
-    slots, waits, labels = dict[int, float](), dict[int, float](), dict[float, str]()
+    served, waits, labels = list[Row](), list[Row](), dict[float, str]()
     top = 0.0
     for number, pid in enumerate(dict.fromkeys((*seen.workers, *rows)), 1):
-        slots[pid], below = top, top + SLOT * used.get(pid, 0)
-        waits |= {i: below + wait * row for i, row in rows.get(pid, {}).items()}
+        bars = [bar for bar in seen.bars if bar.worker == pid]
+        below = top + (0 if pid == SHARED else SLOT * (1 + max((b.row for b in bars), default=0)))
+        for bar in bars:
+            waited_s = None if bar.arrived_s is None else max(0.0, bar.start_s - bar.arrived_s)
+            times = (bar.start_s * factor, bar.end_s * factor, waited_s and waited_s * factor)
+            served.append((number, top + SLOT * bar.row, *times))
+        waits += [(below + wait * row, a * factor, b * factor) for row, a, b in rows.get(pid, [])]
         end = below + wait * deep.get(pid, 0)
         if pid == SHARED:
             labels[(top + end) / 2] = say("chart.waiting")
         else:
             labels[(top + below) / 2] = say("chart.timeline.worker", number=number)
         top = end + GAP
-    return Places(slots, waits, wait, labels, top - GAP)
-
-
-def _wait_rows(seen: Timeline, shared: bool) -> dict[int, dict[int, int]]:
-    """The row of each wait, by its bar's place in the timeline; by worker, or `shared` by all.
-
-    They come by arrival; those that arrive together, by who is served first: so they make stairs.
-    """
-    short_s = SHORT * (seen.shown[1] - seen.shown[0])
-    waited: dict[int, list[tuple[float, float, int]]] = {}
-    for i, bar in enumerate(seen.bars):
-        if bar.arrived_s is not None and bar.start_s - bar.arrived_s >= short_s:
-            mine = waited.setdefault(SHARED if shared else bar.worker, [])
-            mine.append((bar.arrived_s, bar.start_s, i))
-    found = {}
-    for pid, mine in waited.items():
-        ordered, first_s = [], -math.inf
-        for arrived_s, start_s, i in sorted(mine):
-            first_s = first_s if arrived_s - first_s <= short_s else arrived_s
-            ordered.append((first_s, start_s, arrived_s, i))
-        ordered.sort()
-        # What arrives just before a row is free takes it, and their bars still seem to touch
-        rows = row_numbers(
-            (arrived_s + short_s / 2, start_s) for _, start_s, arrived_s, _ in ordered
-        )
-        found[pid] = {i: row for (*_, i), row in zip(ordered, rows, strict=True)}
-    return found
-
-
-# --- how they are drawn -------------------------------------------------------------------
-
-
-def _rows_pane(seen: Timeline, places: Places, *, titled: bool) -> Any:
-    name, factor = unit(seen.shown[1])
-    number = {pid: i for i, pid in enumerate(seen.workers, 1)}
-    served = [
-        (
-            number[bar.worker],
-            places.slots[bar.worker] + SLOT * bar.row,
-            bar.start_s * factor,
-            bar.end_s * factor,
-            None if bar.arrived_s is None else max(0.0, bar.start_s - bar.arrived_s) * factor,
-        )
-        for bar in seen.bars
-    ]
-    waits = [
-        (top, (seen.bars[i].arrived_s or 0.0) * factor, seen.bars[i].start_s * factor)
-        for i, top in places.waits.items()
-    ]
-    waits_tips = [
-        tip("took", Finding("chart.timeline.waited_in", {"unit": name})),
-        tip("from", Finding("chart.timeline.arrived")),
-    ]
-    served_tips = [
-        tip("worker", form="d"),
-        tip("from", Finding("chart.timeline.entered_in", {"unit": name})),
-        tip("took", Finding("chart.in_app_in", {"unit": name})),
-        tip("waited", Finding("chart.timeline.waited_before_in", {"unit": name})),
-    ]
     steady = [(at * factor,) for at in seen.steady or () if seen.shown[0] <= at <= seen.shown[1]]
     rules = alt.Chart(data("from", steady), name="steady")
-    labels = dict(list(places.labels.items())[:: -(-len(places.labels) // LABELS)])
+    labels = dict(list(labels.items())[:: -(-len(labels) // LABELS)])
     axis = alt.Axis(
         values=list(labels),
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
         grid=False,
     )
-    scale = alt.Scale(domain=[places.depth, -0.1], nice=False, zero=False)
+    scale = alt.Scale(domain=[top - GAP, -0.1], nice=False, zero=False)
     down = alt.Y("top:Q", scale=scale, axis=axis, title=None)
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": _line(seen)}
     known = 3 + (served[0][-1] is not None)
-    bars = [
-        alt.Chart(source, name=name)
+    layers = [
+        alt.Chart(data(heads, every), name=mark)
         .transform_calculate(bottom=f"datum.top + {tall}", took="datum.to - datum.from")
         .mark_rect(color=var(colour), **look)
-        .encode(x2="to:Q", y=down, y2="bottom:Q", tooltip=tips)
-        for name, colour, source, tall, tips in (
-            ("waits", "waiting", data("top from to", waits), 0.86 * places.wait, waits_tips),
-            ("served", "service", data("worker top from to waited", served), 0.92 * SLOT,
-             served_tips[:known]),
+        .encode(down, x2="to:Q", y2="bottom:Q", tooltip=tips)
+        for mark, colour, heads, every, tall, tips in (
+            ("waits", "waiting", "top from to", waits, 0.86 * wait, [
+                tip("took", Finding("chart.timeline.waited_in", {"unit": name})),
+                tip("from", Finding("chart.timeline.arrived")),
+            ]),
+            ("served", "service", "worker top from to waited", served, 0.92 * SLOT, [
+                tip("worker", form="d"),
+                tip("from", Finding("chart.timeline.entered_in", {"unit": name})),
+                tip("took", Finding("chart.in_app_in", {"unit": name})),
+                tip("waited", Finding("chart.timeline.waited_before_in", {"unit": name})),
+            ][:known]),
         )
     ]  # fmt: skip
-    tall = max(LOWEST, min(HIGHEST, PIXELS * places.depth))
+    tall = max(LOWEST, min(HIGHEST, PIXELS * (top - GAP)))
     return (
-        alt.layer(
-            *bars,
-            rules.mark_rule(color=var("soft"), strokeDash=[6, 4]),
-        )
+        alt.layer(*layers, rules.mark_rule(color=var("soft"), strokeDash=[6, 4]))
         .encode(time_axis(seen.shown, titled=titled))
         .properties(height=round(tall))
     )
+
+
+def _wait_rows(seen: Timeline, shared: bool) -> dict[int, list[tuple[int, float, float]]]:
+    """(row, arrived, served from) of each wait that can be seen, by worker, or `shared` by all.
+
+    They come by arrival; those that arrive together, by who is served first: so they make stairs.
+    """
+    short_s = SHORT * (seen.shown[1] - seen.shown[0])
+    waited: dict[int, list[tuple[float, float]]] = {}
+    for bar in seen.bars:
+        if bar.arrived_s is not None and bar.start_s - bar.arrived_s >= short_s:
+            mine = waited.setdefault(SHARED if shared else bar.worker, [])
+            mine.append((bar.arrived_s, bar.start_s))
+    found = {}
+    for pid, mine in waited.items():
+        ordered, first_s = [], -math.inf
+        for arrived_s, start_s in sorted(mine):
+            first_s = first_s if arrived_s - first_s <= short_s else arrived_s
+            ordered.append((first_s, start_s, arrived_s))
+        ordered.sort()
+        # What arrives just before a row is free takes it, and their bars still seem to touch
+        rows = row_numbers((arrived_s + short_s / 2, start_s) for _, start_s, arrived_s in ordered)
+        found[pid] = [(row, a, b) for row, (_, b, a) in zip(rows, ordered, strict=True)]
+    return found
 
 
 def _line(seen: Timeline) -> int:

@@ -21,6 +21,7 @@ from harness.experiments.results import document_of
 from harness.model import Document, Report
 from harness.report import FORMATS, text
 from harness.report.document import of_sweep
+from harness.report.values import PARTS
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import recorded
@@ -29,87 +30,28 @@ from tests.builders.sweep import at_rates, common, empty, everything
 Golden = Callable[[str, str], None]
 
 CELL_KEYS = {
-    "worker_class",
-    "workers",
-    "threads",
-    "backlog",
-    "worker_connections",
-    "app",
-    "sleep_s",
-    "tool",
-    "concurrency",
-    "trial",
-    "requests",
-    "failed",
-    "errors",
-    "slots_configured",
-    "slots_measured",
-    "throughput_rps",
-    "tool_rps",
-    "bound_rps",
-    "response_ms",
-    "connect_ms",
-    "service_ms",
-    "waiting_ms",
-    "requests_per_worker",
-    "waiting_split_ms",
-    "split_exact",
-    "kernel",
-    "cpu",
-    "rss_bytes",
-    "connections_per_worker",
-    "split_prediction_rps",
-    "keepalive",
-    "tool_processes",
-    "generator_bound",
-    "bound_reasons",
-    "achieved_concurrency",
-    "verdict",
-    "reason",
-    "diagnosis",
-}
+    "worker_class", "workers", "threads", "backlog", "worker_connections", "app", "sleep_s",
+    "tool", "concurrency", "trial", "requests", "failed", "errors", "slots_configured",
+    "slots_measured", "throughput_rps", "tool_rps", "bound_rps", "response_ms", "connect_ms",
+    "service_ms", "waiting_ms", "requests_per_worker", "waiting_split_ms", "split_exact",
+    "kernel", "cpu", "rss_bytes", "connections_per_worker", "split_prediction_rps", "keepalive",
+    "tool_processes", "generator_bound", "bound_reasons", "achieved_concurrency", "verdict",
+    "reason", "diagnosis",
+}  # fmt: skip
 GROUPS = {
-    "waiting_split_ms": {
-        "connect",
-        "accept_queue",
-        "in_worker",
-        "service",
-        "transfer",
-        "unattributed",
-    },
+    "waiting_split_ms": set(PARTS),
     "kernel": {
-        "listen_overflows",
-        "listen_drops",
-        "syn_retransmits",
-        "accept_queue_max",
-        "accept_queue_limit",
+        *("listen_overflows", "listen_drops", "syn_retransmits"),
+        *("accept_queue_max", "accept_queue_limit"),
     },
     "cpu": {"server_cores", "generator_cores", "host_busy"},
     "rss_bytes": {"server_max", "generator_max"},
 }
 CLASS_KEYS = {
-    "worker_class",
-    "workers",
-    "threads",
-    "backlog",
-    "tool",
-    "slots_configured",
-    "slots_measured",
-    "capacity_rps",
-    "capacity_ci95",
-    "knee",
-    "knee_note",
-    "keepalive",
-    "diagnosis",
-}
-NUMBERS = {
-    "requests",
-    "failed",
-    "slots_measured",
-    "throughput_rps",
-    "tool_rps",
-    "bound_rps",
-}
+    "worker_class", "workers", "threads", "backlog", "tool", "slots_configured", "slots_measured",
+    "capacity_rps", "capacity_ci95", "knee", "knee_note", "keepalive", "diagnosis",
+}  # fmt: skip
+NUMBERS = {"requests", "failed", "slots_measured", "throughput_rps", "tool_rps", "bound_rps"}
 
 
 @cache

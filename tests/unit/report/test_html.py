@@ -23,11 +23,10 @@ from harness.report.document import of_sweep
 from harness.report.html import pictures, render
 from harness.report.html.cells import cell_figures
 from harness.report.html.figures import Figure, spec
-from harness.report.html.headline import LONG, headline
 from harness.report.html.over_time import corners
 from harness.report.html.page import SIZE, emphasised, figures, library
 from harness.report.html.pictures import picture
-from harness.report.html.series import all_series, most_telling
+from harness.report.html.series import LONG, all_series, headline, most_telling
 from harness.report.html.series import over_time as observed
 from harness.report.html.timeline import SHORT
 from harness.report.messages import SENTENCES, say, text
@@ -151,7 +150,7 @@ def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None
     states = tuple((at, f"server STATE-{row}", n + row) for at, n in restless for row in range(12))
     full = with_timelines(sweep(ALL, (4, 8, 16, 32, 64)), queue=restless, states=states)
     source = render(full)
-    assert SIZE - 60_000 < len(source.encode()) <= SIZE
+    assert SIZE - 70_000 < len(source.encode()) <= SIZE
     page = Page(source)
     drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
     assert 7 <= len(drawn) < 35
