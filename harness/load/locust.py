@@ -117,9 +117,7 @@ def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str,
     words = ["locust", "--worker", "--locustfile", "-"]
     words += ["--master-host", master_host, "--master-port", str(port)]
     words += ["--exit-code-on-error", "0"]
-    if load.processes > 1:
-        words += ["--processes", str(load.processes)]
-    return tuple(words)
+    return (*words, *(["--processes", str(load.processes)] if load.processes > 1 else []))
 
 
 def host_command(worker: Sequence[str]) -> str:
@@ -156,8 +154,8 @@ def _processes(load: Load) -> int:
 
 def _grace_s(load: Load) -> float:
     """The tool ends before the harness gives up on it: what it saw is worth more than that."""
-    beside_s = JOIN_S if load.hosts else 0.0
-    return max(1.0, GRACE_SHARE * (load.deadline_s - load.duration_s - beside_s))
+    beside_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
+    return max(1.0, GRACE_SHARE * (load.deadline_s - beside_s))
 
 
 class Part(Struct, frozen=True):

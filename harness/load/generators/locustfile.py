@@ -47,6 +47,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
+FRAMING = {"content-length", "transfer-encoding"}
 STOP, PART = "workerlab-stop", "workerlab-part"
 POLL_S = 0.1
 SLACK_S = 5.0  # a message to a worker and back
@@ -59,23 +60,16 @@ ERRNO_CAUSES = {
     errno.EMFILE: "no_files",
 }
 # What the errors of requests, urllib3, http.client and geventhttpclient are called, or say
-NAMED_CAUSES = (
-    ("ConnectTimeout", "connect_timeout"),
-    ("RemoteDisconnected", "closed"),
-    ("HTTPConnectionClosed", "closed"),
-    ("got length b''", "truncated"),
-    ("InvalidChunkLength", "protocol"),
-    ("IncompleteRead", "truncated"),
-    ("Incomplete response", "truncated"),
-    ("Invalid EOF", "truncated"),
-    ("timed out", "timeout"),
-    ("Timeout", "timeout"),
-    ("HTTPParseError", "protocol"),
-    ("ProtocolError", "protocol"),
-    ("InvalidHeader", "protocol"),
-    ("BadStatusLine", "protocol"),
-)
-
+NAMED_CAUSES = {
+    "ConnectTimeout": "connect_timeout",
+    **dict.fromkeys(("RemoteDisconnected", "HTTPConnectionClosed"), "closed"),
+    "got length b''": "truncated",
+    "InvalidChunkLength": "protocol",
+    **dict.fromkeys(("IncompleteRead", "Incomplete response", "Invalid EOF"), "truncated"),
+    **dict.fromkeys(("timed out", "Timeout"), "timeout"),
+    **dict.fromkeys(("HTTPParseError", "ProtocolError", "InvalidHeader"), "protocol"),
+    "BadStatusLine": "protocol",
+}
 
 # What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
 RESPONSE: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": Counter()}
@@ -139,16 +133,7 @@ def cause_of(error: BaseException | None) -> str:
         inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
         error = next((one for one in inner if isinstance(one, BaseException)), None)
         said += repr(error)
-    return next((cause for word, cause in NAMED_CAUSES if word in said), "exception")
-
-
-def _cut(response: Any, body: bytes) -> bool:
-    """Whether the connection ended within the head, which requests takes for the end of an answer
-    without a length."""
-    if body or ASKED["method"] == "HEAD" or response.status_code in (204, 304):
-        return False
-    known = {name.lower() for name in response.headers}
-    return not known & {"content-length", "transfer-encoding"}
+    return next((cause for word, cause in NAMED_CAUSES.items() if word in said), "exception")
 
 
 def judge(response: Any) -> str | None:
@@ -157,7 +142,9 @@ def judge(response: Any) -> str | None:
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
     body = response.content or b""
-    if _cut(response, body):
+    # The connection ended within the head: requests takes that for an answer without a length
+    bodiless = body or ASKED["method"] == "HEAD" or response.status_code in (204, 304)
+    if not (bodiless or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
     _answered(max(0, int(response.request_meta["response_time"] * 1e6)), len(body))
     expected = ASKED["expect_status"]
@@ -173,11 +160,6 @@ def judge(response: Any) -> str | None:
     return None
 
 
-def _closes(response: Any) -> bool:
-    """Whether the server has announced what we asked for: that the connection is not used again."""
-    return bool(response.headers) and response.headers.get("Connection", "").lower() == "close"
-
-
 def one(user: Any) -> None:
     """The task of every user: a request."""
     if STATE["over"]:  # Locust ends a user that waits, if only for an instant, in its next request
@@ -191,7 +173,8 @@ def one(user: Any) -> None:
         ) as response:
             cause = judge(response)
             response.failure(cause) if cause else response.success()
-            if not ASKED["keepalive"] and not _closes(response):
+            closing = response.headers and response.headers.get("Connection", "").lower() == "close"
+            if not (ASKED["keepalive"] or closing):  # what we asked for, and it did not announce
                 user.forget()
     except gevent.GreenletExit:  # it took longer than the grace
         _over(start_ns, "timeout")
@@ -260,13 +243,8 @@ def _begin(environment: Any, **_: object) -> None:
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
     if not ASKED["keepalive"]:
         headers["Connection"] = "close"
-    ASKED["words"] = {
-        "headers": headers,
-        "data": body,
-        "allow_redirects": False,
-        "catch_response": True,
-        "name": "load",
-    }
+    ASKED["words"] = {"headers": headers, "data": body, "allow_redirects": False}
+    ASKED["words"] |= {"catch_response": True, "name": "load"}
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
 
 

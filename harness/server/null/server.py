@@ -219,12 +219,11 @@ class Server:
             self._busy.add(fd)
             return
         self._tally.spans.append(clock() - read_ns)
-        if reply.then == "keep":
-            return
         if reply.then == "reset":
             with contextlib.suppress(OSError):
                 self._sockets[fd].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        self._drop(fd)
+        if reply.then != "keep":
+            self._drop(fd)
 
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which takes it out of the epoll
