@@ -54,17 +54,14 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
 @dataclass(frozen=True)
 class Share:
-    """What one process of a generator sends.
-
-    Requests are numbered `first`, `first + step`, ... With a rate, its k-th arrival is due
-    (k * step + offset) / rate after the origin. `origin_ns`: CLOCK_MONOTONIC, of the whole run.
-    """
+    """What one process of a generator sends: requests `first`, `first + step`, ... With a rate, its
+    k-th arrival is due (k * step + offset) / rate after the origin."""
 
     words: Words
     destinations: tuple[Destination, ...]
     concurrency: int
     requests: int | None
-    origin_ns: int
+    origin_ns: int  # of the whole run, CLOCK_MONOTONIC
     first: int = 1
     step: int = 1
     offset: int = 0
@@ -108,11 +105,10 @@ class Poller:
         self.register, self.modify = self._poll.register, self._poll.modify
 
     def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
-        """(file, events) of what is ready, after `for_s` at most. `fine`: not rounded up to whole
-        milliseconds, as epoll does; select() does not, and one file is all it has to look at."""
+        """(file, events) of what is ready, after `for_s` at most. `fine`: to the microsecond."""
         if self._epoll is None:
             return self._poll.poll(for_s * 1000)
-        if fine:
+        if fine:  # epoll rounds up to milliseconds; select() does not, and has one file to look at
             select.select([self._epoll.fileno()], [], [], for_s)
             for_s = 0
         return self._epoll.poll(for_s)
@@ -160,8 +156,7 @@ class Engine:
         self._look_ns = int(min(LOOK_S, self._limit_s / 10) * NS)
 
     def run(self, *, lone: bool = False) -> None:
-        """All of it, until the last request has ended or the deadline has struck. `lone`: the
-        first one alone."""
+        """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
         share, places, sources = self._share, self._share.destinations, self._words.sources
         slots = [
             Slot(places[i % len(places)], sources[i % len(sources)] if sources else None)
@@ -172,10 +167,11 @@ class Engine:
                 return
             if self._rate:
                 self._idle = slots[::-1]
-            ramp_ns = int(self._words.ramp_s * NS)
-            for i, slot in enumerate(slots if not self._rate else ()):
-                turn = i * share.step + share.offset
-                self._begin_at(share.origin_ns + ramp_ns * turn // self._words.concurrency, slot)
+            else:
+                every_ns = self._words.ramp_s * NS / self._words.concurrency
+                for turn, slot in enumerate(slots):
+                    after_ns = int(every_ns * (turn * share.step + share.offset))
+                    self._begin_at(share.origin_ns + after_ns, slot)
             self._loop()
         finally:
             self._count()
@@ -216,8 +212,6 @@ class Engine:
             for_s = max(0, wake_ns - time.monotonic_ns()) / NS
             self._serve(self._poll.wait(for_s, fine=self._rate is not None))
 
-    # --- who sends when -------------------------------------------------------------------
-
     def _begin_at(self, when_ns: int, slot: Slot) -> None:
         heapq.heappush(self._later, (when_ns, next(self._ties), slot))
 
@@ -234,18 +228,16 @@ class Engine:
 
     def _arrive(self, rate: float, now: int) -> int:
         share = self._share
-        while self._due and self._idle:
-            self._begin(self._idle.pop(), self._due.popleft())
         while True:
             after_s = (self._arrived * share.step + share.offset) / rate
             due_ns = share.origin_ns + int(after_s * NS)
             if due_ns > now or due_ns >= self._ends_ns:
-                return due_ns
+                break
             self._arrived += 1
-            if self._idle:
-                self._begin(self._idle.pop(), due_ns)
-            else:
-                self._due.append(due_ns)
+            self._due.append(due_ns)
+        while self._due and self._idle:
+            self._begin(self._idle.pop(), self._due.popleft())
+        return due_ns
 
     def _next(self, slot: Slot, now: int) -> None:
         """What a slot does whose request has ended."""
@@ -286,8 +278,6 @@ class Engine:
         else:
             slot.reused = NEW
             self._connect(slot)
-
-    # --- connecting and sending -----------------------------------------------------------
 
     def _connect(self, slot: Slot) -> None:
         if len(self._share.destinations) > 1:
@@ -362,8 +352,6 @@ class Engine:
             self._poll.modify(slot.fd, READ | WRITE)
         slot.plain = self._plain and not slot.waiting
 
-    # --- answers --------------------------------------------------------------------------
-
     def _serve(self, events: list[tuple[int, int]]) -> None:
         """The hot loop: everything that most answers need, and nothing else. A slot that is
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
@@ -418,8 +406,8 @@ class Engine:
             return
         except OSError:
             self._lost(slot, "reset", time.monotonic_ns())
-            return
-        self._read(slot, data, time.monotonic_ns())
+        else:
+            self._read(slot, data, time.monotonic_ns())
 
     def _read(self, slot: Slot, data: bytes, now: int) -> None:
         """Any other bytes, or the end of the stream."""
@@ -520,17 +508,14 @@ class Engine:
         self._under_way -= 1
 
     def _close(self, slot: Slot) -> None:
-        if slot.sock is None:
-            return
-        self._open.pop(slot.fd, None)
-        self._poll.forget(slot.fd)
-        slot.sock.close()
-        slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
-
-    # --- counting and the clock -----------------------------------------------------------
+        if slot.sock is not None:
+            self._open.pop(slot.fd, None)
+            self._poll.forget(slot.fd)
+            slot.sock.close()
+            slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
 
     def _count(self) -> None:
-        """Count the answers that equal the known one."""
+        """The answers that equal the known one."""
         if self._took:
             part, tally = Histogram(), self.tally
             part.record_all(self._took)
