@@ -9,9 +9,11 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, cycle, repeat
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,6 +24,7 @@ from harness.load.generators.request import destination
 from harness.load.generators.words import OPTIONAL, Words, parse
 from harness.model import Load, Measurement, Output
 
+T = TypeVar("T")
 PATIENCE_S = 10.0  # nothing here takes a tenth of it; only a hang does
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -32,6 +35,11 @@ CHUNKED = (
 UNTIL_CLOSE = b"HTTP/1.0 200\r\nServer: x\r\n\r\nhello"
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
+
+
+def tally_of(*words: str) -> Tally:
+    """Runs the generator here, without rows."""
+    return fast.run(parse(words, "fast", supports=OPTIONAL))
 
 
 def said_of(*words: str) -> tuple[Output, Tally]:
@@ -104,26 +112,47 @@ def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
     return answer
 
 
+def answers(turns: Iterable[tuple[bytes, str]]) -> Handler:
+    """One after the other: (what it answers, what it does then), as `saying`."""
+    left = iter(turns)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data, then = next(left)
+        await saying(data, then=then)(reader, writer)
+
+    return answer
+
+
+async def against(site: Site, load: Callable[..., T], *words: str, path: str = "/") -> T:
+    """What `load` says of that server: both in one event loop."""
+    async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+        asked = ("--url", url, "--deadline", str(PATIENCE_S), *words)
+        return await asyncio.to_thread(load, *asked)
+
+
+def within_patience(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
+
+
 def load_site(
     answer: Handler,
     concurrency: int = 2,
     requests: int = 5,
     words: tuple[str, ...] = (),
-    deadline_s: float = PATIENCE_S,
     site: Site | None = None,
 ) -> tuple[Measurement, Site]:
-    """The generator and the server in one event loop; the measurement as the tool reads it."""
+    """The measurement as the tool reads it."""
     site = site or Site(answer)
-
-    async def both() -> Output:
-        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            asked = ["--url", f"http://127.0.0.1:{port}/x?y=1", "--deadline", str(deadline_s)]
-            asked += ["--concurrency", str(concurrency), "--requests", str(requests), *words]
-            return (await asyncio.to_thread(said_of, *asked))[0]
-
-    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    amount = ("--concurrency", str(concurrency), "--requests", str(requests))
+    output, _ = within_patience(against(site, said_of, *amount, *words, path="/x?y=1"))
     return FAST.parse(output), site
+
+
+def run_site(answer: Handler, *words: str) -> tuple[Tally, Site]:
+    """As `load_site`, for loads that leave no rows."""
+    site = Site(answer)
+    return within_patience(against(site, tally_of, *words)), site
 
 
 def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
@@ -216,14 +245,8 @@ def test_misbehaviour_by_cause(data: bytes, then: str, cause: str) -> None:
 
 
 def test_one_bad_answer_of_three() -> None:
-    count = 0
-
-    async def every_third(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal count
-        count += 1
-        await saying(b"" if count % 3 == 0 else LENGTH, then="close")(reader, writer)
-
-    found, _ = load_site(every_third, concurrency=3, requests=9)
+    every_third = cycle([(LENGTH, "close"), (LENGTH, "close"), (b"", "close")])
+    found, _ = load_site(answers(every_third), concurrency=3, requests=9)
     assert (found.requests, found.errors) == (6, {"closed": 3})
 
 
@@ -238,13 +261,10 @@ def test_the_expected_status(status: int, expect: int, errors: dict[str, int]) -
 
 
 def test_a_stalling_server_ends_with_the_deadline() -> None:
-    async def after_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data = LENGTH if first else b"HTTP/1.1 200 OK\r\n"
-        first.clear()
-        await saying(data)(reader, writer)
-
-    first = [True]
-    found, _ = load_site(after_the_first, concurrency=3, requests=10, deadline_s=0.2)
+    after_the_first = chain([(LENGTH, "wait")], repeat((b"HTTP/1.1 200 OK\r\n", "wait")))
+    found, _ = load_site(
+        answers(after_the_first), concurrency=3, requests=10, words=("--deadline", "0.2")
+    )
     assert (found.requests, found.errors) == (1, {"timeout": 3})
     assert found.notes == ("stopped at its deadline: 6 requests were never sent",)
     assert 0.2 <= found.duration_s < PATIENCE_S
@@ -259,7 +279,7 @@ def test_an_endless_answer_ends_with_the_deadline() -> None:
             await writer.drain()
             await asyncio.sleep(0)
 
-    found, _ = load_site(endless, deadline_s=0.1)
+    found, _ = load_site(endless, words=("--deadline", "0.1"))
     assert found.errors == {"timeout": 1}
 
 
@@ -410,30 +430,16 @@ def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: s
 
 def test_it_is_tried_once_more_and_not_for_ever() -> None:
     """A new connection that ends without an answer is a failure, as it is without keep-alive."""
-    answered = 0
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal answered
-        answered += 1
-        data, then = (LENGTH, "stay") if answered == 1 else (b"", "close")
-        await saying(data, then=then)(reader, writer)
-
-    found, site = kept(answer, concurrency=1, requests=3)
+    after_the_first = chain([(LENGTH, "stay")], repeat((b"", "close")))
+    found, site = kept(answers(after_the_first), concurrency=1, requests=3)
     assert (found.requests, found.errors) == (1, {"closed": 2})
     assert len(site.requests) == 4
     assert found.notes[0].startswith("1 kept connections")
 
 
 def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:
-    answered = 0
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal answered
-        answered += 1
-        data, then = (LENGTH, "stay") if answered % 2 else (LENGTH[:9], "close")
-        await saying(data, then=then)(reader, writer)
-
-    found, site = kept(answer, concurrency=1, requests=4)
+    every_other = cycle([(LENGTH, "stay"), (LENGTH[:9], "close")])
+    found, site = kept(answers(every_other), concurrency=1, requests=4)
     assert (found.requests, found.errors) == (2, {"truncated": 2})
     assert site.connections == 2
 
@@ -577,33 +583,18 @@ def test_no_files_left_for_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_socket_stays_open() -> None:
-    async def open_connections() -> int:
+    async def requests_seen() -> int:
         site = Site(saying(LENGTH))
-        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            words = ["--url", url, "--concurrency", "4", "--requests", "21"]
-            await asyncio.to_thread(said_of, *words)
-            # The server sees the end of the last connections in the next turns of the loop.
-            while site.in_flight:
-                await asyncio.sleep(0)
+        await against(site, said_of, "--concurrency", "4", "--requests", "21")
+        # The server sees the end of the last connections in the next turns of the loop.
+        while site.in_flight:
+            await asyncio.sleep(0)
         return len(site.requests)
 
-    assert asyncio.run(asyncio.wait_for(open_connections(), PATIENCE_S)) == 21
+    assert within_patience(requests_seen()) == 21
 
 
 # --- known answers, and others ------------------------------------------------------------
-
-
-def answers(*each: bytes, then: str = "stay") -> Handler:
-    """One answer after the other, round and round."""
-    turn = 0
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal turn
-        turn += 1
-        await saying(each[(turn - 1) % len(each)], then=then)(reader, writer)
-
-    return answer
 
 
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nhello"
@@ -616,13 +607,14 @@ DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
 def test_an_answer_like_others_is_judged_for_itself(words: tuple[str, ...]) -> None:
     """One that is known is not read again: what differs must be."""
     then = "stay" if words else "wait"
-    found, _ = load_site(answers(LENGTH, LENGTH, BUSY, LENGTH, then=then), 1, 40, words)
+    turns = cycle([(data, then) for data in (LENGTH, LENGTH, BUSY, LENGTH)])
+    found, _ = load_site(answers(turns), 1, 40, words)
     assert (found.requests, found.errors) == (40, {"non_2xx": 10})
 
 
 @pytest.mark.parametrize("other", [OTHER, LONGER])
 def test_every_body_must_equal_the_first_where_that_is_asked_for(other: bytes) -> None:
-    served = answers(LENGTH, LENGTH, DATED, other)
+    served = answers(cycle([(data, "stay") for data in (LENGTH, LENGTH, DATED, other)]))
     found, _ = load_site(served, 1, 40, ("--keepalive", "--same-body"))
     assert (found.requests, found.errors) == (40, {"body": 10})
     found, _ = load_site(served, 1, 40, ("--keepalive",))
@@ -645,20 +637,6 @@ def test_a_known_answer_in_pieces_is_one_answer() -> None:
 
 
 # --- how much, how often, from where ------------------------------------------------------
-
-
-def run_site(answer: Handler, *words: str, site: Site | None = None) -> tuple[Tally, Site]:
-    """As `load_site`, for loads that leave no rows."""
-    site = site or Site(answer)
-
-    async def both() -> Tally:
-        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            asked = ["--url", f"http://127.0.0.1:{port}/", "--deadline", str(PATIENCE_S), *words]
-            parsed = parse(asked, "fast", supports=OPTIONAL)
-            return await asyncio.to_thread(fast.run, parsed)
-
-    return asyncio.run(asyncio.wait_for(both(), 2 * PATIENCE_S)), site
 
 
 @pytest.mark.parametrize("words", [(), ("--keepalive",)])
@@ -734,15 +712,7 @@ def test_a_ramp_begins_one_after_the_other() -> None:
 
 
 def test_one_request_may_take_no_longer_than_its_timeout() -> None:
-    turn = 0
-
-    async def every_other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal turn
-        turn += 1
-        await saying(LENGTH if turn % 2 else b"", then="stay" if turn % 2 else "wait")(
-            reader, writer
-        )
-
+    every_other = answers(cycle([(LENGTH, "stay"), (b"", "wait")]))
     found, _ = load_site(every_other, 1, 6, ("--keepalive", "--timeout", "0.1"))
     assert (found.requests, found.errors) == (3, {"timeout": 3})
     late = [t for t in found.timings if t.cause == "timeout"]
