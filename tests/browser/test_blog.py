@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import pytest
 
 from apps.blog.posts import rendered
 from harness.model import App, Server
-from harness.run_store import copy_code
 from harness.server.gunicorn import running
-from harness.server.running import Launch
+from tests.builders.launch import launch
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 LONG_MS = 120_000.0  # a bound for hanging, not an expectation of speed
@@ -26,21 +24,9 @@ SCRIPT = "<script>document.title = 'it ran'</script>"
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of an empty blog."""
     place = tmp_path_factory.mktemp("blog")
-    for name in ("code", "trial"):
-        (place / name).mkdir()
-    copy_code(place / "code")
     told = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
-    launch = Launch(
-        server=Server("gthread", 2, 4, 64, 100),
-        app=App("apps.blog.wsgi:app", ""),
-        python=sys.executable,
-        code=place / "code",
-        trial=place / "trial",
-        config=None,
-        records=100_000,
-        env=tuple(told.items()),
-    )
-    with running(launch) as server:
+    asked, app = Server("gthread", 2, 4, 64, 100), App("apps.blog.wsgi:app", "")
+    with running(launch(place, asked, app, env=tuple(told.items()))) as server:
         yield f"http://{server.host}:{server.port}"
 
 

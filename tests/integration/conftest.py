@@ -24,9 +24,9 @@ import pytest
 
 from harness.model import App, Server, Span
 from harness.observe.spans import read_spans
-from harness.run_store import copy_code
 from harness.server.gunicorn import running
-from harness.server.running import Launch, Running
+from harness.server.running import Running
+from tests.builders.launch import launch
 from tests.builders.processes import running as running_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,20 +199,9 @@ def serve(tmp_path: Path, worker_class: str) -> Serve:
     ) -> AbstractContextManager[Running]:
         place = Path(tempfile.mkdtemp(dir=tmp_path))
         (tmp_path / "own.py").write_text(text)
-        for name in ("code", "trial"):
-            (place / name).mkdir()
-        copy_code(place / "code")
-        launch = Launch(
-            server=Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100),
-            app=App("own:app", str(tmp_path), **app),
-            python=sys.executable,
-            code=place / "code",
-            trial=place / "trial",
-            config=None,
-            records=records,
-            named=named,
-        )
-        return running(launch)
+        server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)
+        own = App("own:app", str(tmp_path), **app)
+        return running(launch(place, server, own, records=records, named=named))
 
     return start
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import socket
-import sys
 import time
 from collections.abc import Iterator
 
@@ -16,10 +15,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from harness.model import App, Server
-from harness.run_store import copy_code
 from harness.server.gunicorn import running
-from harness.server.running import Launch, Running
+from harness.server.running import Running
 from harness.server.worker_classes import ASGI_CLASSES, configured_slots
+from tests.builders.launch import launch
 from tests.integration.conftest import LONG_S
 
 WORKERS, THREADS, CONNECTIONS = 2, 2, 4
@@ -33,23 +32,12 @@ ROUNDS = 4
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
     place = tmp_path_factory.mktemp("burst")
-    (place / "trial").mkdir()
-    copy_code(place / "code")
     style = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
-    launch = Launch(
-        server=Server(
-            worker_class, WORKERS, THREADS if worker_class == "gthread" else 1, 64, CONNECTIONS
-        ),
-        app=App(
-            f"apps.sleep_{style}:app", "", env=(("WORKERLAB_SLEEP", str(SLEEP_S)),), sleep_s=SLEEP_S
-        ),
-        python=sys.executable,
-        code=place / "code",
-        trial=place / "trial",
-        config=None,
-        records=10_000,
-    )
-    with running(launch) as found:
+    threads = THREADS if worker_class == "gthread" else 1
+    asked = Server(worker_class, WORKERS, threads, 64, CONNECTIONS)
+    env = (("WORKERLAB_SLEEP", str(SLEEP_S)),)
+    app = App(f"apps.sleep_{style}:app", "", env=env, sleep_s=SLEEP_S)
+    with running(launch(place, asked, app)) as found:
         yield found
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from harness.model import App, Server
 from harness.observe.spans import read_spans
-from harness.run_store import copy_code
 from harness.server.gunicorn import running
 from harness.server.running import Launch
 from harness.server.warmup import ask
+from harness.server.worker_classes import ASGI_CLASSES
+from tests.builders.launch import launch
 from tests.integration.conftest import until
 
 APP = """
@@ -32,27 +32,15 @@ async def app(scope, receive, send):
 """
 
 
-def launch(place: Path, worker_class: str, instances: int) -> Launch:
-    text = ASGI if worker_class in ("asgi", "uvicorn") else APP
-    (place / "own.py").write_text(text)
-    for name in ("code", "trial"):
-        (place / name).mkdir()
-    copy_code(place / "code")
-    return Launch(
-        server=Server(worker_class, 2, 1, 64, 100, instances),
-        app=App("own:app", str(place)),
-        python=sys.executable,
-        code=place / "code",
-        trial=place / "trial",
-        config=None,
-        records=10_000,
-    )
+def two(place: Path, worker_class: str) -> Launch:
+    (place / "own.py").write_text(ASGI if worker_class in ASGI_CLASSES else APP)
+    return launch(place, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(place)))
 
 
 def test_two_servers_are_two_and_leave_their_spans_together(
     tmp_path: Path, worker_class: str
 ) -> None:
-    with running(launch(tmp_path, worker_class, 2)) as server:
+    with running(two(tmp_path, worker_class)) as server:
         (other,) = server.others
         assert server.port != other.port
         assert len(server.proofs) == 4
@@ -68,7 +56,7 @@ def test_two_servers_are_two_and_leave_their_spans_together(
 
 
 def test_the_death_of_the_second_server_is_told(tmp_path: Path, worker_class: str) -> None:
-    with running(launch(tmp_path, worker_class, 2)) as server:
+    with running(two(tmp_path, worker_class)) as server:
         (other,) = server.others
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")

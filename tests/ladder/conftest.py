@@ -11,9 +11,7 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -30,13 +28,13 @@ from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from harness.model import App, Server
 from harness.observe.app_metrics import sample_app_metrics
-from harness.run_store import copy_code
 from harness.server import services
 from harness.server.gunicorn import running
 from harness.server.process import Guarded
-from harness.server.running import Launch, Running
+from harness.server.running import Running
 from harness.server.service_check import NoAnswer, ask
 from harness.server.worker_classes import ASGI_CLASSES
+from tests.builders.launch import launch
 from tests.builders.processes import send
 from tests.integration.conftest import until
 
@@ -65,19 +63,19 @@ def _lacks(kind: str) -> None:
 # --- servers that live as long as the tests --------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """The address of an empty database."""
-    _lacks("postgresql")
-    with services.service("postgresql") as one:
-        yield one.url
+def _lasting(kind: str) -> Any:
+    """A fixture: the address of an empty one."""
+
+    @pytest.fixture(scope="session", name=kind)
+    def address() -> Iterator[str]:
+        _lacks(kind)
+        with services.service(kind) as one:
+            yield one.url
+
+    return address
 
 
-@pytest.fixture(scope="session")
-def redis() -> Iterator[str]:
-    _lacks("redis")
-    with services.service("redis") as one:
-        yield one.url
+postgresql, redis = _lasting("postgresql"), _lasting("redis")
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +145,6 @@ def mortal(
         cwd=Path("/"),
         env={"PATH": os.environ["PATH"], "LC_ALL": "C", "END": end},
         stdout=place / "said",
-        stderr=place / "said",
         grace_s=GRACE_S,
         user=user,
         remove=place,
@@ -161,29 +158,16 @@ def mortal(
         until(server.answers, f"{kind} answers")
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextmanager
 def mortal_postgresql() -> Iterator[Mortal]:
     _lacks("postgresql")
-    port = free_port()
+    port = services._free_port()
     url = f"postgresql://blog@127.0.0.1:{port}/postgres"
     initdb, postgres = services._program("initdb"), services._program("postgres")
     first = [str(initdb), "-D", "{place}/data", "-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
-    argv = [
-        str(postgres),
-        "-D",
-        "{place}/data",
-        "-p",
-        str(port),
-        "-c",
-        "listen_addresses=127.0.0.1",
-    ]
-    argv += ["-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap"]
+    argv = [str(postgres), "-D", "{place}/data", "-p", str(port)]
+    argv += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+    argv += ["-c", "dynamic_shared_memory_type=mmap"]
     with mortal("postgresql", url, argv, "QUIT", first) as server:
         yield server
 
@@ -191,7 +175,7 @@ def mortal_postgresql() -> Iterator[Mortal]:
 @contextmanager
 def mortal_redis() -> Iterator[Mortal]:
     _lacks("redis")
-    port = free_port()
+    port = services._free_port()
     argv = [str(services._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
     argv += ["--save", "", "--appendonly", "no"]
     with mortal("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
@@ -204,7 +188,7 @@ def mortal_mongodb() -> Iterator[Mortal]:
     that it comes back empty."""
     if why := services.lacks_driver("mongodb"):
         pytest.skip(why)
-    port = free_port()
+    port = services._free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"
     made = _mongo()
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # it lives for seconds
@@ -360,9 +344,6 @@ def blog(tmp_path: Path) -> Blogs:
     @contextmanager
     def start(worker_class: str, workers: int, posts: int = 3, **env: str) -> Iterator[Blog]:
         place = Path(tempfile.mkdtemp(dir=tmp_path))
-        for name in ("code", "trial"):
-            (place / name).mkdir()
-        copy_code(place / "code")
         env = {
             "BLOG_STORAGE": f"sqlite:///{place}/posts.db",
             "BLOG_UPLOADS": str(place / "uploads"),
@@ -377,17 +358,9 @@ def blog(tmp_path: Path) -> Blogs:
 
         Face(Settings(storage_url=env["BLOG_STORAGE"]), False).run(fill)
         face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
-        launch = Launch(
-            server=Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100),
-            app=App(f"apps.blog.{face}:app", chdir="", path="/style.css"),
-            python=sys.executable,
-            code=place / "code",
-            trial=place / "trial",
-            config=None,
-            records=100_000,
-            env=tuple(env.items()),
-        )
-        with running(launch) as server:
+        asked = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
+        app = App(f"apps.blog.{face}:app", chdir="", path="/style.css")
+        with running(launch(place, asked, app, env=tuple(env.items()))) as server:
             yield Blog(Client(server.host, server.port), server)
 
     return start
