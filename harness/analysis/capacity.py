@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
@@ -31,18 +30,11 @@ FLAT = 1.05  # gain up to which throughput has stopped growing
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
 
 
-@dataclass(frozen=True)
-class Knee:
-    """`connections` None: not reached, or not shown; `note` says which. `levels`: throughput by
-    concurrency, from which it was read."""
+class Knee(NamedTuple):
+    """`connections` None: not reached, or not shown; `note` says which."""
 
     connections: float | None
     note: Finding
-    levels: Mapping[int, float] = field(default_factory=dict)
-
-    def above(self, concurrency: int) -> float:
-        """The highest throughput seen with more connections; 0 where there was none."""
-        return max((x for n, x in self.levels.items() if n > concurrency), default=0.0)
 
 
 def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -> Knee:
@@ -52,27 +44,27 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
         return Knee(None, Finding("knee.no_cell"))
     highest = max(levels)
     if levels[highest] * lone_s / highest >= BUSY:
-        return Knee(None, _not_reached(highest, slots), levels)
+        return Knee(None, _not_reached(highest, slots))
     most = max(levels.values()) * lone_s
     halves = [level for level in levels if level <= highest / 2]
     below = max(halves, default=min(levels) if len(levels) > 1 else None)
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         step = {"below": below, "highest": highest, "gain": gain}
-        return Knee(most, Finding("knee.levels_off", step), levels)
+        return Knee(most, Finding("knee.levels_off", step))
     # Not seen to be flat. But slots that are all busy give no more (X <= C/R0), and where half
     # of the connections wait it is not the connections that are too few. A doubling that gains
     # is believed rather than the settings.
     doubled = below is not None and highest <= 2 * below
     if slots and not doubled and most >= BUSY * slots and highest >= 2 * most / FLAT:
         busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
-        return Knee(most, busy, levels)
+        return Knee(most, busy)
     known: dict[str, float | None] = {"least": most, "add": 2 * highest}
     if below is None:
-        return Knee(None, Finding("knee.one_level", known), levels)
+        return Knee(None, Finding("knee.one_level", known))
     gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
     known |= {"below": below, "highest": highest, "gain": gains}
-    return Knee(None, Finding("knee.still_gains", known), levels)
+    return Knee(None, Finding("knee.still_gains", known))
 
 
 def _not_reached(highest: int, slots: int | None) -> Finding:
@@ -95,8 +87,7 @@ class Sample(NamedTuple):
     rps: float
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(NamedTuple):
     """Requests/s with their interval, or the reason why there are none."""
 
     rps: float | None = None

@@ -42,7 +42,7 @@ def result(facts: Facts, series: Series) -> CellResult:
     """A valid cell of the closed loop."""
     assert series.lone_s is not None  # without it, no trial of the series is valid
     lone_s, bound = series.lone_s, series.bound.get(facts.key)
-    word, reason = verdict(facts, lone_s, series.knee)
+    word, reason = verdict(facts, lone_s, series)
     if bound:
         word, reason = "generator-bound", lower_bound(facts, bound)
     bound_rps = facts.parallel / lone_s

@@ -189,27 +189,19 @@ class Facts:
 
     @cached_property
     def steady(self) -> Window | Finding:
-        """Or why there is no steady part."""
+        """Or why there is no steady part. A load that runs for a time sends nothing more from its
+        end on: a tool that waits for its last answers keeps fewer connections busy from then on."""
+        planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
+        stopped_ns = self.ended_ns
+        if planned_s is not None and origin_ns is not None:
+            stopped_ns = min(stopped_ns, origin_ns + round(planned_s * NS))
         return steady_window(
             self.spans,
             self.connections,
             lone_first=self.data.lone_first,
-            stopped_ns=self._stopped_ns,
+            stopped_ns=None if self.data.counted else stopped_ns,
             begun_ns=self.started_ns + round(self.data.ramp_s * NS),
         )
-
-    @property
-    def _stopped_ns(self) -> int | None:
-        """When a load that runs for a time sends nothing more; None for a counted one.
-
-        A tool that waits for its last answers keeps fewer and fewer connections busy from then on.
-        """
-        planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
-        if self.data.counted:
-            return None
-        if planned_s is None or origin_ns is None:
-            return self.ended_ns
-        return min(self.ended_ns, origin_ns + round(planned_s * NS))
 
     @property
     def window(self) -> Window | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
@@ -63,7 +63,7 @@ class Series:
         else:
             least = max(self.levels.values(), default=0.0) * (self.lone_s or 0.0)
             note = Finding("knee.tool_is_limit", {"least": least, **tool})
-        return replace(found, note=note, levels=self.levels)
+        return found._replace(note=note)
 
     @cached_property
     def capacity(self) -> Capacity:

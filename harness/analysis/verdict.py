@@ -10,22 +10,23 @@ reach the knee or the slots, else below it.
 
 from __future__ import annotations
 
-from harness.analysis.capacity import BUSY, FLAT, Knee
+from harness.analysis.capacity import BUSY, FLAT
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
+from harness.analysis.series import Series
 from harness.model import Finding, Verdict
 
 
-def verdict(facts: Facts, lone_s: float, knee: Knee) -> tuple[Verdict, Finding]:
+def verdict(facts: Facts, lone_s: float, series: Series) -> tuple[Verdict, Finding]:
     """One of below capacity, at capacity, saturated; and why, with numbers."""
-    n, slots = facts.connections, facts.slots
+    n, slots, knee = facts.connections, facts.slots, series.knee.connections
     if facts.rps * lone_s / n < BUSY:
-        gains = n == 1 or knee.above(n) > FLAT * facts.rps
+        gains = n == 1 or any(x > FLAT * facts.rps for at, x in series.levels.items() if at > n)
         below = gains and not handshakes(facts).dropped
         return "below capacity" if below else "saturated", _waits(facts, lone_s)
     if slots is not None and n >= BUSY * slots:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
-    if knee.connections is not None and n >= BUSY * knee.connections:
+    if knee is not None and n >= BUSY * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)

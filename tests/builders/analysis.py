@@ -13,8 +13,9 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from msgspec.structs import replace as changed
 
@@ -157,8 +158,8 @@ def bare(trial: TrialData) -> TrialData:
     """The same trial on a machine where nothing can be observed but spans and the tool."""
     names = ("queue", "processes", "connections", "counters")
     unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
-    spans = tuple(changed(span, accept_ns=None) for span in trial.spans.spans)
-    return replace(trial, observations=unseen, spans=replace(trial.spans, spans=spans))
+    untimed = with_spans(trial, (changed(span, accept_ns=None) for span in trial.spans.spans))
+    return replace(untimed, observations=unseen)
 
 
 SYNC = Server("sync", 4, 1, 2048, 1000)
@@ -249,6 +250,34 @@ def evidence(
     )
 
 
+# --- the same trial, but ----------------------------------------------------------------------
+
+
+def saying(trial: TrialData, **changes: Any) -> TrialData:
+    """Its load tool says something else."""
+    assert trial.measurement is not None
+    return replace(trial, measurement=replace(trial.measurement, **changes))
+
+
+def recording(trial: TrialData, **changes: Any) -> TrialData:
+    assert trial.record is not None
+    return replace(trial, record=replace(trial.record, **changes))
+
+
+def seeing(trial: TrialData, **changes: Any) -> TrialData:
+    """Other observations."""
+    return replace(trial, observations=replace(trial.observations, **changes))
+
+
+def asking(trial: TrialData, **changes: Any) -> TrialData:
+    """Of another cell."""
+    return replace(trial, trial=replace(trial.trial, cell=replace(trial.cell, **changes)))
+
+
+def with_spans(trial: TrialData, spans: Iterable[Span]) -> TrialData:
+    return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
+
+
 def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> TrialData:
     """Connections dealt by a fixed pattern that is not even, queued inside each worker."""
     pattern = (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)
@@ -263,13 +292,8 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
 
 def kept(trial: TrialData) -> TrialData:
     """The same trial on kept connections, which were accepted before the load began."""
-    cell = replace(trial.cell, keepalive=True)
-    spans = tuple(changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
-    return replace(
-        trial,
-        trial=replace(trial.trial, cell=cell),
-        spans=replace(trial.spans, spans=spans),
-    )
+    spans = (changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    return with_spans(asking(trial, keepalive=True), spans)
 
 
 def dealt(*counts: int, connections: int = 8, threads: int = 4) -> TrialData:
@@ -280,7 +304,7 @@ def dealt(*counts: int, connections: int = 8, threads: int = 4) -> TrialData:
         replace(one, per_worker=dict(zip((100, 101), counts, strict=True)))
         for one in trial.observations.connections
     )
-    return replace(trial, observations=replace(trial.observations, connections=samples))
+    return seeing(trial, connections=samples)
 
 
 DROPS = Counters(40, 41, 15, 2)
@@ -298,10 +322,10 @@ def dropping(
     trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
     assert trial.measurement is not None
     connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
-    said = replace(trial.measurement, connects_s=connects_s, connect=connect)
     queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
-    seen = replace(trial.observations, counters=counters, queue=queue)
-    return replace(trial, measurement=said, observations=seen)
+    return seeing(
+        saying(trial, connects_s=connects_s, connect=connect), counters=counters, queue=queue
+    )
 
 
 # --- what is made of a trial ----------------------------------------------------------------------

@@ -15,7 +15,17 @@ from harness.analysis.app_metrics import app_metrics
 from harness.analysis.checks import contradictions
 from harness.analysis.facts import Facts
 from harness.model import AppMetrics, AppMetricsSample, Finding, ServiceSample
-from tests.builders.analysis import NS, derived, evidence, ns
+from tests.builders.analysis import (
+    NS,
+    asking,
+    derived,
+    evidence,
+    judged,
+    ns,
+    recording,
+    saying,
+    seeing,
+)
 
 PAGE, OTHER = "a" * 64, "b" * 64
 
@@ -26,14 +36,10 @@ def counting(
     **missing: str,
 ) -> Facts:
     """A trial of 8 connections on 4 slots, 1 s each: steady for some seconds. Samples by second."""
-    one = evidence()
-    seen = replace(
-        one.observations,
-        app_metrics=tuple(AppMetricsSample(ns(at), said) for at, said in totals.items()),
-        services=tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items()),
-        missing=missing,
-    )
-    return derived(replace(one, observations=seen))
+    metrics = tuple(AppMetricsSample(ns(at), said) for at, said in totals.items())
+    services = tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items())
+    seen = seeing(evidence(), app_metrics=metrics, services=services, missing=missing)
+    return derived(seen)
 
 
 def said(facts: Facts) -> AppMetrics:
@@ -132,23 +138,18 @@ def test_no_ratio_leaves_its_range(steps: list[int]) -> None:
 
 
 def test_a_report_holds_them() -> None:
-    one = evidence()
     app_metrics = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
-    report = analyse(
-        "run", {}, [replace(one, observations=replace(one.observations, app_metrics=app_metrics))]
-    )
-    assert report.cells[0].app_metrics is not None
-    assert report.cells[0].app_metrics.requests == 20
+    found = judged(seeing(evidence(), app_metrics=app_metrics)).app_metrics
+    assert found is not None
+    assert found.requests == 20
 
 
 # --- configurations ------------------------------------------------------------------------------
 
 
 def configured(one: TrialData, name: str) -> TrialData:
-    server = replace(one.trial.cell.server, name=name)
-    trial = replace(one.trial, cell=replace(one.trial.cell, server=server))
-    assert one.record is not None
-    return replace(one, trial=trial, record=replace(one.record, key=trial.key))
+    named = asking(one, server=replace(one.cell.server, name=name))
+    return recording(named, key=named.trial.key)
 
 
 def test_configurations_of_the_same_settings_are_no_group() -> None:
@@ -178,11 +179,9 @@ def test_another_configurations_tool_is_no_second_tool() -> None:
 
 
 def page(found: str | None, expected: str | None = PAGE, errors: int = 0) -> list[Finding]:
-    one = evidence()
-    assert one.measurement is not None
     wrong = {"body": errors} if errors else {}
-    measured = replace(one.measurement, body_sha256=found, errors=wrong, failed=errors)
-    return contradictions(derived(replace(one, measurement=measured, body_sha256=expected)))
+    one = saying(evidence(), body_sha256=found, errors=wrong, failed=errors)
+    return contradictions(derived(replace(one, body_sha256=expected)))
 
 
 @pytest.mark.parametrize(("found", "expected"), [(PAGE, PAGE), (None, PAGE), (OTHER, None)])

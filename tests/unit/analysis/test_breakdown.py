@@ -13,7 +13,20 @@ from msgspec.structs import replace as changed
 from harness.analysis import TrialData
 from harness.analysis.window import Window
 from harness.model import Breakdown, Finding, Server, Span, Timing
-from tests.builders.analysis import SYNC, bare, evidence, gthread, judged, kept, noted, ns, server
+from tests.builders.analysis import (
+    SYNC,
+    bare,
+    evidence,
+    gthread,
+    judged,
+    kept,
+    noted,
+    ns,
+    saying,
+    seeing,
+    server,
+    with_spans,
+)
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
@@ -40,8 +53,7 @@ def test_what_was_accepted_waits_in_the_worker(tool: str) -> None:
 
 def shifted(trial: TrialData, change: Callable[[Timing], Timing]) -> TrialData:
     assert trial.measurement is not None
-    timings = tuple(map(change, trial.measurement.timings))
-    return replace(trial, measurement=replace(trial.measurement, timings=timings))
+    return saying(trial, timings=tuple(map(change, trial.measurement.timings)))
 
 
 def test_connect_and_transfer_are_the_clients() -> None:
@@ -51,7 +63,7 @@ def test_connect_and_transfer_are_the_clients() -> None:
         evidence(SYNC, 4, tool="fast", delay_s=1.3),
         lambda timing: changed(timing, connect_s=0.06),
     )
-    spans = tuple(
+    spans = (
         changed(
             span,
             accept_ns=span.start_ns + 10**8,
@@ -60,7 +72,7 @@ def test_connect_and_transfer_are_the_clients() -> None:
         )
         for span in trial.spans.spans
     )
-    found = judged(replace(trial, spans=replace(trial.spans, spans=spans))).breakdown
+    found = judged(with_spans(trial, spans)).breakdown
     assert found.exact
     assert parts(found) == pytest.approx([0.06, 0.04, 0.1, 0.9, 0.2])
     assert found.response_s == pytest.approx(1.3)
@@ -70,8 +82,8 @@ def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -
     trial = shifted(
         evidence(SYNC, 8, tool="fast"), lambda timing: changed(timing, reused=True, connect_s=0.0)
     )
-    old = tuple(changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
-    found = judged(replace(trial, spans=replace(trial.spans, spans=old))).breakdown
+    old = (changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    found = judged(with_spans(trial, old)).breakdown
     assert found.exact
     assert parts(found) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
 
@@ -79,16 +91,14 @@ def test_a_reused_connection_waits_in_the_worker_from_the_moment_it_is_asked() -
 def without_accept(trial: TrialData, number: int) -> TrialData:
     spans = list(trial.spans.spans)
     spans[number] = changed(spans[number], accept_ns=None)
-    return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
+    return with_spans(trial, spans)
 
 
 def test_one_success_that_was_not_followed_makes_it_an_estimate() -> None:
     base = evidence(SYNC, 8, tool="fast")
     assert judged(without_accept(base, 0)).breakdown.exact  # the lone one is not in the window
     assert not judged(without_accept(base, 20)).breakdown.exact
-    assert base.measurement is not None
-    unknown = replace(base, measurement=replace(base.measurement, origin_ns=None))
-    assert not judged(unknown).breakdown.exact
+    assert not judged(saying(base, origin_ns=None)).breakdown.exact
     moved = shifted(base, lambda timing: changed(timing, start_s=timing.start_s + 5))
     assert not judged(moved).breakdown.exact  # clocks that do not agree
 
@@ -99,8 +109,8 @@ def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
     assert said is not None
     timings = list(said.timings)
     timings[20] = changed(timings[20], end_s=None, status=None, cause="reset")
-    broken = replace(said, timings=tuple(timings), requests=40, failed=1, errors={"reset": 1})
-    cell = judged(replace(base, measurement=broken))
+    counted = {"requests": 40, "failed": 1, "errors": {"reset": 1}}
+    cell = judged(saying(base, timings=tuple(timings), **counted))
     assert cell.breakdown.exact
     assert cell.breakdown.service_s == pytest.approx(1.0, rel=0.01)
     assert noted(cell)["breakdown.left_out"].values == {"requests": 1}
@@ -122,9 +132,7 @@ def test_what_has_no_source_is_missing_and_not_spread() -> None:
 
 def test_wrk_tells_neither_connect_nor_transfer() -> None:
     base = evidence(SYNC, 8, tool="wrk", timed=True)
-    assert base.measurement is not None
-    said = replace(base.measurement, exact_mean=False, connects_s=())
-    found = judged(replace(base, measurement=said)).breakdown
+    found = judged(saying(base, exact_mean=False, connects_s=())).breakdown
     assert (found.connect_s, found.transfer_s) == (None, None)
     assert set(found.sources) == {"accept_queue", "in_worker", "service"}
 
@@ -136,14 +144,14 @@ def test_kept_connections_wait_as_unread_requests() -> None:
     found = judged(trial).breakdown
     assert found.in_worker_s == pytest.approx(1.0, rel=0.06)
     assert found.sources["in_worker"] == Finding("source.unread")
-    few = replace(trial.observations, connections=trial.observations.connections[:9])
-    assert judged(replace(trial, observations=few)).breakdown.in_worker_s is None
+    few = seeing(trial, connections=trial.observations.connections[:9])
+    assert judged(few).breakdown.in_worker_s is None
 
 
 def test_too_few_samples_are_no_mean() -> None:
     trial = evidence(SYNC, 8)
-    few = replace(trial.observations, queue=trial.observations.queue[::60])
-    assert judged(replace(trial, observations=few)).breakdown.accept_queue_s is None
+    few = seeing(trial, queue=trial.observations.queue[::60])
+    assert judged(few).breakdown.accept_queue_s is None
 
 
 def test_samples_weigh_as_long_as_they_hold() -> None:

@@ -10,26 +10,22 @@ import pytest
 
 from harness.analysis import TrialData
 from harness.analysis.outcomes import outcome
-from harness.model import CellResult, Fault, Measurement, Record, Span, Spans, Summary
-from tests.builders.analysis import SYNC, every, evidence, gthread, judged, server
+from harness.model import CellResult, Fault, Measurement, Span, Spans, Summary
+from tests.builders.analysis import (
+    SYNC,
+    every,
+    evidence,
+    gthread,
+    judged,
+    recording,
+    saying,
+    server,
+)
 
 
 def said(base: TrialData) -> Measurement:
     assert base.measurement is not None
     return base.measurement
-
-
-def recorded(base: TrialData) -> Record:
-    assert base.record is not None
-    return base.record
-
-
-def saying(base: TrialData, **changes: Any) -> TrialData:
-    return replace(base, measurement=replace(said(base), **changes))
-
-
-def recording(base: TrialData, **changes: Any) -> TrialData:
-    return replace(base, record=replace(recorded(base), **changes))
 
 
 BASE = evidence(SYNC, 8)  # 41 requests, 8 to 11.25 s

@@ -11,7 +11,20 @@ from msgspec.structs import replace as changed
 from harness.analysis import TrialData, analyse
 from harness.model import Counters, Finding, ProcessSample, Report, Server
 from harness.report.messages import text
-from tests.builders.analysis import SYNC, bare, dealt, every, evidence, gthread, judged, server
+from tests.builders.analysis import (
+    SYNC,
+    bare,
+    dealt,
+    every,
+    evidence,
+    gthread,
+    judged,
+    recording,
+    saying,
+    seeing,
+    server,
+    with_spans,
+)
 
 
 def diagnosis(trial: TrialData) -> Finding:
@@ -37,11 +50,9 @@ def using(
     samples = []
     for sample in trial.observations.processes:
         at_s = (sample.at_ns - trial.observations.processes[0].at_ns) / 1e9
-        samples.append(
-            ProcessSample(sample.at_ns, at_s * cores, at_s * tool, at_s * busy, None, None)
-        )
-    seen = replace(trial.observations, processes=tuple(samples), cores=of)
-    return replace(trial, observations=seen)
+        used = at_s * cores, at_s * tool, at_s * busy
+        samples.append(ProcessSample(sample.at_ns, *used, None, None))
+    return seeing(trial, processes=tuple(samples), cores=of)
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
@@ -120,10 +131,8 @@ def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> No
 
 def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    assert trial.record is not None
     proof = {"preload_app": True, "patched": "gevent"}
-    proven = replace(trial, record=replace(trial.record, proof=proof))
-    assert advice(proven) == ["advice.patch_before_preload"]
+    assert advice(recording(trial, proof=proof)) == ["advice.patch_before_preload"]
     assert advice(trial) == ["advice.patched_calls"]
 
 
@@ -133,26 +142,18 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     hello = evidence(
         server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
     )
-    assert hello.record is not None
     # Requests that are in the app for four fifths of their time: the loop is free for the rest.
-    spans = tuple(
+    spans = (
         changed(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
-    free = replace(hello, spans=replace(hello.spans, spans=spans))
-    assert diagnosis(free).code != "diagnosis.blocked_loop"
+    assert diagnosis(with_spans(hello, spans)).code != "diagnosis.blocked_loop"
 
 
 def slowed(asked: Server, connections: int, used: int) -> TrialData:
     """Requests that take as much longer as there are connections, and wait for no slot."""
     trial = evidence(asked, connections, delay_s=connections / used, slots=[connections])
-    assert trial.record is not None
-    assert trial.measurement is not None
-    return replace(
-        trial,
-        record=replace(trial.record, lone_s=(1.0,) * 9),
-        measurement=replace(trial.measurement, lone_s=None),
-    )
+    return recording(saying(trial, lone_s=None), lone_s=(1.0,) * 9)
 
 
 def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
@@ -203,10 +204,8 @@ def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
 
 
 def test_failures_are_said_by_cause() -> None:
-    trial = evidence(SYNC, 8)
-    assert trial.measurement is not None
-    said = replace(trial.measurement, failed=4, errors={"non_2xx": 4})
-    failures = diagnosis(replace(trial, measurement=said)).values["failures"]
+    trial = saying(evidence(SYNC, 8), failed=4, errors={"non_2xx": 4})
+    failures = diagnosis(trial).values["failures"]
     assert failures.values == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
@@ -219,8 +218,7 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_
 
 
 def test_a_quiet_kernel_says_nothing_of_drops() -> None:
-    seen = replace(evidence(SYNC, 8).observations, counters=Counters(7, 7, 0, 0))
-    found = every(diagnosis(replace(evidence(SYNC, 8), observations=seen)))
+    found = every(diagnosis(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0))))
     assert not [code for code in found if code.startswith("diagnosis.full_queue")]
 
 

@@ -13,7 +13,18 @@ from msgspec.structs import replace as changed
 from harness.analysis import TrialData
 from harness.analysis.handshakes import at_steps
 from harness.model import CellResult, Counters, Finding
-from tests.builders.analysis import DROPS, SMALL, dropping, every, evidence, judged, noted
+from tests.builders.analysis import (
+    DROPS,
+    SMALL,
+    dropping,
+    every,
+    evidence,
+    judged,
+    noted,
+    saying,
+    seeing,
+    with_spans,
+)
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
 
@@ -65,9 +76,7 @@ def half_open(trial: TrialData, count: int) -> TrialData:
         replace(s, server={"ESTABLISHED": max(0, s.client["ESTABLISHED"] - count)})
         for s in trial.observations.connections
     )
-    return replace(
-        trial, observations=replace(trial.observations, queue=queue, connections=connections)
-    )
+    return seeing(trial, queue=queue, connections=connections)
 
 
 def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
@@ -75,8 +84,8 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
     trial = evidence(SMALL, 16, delay_s=0.3)
     whole = judged(trial)
     drops = half_open(trial, 5)
-    counted = replace(drops, observations=replace(drops.observations, counters=DROPS))
-    dropped = judged(replace(counted, measurement=dropping().measurement))
+    counted = replace(seeing(drops, counters=DROPS), measurement=dropping().measurement)
+    dropped = judged(counted)
     assert dropped.breakdown.accept_queue_s == pytest.approx(
         whole.breakdown.accept_queue_s, rel=0.01
     )
@@ -108,8 +117,7 @@ def test_without_counters_it_is_likely() -> None:
 
 def lost(trial: TrialData, count: int) -> TrialData:
     """The workers never saw the last requests."""
-    spans = replace(trial.spans, spans=trial.spans.spans[:-count])
-    return replace(trial, spans=spans)
+    return with_spans(trial, trial.spans.spans[:-count])
 
 
 def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
@@ -127,29 +135,21 @@ def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
 
 def test_what_the_server_answered_itself_is_not_counted_twice() -> None:
     """A 500 for a connection on which no request came has no span; it is one failure, not two."""
-    trial = lost(dropping(), 4)
-    assert trial.measurement is not None
-    said = replace(trial.measurement, errors={"non_2xx": 4}, failed=4)
-    cell = judged(replace(trial, measurement=said))
+    cell = judged(saying(lost(dropping(), 4), errors={"non_2xx": 4}, failed=4))
     assert (cell.verdict, cell.errors, cell.failed) == ("saturated", {"non_2xx": 4}, 4)
     assert cell.throughput_rps == pytest.approx(judged(dropping()).throughput_rps, rel=0.05)
 
 
 @pytest.mark.parametrize("counters", [None, Counters(), Counters(0, 0, 9, 0)])
 def test_without_drops_it_stays_a_contradiction(counters: Counters | None) -> None:
-    seen = replace(dropping().observations, counters=counters)
-    cell = judged(replace(lost(dropping(), 3), observations=seen))
+    cell = judged(seeing(lost(dropping(), 3), counters=counters))
     assert cell.verdict == "invalid"
     assert every(cell.reason)["check.never_reached_app"].values["differ"] == 3
 
 
 def test_drops_excuse_nothing_else() -> None:
-    trial = dropping()
-    assert trial.measurement is not None
-    fewer = replace(trial, measurement=replace(trial.measurement, requests=80))
-    assert "check.unknown_to_client" in every(judged(fewer).reason)
-    fast = replace(trial, measurement=replace(trial.measurement, rps=60.0))
-    assert judged(lost(fast, 3)).verdict == "invalid"
+    assert "check.unknown_to_client" in every(judged(saying(dropping(), requests=80)).reason)
+    assert judged(lost(saying(dropping(), rps=60.0), 3)).verdict == "invalid"
 
 
 def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
@@ -162,15 +162,8 @@ def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
     ):
         timings[place] = changed(timings[place], end_s=None, status=None, cause=cause)
     failed = sum(errors.values())
-    said = replace(
-        said,
-        timings=tuple(timings),
-        requests=said.requests - failed,
-        failed=failed,
-        errors=errors,
-        rps=None,
-    )
-    return replace(trial, measurement=said)
+    counted = {"requests": said.requests - failed, "failed": failed, "errors": errors}
+    return saying(trial, timings=tuple(timings), rps=None, **counted)
 
 
 def test_a_named_request_that_no_worker_heard_of_was_never_accepted() -> None:
@@ -180,16 +173,13 @@ def test_a_named_request_that_no_worker_heard_of_was_never_accepted() -> None:
     cell = judged(lost(trial, 3))
     assert (cell.verdict, cell.failed) == ("saturated", 3)
     assert cell.errors == {"never_accepted": 3}
-    quiet = replace(trial.observations, counters=Counters(0, 0, 0, 0))
-    assert judged(lost(replace(trial, observations=quiet), 3)).errors == {"reset": 3}
+    quiet = seeing(trial, counters=Counters(0, 0, 0, 0))
+    assert judged(lost(quiet, 3)).errors == {"reset": 3}
 
 
 def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
-    trial = lost(dropping(), 3)
-    assert trial.measurement is not None
     errors = {"read": 3, "exception": 3, "non_2xx": 1}
-    said = replace(trial.measurement, failed=4, errors=errors)
-    cell = judged(replace(trial, measurement=said))
+    cell = judged(saying(lost(dropping(), 3), failed=4, errors=errors))
     assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
     failures = every(cell.diagnosis)["diagnosis.failures"].values
     assert failures == {"requests": 1, "causes": {"non_2xx": 1}}

@@ -13,7 +13,21 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
 from harness.analysis.series import Reasons
 from harness.model import ConnectionSample, Finding, ProcessSample, Rate, Report
-from tests.builders.analysis import SYNC, bare, derived, every, evidence, gthread, ns, server
+from tests.builders.analysis import (
+    SYNC,
+    asking,
+    bare,
+    derived,
+    every,
+    evidence,
+    gthread,
+    ns,
+    recording,
+    saying,
+    seeing,
+    server,
+    with_spans,
+)
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
@@ -24,21 +38,13 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) ->
     slot, before the server, were taken by each request for 1/rps; the spans are the server's."""
     rounds = max(2, math.ceil(90 / connections))
     lasting = evidence(FAST, connections, slots=[1], delay_s=1 / rps, rounds=rounds, tool=tool)
-    spans = tuple(
-        changed(span, start_ns=(span.end_ns or 0) - ns(SHORT_S) + ns(0), accept_ns=None)
-        for span in lasting.spans.spans
+    starts = [(span.end_ns or 0) - ns(SHORT_S) + ns(0) for span in lasting.spans.spans]
+    spans = (
+        changed(span, start_ns=start, accept_ns=start)
+        for span, start in zip(lasting.spans.spans, starts, strict=True)
     )
-    spans = tuple(changed(span, accept_ns=span.start_ns) for span in spans)
-    record = replace(lasting.record, lone_s=(SHORT_S,) * 3) if lasting.record else None
-    said = lasting.measurement
-    assert said is not None
-    found = replace(
-        lasting,
-        record=record,
-        measurement=replace(said, lone_s=SHORT_S),
-        spans=replace(lasting.spans, spans=spans),
-    )
-    return seen_by(found, **kept)
+    found = recording(saying(lasting, lone_s=SHORT_S), lone_s=(SHORT_S,) * 3)
+    return seen_by(with_spans(found, spans), **kept)
 
 
 def seen_by(
@@ -50,16 +56,12 @@ def seen_by(
     assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
     moments = [load_s * step / 40 for step in range(41)]
-    seen = replace(
-        trial.observations,
-        processes=tuple(
-            ProcessSample(ns(at), at * server_cores, at * tool_cores, at * 2 * host, None, None)
-            for at in moments
-        ),
-        queue=tuple(replace(one, length=0) for one in trial.observations.queue),
-        cores=2,
+    processes = tuple(
+        ProcessSample(ns(at), at * server_cores, at * tool_cores, at * 2 * host, None, None)
+        for at in moments
     )
-    return replace(trial, observations=seen)
+    queue = tuple(replace(one, length=0) for one in trial.observations.queue)
+    return seeing(trial, processes=processes, queue=queue, cores=2)
 
 
 def why(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Reasons:
@@ -102,9 +104,7 @@ def test_a_short_load_is_not_judged_by_the_cpu_of_the_tools_own_start() -> None:
 
 def test_the_whole_load_speaks_where_nobody_looked_at_the_tool() -> None:
     base = bare(slow_tool(8, 30))
-    assert base.record is not None
-    used = replace(base, record=replace(base.record, tool_cpu_s=derived(base).load_s * 0.9))
-    assert codes(used) == ["load_tool.cpu"]
+    assert codes(recording(base, tool_cpu_s=derived(base).load_s * 0.9)) == ["load_tool.cpu"]
 
 
 def test_a_plateau_without_a_busy_server_is_the_tools() -> None:
@@ -163,10 +163,7 @@ def test_a_ceiling_of_something_else_says_nothing(other: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("cause", ["no_address", "no_files"])
 def test_what_its_own_machine_did_not_give_it_is_no_fault_of_the_server(cause: str) -> None:
-    trial = slow_tool(8, 100)
-    assert trial.measurement is not None
-    said = replace(trial.measurement, failed=3, errors={cause: 3})
-    (cell,) = report_of(replace(trial, measurement=said)).cells
+    (cell,) = report_of(saying(slow_tool(8, 100), failed=3, errors={cause: 3})).cells
     assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
     assert Finding(f"load_tool.{cause}", {"requests": 3}) in cell.bound_reasons
 
@@ -206,8 +203,7 @@ def test_another_tool_that_was_dealt_other_workers_proves_nothing() -> None:
 def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
     """Connections that carried many requests each, as the kernel saw them."""
     base = slow_tool(connections, 100)
-    cell = replace(base.trial.cell, keepalive=True)
-    spans = tuple(
+    spans = (
         changed(span, accept_ns=ns(0) + number % accepts)
         for number, span in enumerate(base.spans.spans)
     )
@@ -216,12 +212,7 @@ def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
         ConnectionSample(one.at_ns, states, states, one.per_worker, 0)
         for one in base.observations.connections
     )
-    return replace(
-        base,
-        trial=replace(base.trial, cell=cell),
-        spans=replace(base.spans, spans=spans),
-        observations=replace(base.observations, connections=seen),
-    )
+    return with_spans(seeing(asking(base, keepalive=True), connections=seen), spans)
 
 
 def test_connections_that_were_never_there() -> None:
@@ -242,9 +233,7 @@ def test_what_gives_all_it_can_is_not_held_up() -> None:
 
 
 def test_a_rate_is_held_against_ceiling_and_cpu_alone() -> None:
-    base = kept(8, 6)
-    cell = replace(base.trial.cell, keepalive=False, rate=Rate(rps=100.0))
-    trial = bare(replace(base, trial=replace(base.trial, cell=cell)))
+    trial = bare(asking(kept(8, 6), keepalive=False, rate=Rate(rps=100.0)))
     known = {"levels": {4: 100.0, 8: 100.0}, "others": {("wrk", 1): 200.0}}
     assert why(trial, **known) is None
     assert codes(trial, ceilings=[CEILING], **known) == ["load_tool.ceiling"]
@@ -302,9 +291,7 @@ def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
 
 
 def test_processes_of_a_tool_are_series_of_their_own() -> None:
-    base = slow_tool(8, 200)
-    two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
-    report = report_of(slow_tool(8, 100), two)
+    report = report_of(slow_tool(8, 100), asking(slow_tool(8, 200), processes=2))
     assert [group.processes for group in report.classes] == [1, 2]
     (reason,) = report.cells[0].bound_reasons
     assert (reason.values["tool"], reason.values["processes"]) == ("ab", 2)
@@ -334,12 +321,11 @@ def test_sleeping_servers_are_not_held_up_by_their_tools() -> None:
 
 def test_requests_in_flight_by_the_clients_own_count() -> None:
     base = evidence(SYNC, 8, rounds=10)
-    assert base.measurement is not None
     cell = report_of(base).cells[0]
     assert cell.achieved_concurrency == pytest.approx(8, rel=0.1)
-    told = replace(base, measurement=replace(base.measurement, achieved_concurrency=7.5))
+    told = saying(base, achieved_concurrency=7.5)
     assert report_of(told).cells[0].achieved_concurrency == 7.5
-    synthetic = replace(base, measurement=replace(base.measurement, exact_mean=False))
+    synthetic = saying(base, exact_mean=False)
     assert report_of(synthetic).cells[0].achieved_concurrency is None
 
 

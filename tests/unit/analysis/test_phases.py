@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.analysis.facts import Facts
 from harness.analysis.phases import Response, Sockets, over_time, phases, phases_of
 from harness.model import ConnectionSample, Phase
-from tests.builders.analysis import derived, evidence, ns
+from tests.builders.analysis import asking, derived, evidence, ns, seeing
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,7 @@ def kept(story: Story) -> Facts:
         )
         for one in story.sockets()
     )
-    cell = replace(trial.trial.cell, keepalive=True)
-    seen = replace(trial.observations, connections=samples)
-    return derived(replace(trial, trial=replace(trial.trial, cell=cell), observations=seen))
+    return derived(seeing(asking(trial, keepalive=True), connections=samples))
 
 
 def test_a_trial_is_told_by_its_own_sockets() -> None:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from harness.analysis import TrialData, analyse
 from harness.model import Fault, Finding, Report, Server, Summary
-from tests.builders.analysis import SYNC, every, evidence, gthread, noted, server
+from tests.builders.analysis import (
+    SYNC,
+    every,
+    evidence,
+    gthread,
+    noted,
+    recording,
+    saying,
+    server,
+)
 
 LEVELS = (4, 8, 16)
 
@@ -107,20 +116,16 @@ def test_percentiles_of_waiting_where_each_request_is_timed_and_services_are_eve
 
 
 def test_a_negative_wait_is_missing_or_rounding() -> None:
-    base = evidence(SYNC, 4)
-    assert base.measurement is not None
     for less, expected in ((0.0004, 0.0), (0.01, None)):
         mean = Summary(1.0 - less, 1.0, 1.0, 1.0, 1.0)
-        trial = replace(base, measurement=replace(base.measurement, response=mean))
-        cell = sweep(trial).cells[0]
+        cell = sweep(saying(evidence(SYNC, 4), response=mean)).cells[0]
         assert cell.waiting.mean == expected
         assert ("note.waiting_negative" in noted(cell)) == (expected is None)
 
 
 def test_wrk_has_its_waiting_from_littles_law() -> None:
     base = evidence(SYNC, 8, tool="wrk", timed=True)
-    assert base.measurement is not None
-    cell = sweep(replace(base, measurement=replace(base.measurement, exact_mean=False))).cells[0]
+    cell = sweep(saying(base, exact_mean=False)).cells[0]
     assert cell.waiting.mean == pytest.approx(1.0, rel=0.01)
     assert cell.ideal_s is None
     assert sweep(base).overhead is None
@@ -128,14 +133,7 @@ def test_wrk_has_its_waiting_from_littles_law() -> None:
 
 def test_a_lone_response_that_the_load_contradicts_is_not_used() -> None:
     """Cold lone requests must not make a saturated server look idle."""
-    base = evidence(SYNC, 4)
-    assert base.record is not None
-    assert base.measurement is not None
-    slow = replace(
-        base,
-        record=replace(base.record, lone_s=(1.2, 1.2)),
-        measurement=replace(base.measurement, lone_s=None),
-    )
+    slow = _cold(evidence(SYNC, 4), 1.2)
     (cell,) = sweep(slow).cells
     assert noted(cell)["note.slower_alone"].values["lone_s"] == pytest.approx(1.2)
     assert cell.throughput_rps is not None
@@ -146,13 +144,7 @@ def test_a_lone_response_that_the_load_contradicts_is_not_used() -> None:
 
 
 def _cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
-    assert base.record is not None
-    assert base.measurement is not None
-    return replace(
-        base,
-        record=replace(base.record, lone_s=(lone_s,)),
-        measurement=replace(base.measurement, lone_s=None),
-    )
+    return recording(saying(base, lone_s=None), lone_s=(lone_s,))
 
 
 def test_one_connection_waits_for_nobody() -> None:
@@ -169,10 +161,9 @@ def test_what_still_gains_is_not_saturated() -> None:
 
 def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
     trials = [evidence(SYNC, level) for level in LEVELS]
-    assert trials[0].record is not None
-    trials[0] = replace(trials[0], record=replace(trials[0].record, lone_s=(9.0,)))
-    broken = replace(trials[0].record, fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
-    report = sweep(*trials, replace(trials[0], record=broken))
+    trials[0] = recording(trials[0], lone_s=(9.0,))
+    broken = recording(trials[0], fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
+    report = sweep(*trials, broken)
     assert report.cells[-1].bound_rps == pytest.approx(4.0)
 
 

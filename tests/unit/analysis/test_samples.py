@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace as changed
 
 from harness.analysis import analyse
 from harness.analysis.facts import Facts
@@ -28,7 +27,18 @@ from harness.model import (
     Usage,
 )
 from harness.server.worker_classes import class_named, configured_slots
-from tests.builders.analysis import SYNC, dealt, derived, evidence, judged, kept, server
+from tests.builders.analysis import (
+    SYNC,
+    bare,
+    dealt,
+    derived,
+    evidence,
+    judged,
+    kept,
+    recording,
+    seeing,
+    server,
+)
 
 RECORD = Record(key="x", fault=None)
 SECOND = 10**9
@@ -52,11 +62,10 @@ def test_slots_by_class(worker_class: str, slots: int | None) -> None:
 
 def with_spans(*times: tuple[int, int | None], ended_ns: int = 10**10) -> Facts:
     """A load from 100 to `ended_ns`; these are of worker 1, and another one served none."""
-    trial = evidence()
-    assert trial.record is not None
-    record = replace(trial.record, load_start_ns=100, load_end_ns=ended_ns, worker_pids=(1, 8))
     spans = Spans(tuple(Span(1, start, end) for start, end in times))
-    return derived(replace(trial, record=record, spans=spans))
+    trial = replace(evidence(), spans=spans)
+    loaded = recording(trial, load_start_ns=100, load_end_ns=ended_ns, worker_pids=(1, 8))
+    return derived(loaded)
 
 
 def test_the_load_leaves_the_warm_up_out() -> None:
@@ -134,8 +143,7 @@ def test_a_sampler_that_died_sums_up_to_nothing() -> None:
         ("processes", {"usage": Usage()}),
         ("counters", {"counters": CellResult.__dataclass_fields__["counters"].default}),
     ):
-        seen = replace(trial.observations, missing={name: "it broke"})
-        cell = judged(replace(trial, observations=seen))
+        cell = judged(seeing(trial, missing={name: "it broke"}))
         for field, value in cleared.items():
             assert getattr(cell, field) == value
         missing = {"samplers": (Finding(f"sampler.{name}"),), "why": "it broke"}
@@ -164,9 +172,8 @@ def test_connections_are_the_median_in_the_window_of_every_worker() -> None:
     steady = Window(SECOND, 3 * SECOND, 1.0)
     assert held_by(samples, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
     assert held_by(samples, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
-    trial = dealt(7, 1)
-    lost = replace(trial.observations, missing={"connections": "x"})
-    assert judged(replace(trial, observations=lost)).connections_per_worker == {100: 1, 101: 1}
+    lost = seeing(dealt(7, 1), missing={"connections": "x"})
+    assert judged(lost).connections_per_worker == {100: 1, 101: 1}
 
 
 @pytest.mark.parametrize(
@@ -189,8 +196,7 @@ def test_without_the_kernels_table_the_accepts_count() -> None:
     trial = kept(evidence(asked, 8, slots=[8]))
     blind = replace(trial, observations=Observations(missing={"connections": "not Linux"}))
     assert judged(blind).connections_per_worker == {100: 1, 101: 1}
-    spans = tuple(changed(span, accept_ns=None) for span in blind.spans.spans)
-    untimed = judged(replace(blind, spans=replace(blind.spans, spans=spans)))
+    untimed = judged(bare(blind))
     assert (untimed.connections_per_worker, untimed.split_prediction_rps) == (None, None)
 
 

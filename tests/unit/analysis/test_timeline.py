@@ -14,9 +14,21 @@ from msgspec.structs import replace as changed
 from harness.analysis import TrialData, analyse
 from harness.analysis.facts import Facts
 from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
-from harness.model import ConnectionSample, Finding, QueueSample, Span, Timeline
+from harness.model import ConnectionSample, Finding, QueueSample, Timeline
 from harness.numbers.rows import row_numbers
-from tests.builders.analysis import SYNC, bare, derived, evidence, gthread, ns, server
+from tests.builders.analysis import (
+    SYNC,
+    asking,
+    bare,
+    derived,
+    evidence,
+    gthread,
+    ns,
+    saying,
+    seeing,
+    server,
+    with_spans,
+)
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
     lambda found: sorted((start, start + length) for start, length in found)
@@ -70,10 +82,6 @@ def test_arrivals_are_known_where_the_tool_names_its_requests() -> None:
     assert all(bar.arrived_s is None for bar in seen(evidence(SYNC, 8, tool="ab")).bars)
 
 
-def with_spans(trial: TrialData, spans: tuple[Span, ...]) -> TrialData:
-    return replace(trial, spans=replace(trial.spans, spans=spans))
-
-
 def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
     whole = evidence(SYNC, 8)
     *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
@@ -110,8 +118,7 @@ def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
     one = evidence(SYNC, 8, rounds=30)
 
     def at(connections: int) -> Facts:
-        cell = replace(one.cell, concurrency=connections)
-        return derived(replace(one, trial=replace(one.trial, cell=cell)))
+        return derived(asking(one, concurrency=connections))
 
     many = timelines(at(n) for n in range(1, 71))
     assert sum(len(one.bars) for one in many) == BARS
@@ -141,8 +148,7 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     samples = tuple(
         QueueSample(ns(0) + end_ns * i, 99 if i == 1717 else i % 3, 128) for i in range(3900)
     )
-    seen_more = replace(trial.observations, queue=samples)
-    found = seen(replace(trial, observations=seen_more))
+    found = seen(seeing(trial, queue=samples))
     assert len(found.queue) <= POINTS
     peaks = [at for at, length in found.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
@@ -155,8 +161,7 @@ def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
         ConnectionSample(ns(1), {"ESTABLISHED": 8}, {"ESTABLISHED": 8}, {}, 0),
         ConnectionSample(ns(2), {"TIME_WAIT": 3}, {"ESTABLISHED": 5}, {}, 0),
     )
-    seen_more = replace(trial.observations, connections=samples)
-    assert set(seen(replace(trial, observations=seen_more)).states) == {
+    assert set(seen(seeing(trial, connections=samples)).states) == {
         (1.0, "client ESTABLISHED", 8),
         (2.0, "client ESTABLISHED", 5),
         (1.0, "server ESTABLISHED", 8),
@@ -180,8 +185,7 @@ def test_cpu_that_shrank_is_no_rate() -> None:
     trial = evidence(SYNC, 8)
     first, second, *rest = trial.observations.processes
     ended = replace(first, server_cpu_s=5.0)  # a worker has taken its seconds with it
-    changed = replace(trial.observations, processes=(ended, second, *rest))
-    found = seen(replace(trial, observations=changed))
+    found = seen(seeing(trial, processes=(ended, second, *rest)))
     assert found.usage[0].server_cores is None
     assert found.usage[0].generator_cores == pytest.approx(0.05)
 
@@ -194,9 +198,7 @@ def test_what_was_not_observed_is_empty() -> None:
 
 
 def test_a_series_that_breaks_off_says_why() -> None:
-    trial = evidence(SYNC, 8)
-    lost = replace(trial.observations, missing={"queue": "netlink said no"})
-    found = seen(replace(trial, observations=lost))
+    found = seen(seeing(evidence(SYNC, 8), missing={"queue": "netlink said no"}))
     partial = {"sampler": Finding("sampler.queue"), "why": "netlink said no"}
     assert found.notes == (Finding("timeline.partial", partial),)
 
@@ -207,9 +209,7 @@ def test_a_series_that_breaks_off_says_why() -> None:
 @given(st.lists(st.floats(0, 0.9) | st.floats(0, 190), max_size=50))
 def test_every_connection_is_in_its_bar(connects_s: list[float]) -> None:
     trial = evidence(server("gevent"), 4, rounds=2)
-    assert trial.measurement is not None
-    said = replace(trial.measurement, connects_s=tuple(connects_s))
-    found = seen(replace(trial, measurement=said)).connects
+    found = seen(saying(trial, connects_s=tuple(connects_s))).connects
     assert sum(count for _, _, count in found) == len(connects_s)
     assert len(found) <= CONNECTS + 1
     for since, until, count in found:
