@@ -34,8 +34,7 @@ from harness.report.messages import text
 from harness.server import preflight
 from harness.server.running import Running
 from harness.server.worker_classes import class_named, configured_slots
-from harness.terminal.console import short, tell
-from harness.terminal.keys import interactive, one_key
+from harness.terminal.console import interactive, one_key, short, tell
 from harness.terminal.picture import WIDTH, Now, draw
 
 REDRAW_S = 0.1

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.model import (
-    CellResult,
-    ClassResult,
-    Document,
-    Finding,
-    Phase,
-    Report,
-)
+from harness.model import CellResult, ClassResult, Document, Finding, Phase, Report
 from harness.report.naming import SETTINGS, Names, by_series, level, setting
 from harness.report.open_closed import comparisons
 from harness.report.sweep_tables import sweep_tables
@@ -124,14 +117,14 @@ def class_finding(
 
 def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
     """Slots, knee and capacity. `cells`: the valid ones of the closed loop."""
-    knee, interval = finite(group.knee), group.capacity_ci95
+    knee, (low_rps, high_rps) = finite(group.knee), group.capacity_ci95 or (None, None)
     rates = [rps for cell in cells if (rps := finite(cell.throughput_rps)) is not None]
     values: dict[str, object] = {
         "slots": _slots(group),
         "saturated_from": _lowest(cells, "saturated"),
-        "capacity_rps": None if interval is None else group.capacity_rps,
-        "low_rps": interval and interval[0],
-        "high_rps": interval and interval[1],
+        "capacity_rps": group.capacity_rps if group.capacity_ci95 else None,
+        "low_rps": low_rps,
+        "high_rps": high_rps,
     }
     if knee is None:
         return values | {"knee_note": group.knee_note}

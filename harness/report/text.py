@@ -22,15 +22,7 @@ from harness.model import Document, Finding, Table
 from harness.numbers.units import MISSING
 from harness.report.grid import Grid, grid, join, legend
 from harness.report.messages import question_of, say, text
-from harness.report.terminal import (
-    WIDEST,
-    bare_table,
-    clean,
-    drawn,
-    natural,
-    to_ascii,
-    wrapped,
-)
+from harness.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 EXPLAINED = frozenset({"table.keepalive", "table.classes"})  # only with `explain`

@@ -9,15 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from harness.model import (
-    Breakdown,
-    CellResult,
-    ClassResult,
-    Finding,
-    Label,
-    Summary,
-    Value,
-)
+from harness.model import Breakdown, CellResult, ClassResult, Finding, Label, Summary, Value
 from harness.report.messages import text
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")

@@ -1,9 +1,12 @@
-"""What the lab tells its user while it works, and how the user has called it."""
+"""What the lab tells its user while it works, what it asks, and how the user has called it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import termios
+import tty
 from pathlib import Path
 
 
@@ -27,3 +30,19 @@ def short(path: Path) -> Path:
     """As one would type it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def interactive() -> bool:
+    """Whether somebody can be asked: both ends are a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def one_key() -> str:
+    """The next key, in lower case; "" for the end of input. Ctrl-C stays what it is."""
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    try:
+        tty.setcbreak(handle, termios.TCSANOW)
+        return os.read(handle, 16).decode("utf-8", "ignore")[:1].lower()
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -13,12 +13,15 @@ import pytest
 
 from harness.analysis.timeline import MOST, timelines
 from harness.model import Document
+from harness.report.html.charts import chart_figures
 from harness.report.html.series import all_series
 from harness.report.html.series import over_time as observed_cells
-from harness.report.messages import say
+from harness.report.messages import say, text
 from tests.browser.conftest import Open, Opened
 from tests.builders.analysis import SYNC, derived, evidence, sentence
+from tests.builders.document import full_document
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
+from tests.builders.ladder import whole as whole_ladder
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 DARK, LIGHT = {"color_scheme": "dark"}, {"color_scheme": "light"}
@@ -39,6 +42,8 @@ CONSTRUCTED = {
     "late": late(),
     "requests-only": sweep(known=False, observed=False),
     "empty": no_cells(),
+    "study": full_document(),
+    "ladder": whole_ladder(),
 }
 
 
@@ -158,6 +163,20 @@ def test_foreign_text_does_not_run(open_page: Open) -> None:
     assert_sound(opened)
 
 
+def test_charts_of_a_document_are_drawn_with_their_marks(open_page: Open) -> None:
+    assert open_page(CONSTRUCTED["study"]).marks("chart-1-requests-per-second", "points") == 3
+    ladder = CONSTRUCTED["ladder"]
+    opened = open_page(ladder)
+    for chart in ladder.charts:
+        bars = sum(len(series.points) for series in chart.series)
+        name = next(one.name for one in chart_figures(ladder) if one.title == chart.title)
+        assert opened.marks(name, "bars") == bars
+    for chart in opened.page.locator("[data-chart]").all():  # each configuration beside its bars
+        words = " ".join(chart.locator("text").all_text_contents())
+        for name in ladder.charts[0].names:
+            assert all(word in words for word in text(name).split())
+
+
 # --- by hand --------------------------------------------------------------------------------------
 
 
@@ -261,10 +280,13 @@ def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> Non
 
 def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
     opened = open_page(CONSTRUCTED["known"], java_script_enabled=False)
-    text = opened.page.inner_text("main")
-    assert say("page.no_scripts") in text
-    assert "With 16 connections" in text
+    words = opened.page.inner_text("main")
+    assert say("page.no_scripts") in words
+    assert "With 16 connections" in words
     assert "3.00 s" in opened.page.text_content("#waiting-sync")
+    words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
+    assert "Which generator sends the most at a high rate?" in words
+    assert "61,235" in words
 
 
 # --- for everyone ---------------------------------------------------------------------------------
@@ -298,11 +320,14 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-def test_all_words_stand_out(scheme: dict[str, Any], open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["late"], **scheme)
+@pytest.mark.parametrize(("name", "least"), [("late", 150), ("study", 50), ("ladder", 50)])
+def test_all_words_stand_out(
+    name: str, least: int, scheme: dict[str, Any], open_page: Open
+) -> None:
+    opened = open_page(CONSTRUCTED[name], **scheme)
     opened.open_all()
     found = opened.page.evaluate(CONTRASTS)
-    assert len(found) > 150
+    assert len(found) > least
     assert found[0][0] >= 4.5, found[:5]
 
 

@@ -92,8 +92,7 @@ def _names(title: str | None, names: Sequence[str | list[str]], upright: bool) -
 def _ends(
     drawn: Drawn, stacked: bool, upright: Upright | None
 ) -> list[tuple[str, float, float, str]]:
-    """How much it is, at the end of each bar that has room for it, or of all that stand on each
-    other; what is below zero does not raise these."""
+    """How much it is, at the end of each bar that has room, or of the stack above zero."""
     if not stacked:
         return [
             (name, place, value, three_digits(value))

@@ -49,13 +49,9 @@ PART_COLOURS: Mapping[str, str] = {
 
 def chart_figures(document: Document) -> list[Figure]:
     """Those that have anything to show, in the document's order; their names are different."""
-    every = (
-        chart_figure(
-            chart, f"chart-{number}-{slug(text(chart.title))[:40].rstrip('-') or 'untitled'}"
-        )
-        for number, chart in enumerate(document.charts, 1)
-    )
-    return list(some(*every))
+    names = (slug(text(chart.title))[:40].rstrip("-") or "untitled" for chart in document.charts)
+    numbered = enumerate(zip(document.charts, names, strict=True), 1)
+    return list(some(*(chart_figure(one, f"chart-{n}-{name}") for n, (one, name) in numbered)))
 
 
 def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Figure | None:
@@ -93,8 +89,7 @@ def _drawable(points: Points, log: tuple[bool, bool]) -> Points:
 
 
 def _legend(chart: Chart, names: Sequence[Label]) -> tuple[Key, ...]:
-    """Boxes: a part of a response time, or what has a colour of its own, else the next of the
-    series'."""
+    """Boxes: a part of a response time has a colour of its own, others the next of the series'."""
     if chart.form == "lines":
         return tuple(Key(text(name), *mark_of(place)) for place, name in enumerate(names))
     codes, others = [one.code if isinstance(one, Finding) else "" for one in names], cycle(CLASSES)

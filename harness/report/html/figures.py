@@ -102,8 +102,7 @@ def of_cell(
 
 
 def mark_of(place: int) -> tuple[str, str]:
-    """Colour and shape of the line at this place; where the colours end, each comes again with
-    another shape."""
+    """Colour and shape of a line; where the colours end, each comes again with another shape."""
     return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
 
 
@@ -143,8 +142,7 @@ def unit(longest_s: float) -> tuple[str, float]:
 
 
 def config() -> dict[str, Any]:
-    """The look of all charts; the page holds it once. Vertical axes take the same room in every
-    pane."""
+    """The look of all charts; the page holds it once."""
     size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {

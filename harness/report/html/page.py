@@ -50,13 +50,13 @@ MARK = "\0"
 
 @debug_mode(False)  # checking specifications against the schema is for tests of the pictures
 def render(document: Document) -> str:
-    """The whole page as text; of the cells, the most telling first, those for which there is
-    room."""
+    """The whole page as text, with the cells for which there is room, the most telling first."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
     known: set[tuple[str, str]] = set()
+    columns = (Column("fact", form="text"), Column("value", form="text"))
     facts = tuple(_facts("", document.environment))
-    fact_columns = (Column("fact", form="text"), Column("value", form="text"))
+    measured_on = Table(Finding("page.heading.environment"), columns, facts)
     places: dict[str, list[Finding]] = {
         name: [] for name in ("answers", "statements", "costs", "invalid")
     }
@@ -74,9 +74,7 @@ def render(document: Document) -> str:
             if table.rows
             for whole in [grid(table)]
         ],
-        "facts": grid(Table(Finding("page.heading.environment"), fact_columns, facts))
-        if facts
-        else None,
+        "facts": grid(measured_on) if facts else None,
     }
     template = _environment().get_template("page.html")
     macros: Any = _environment().get_template("macros.html").module

@@ -116,8 +116,7 @@ def _rps(cell: CellResult) -> float:
 
 
 def _rate(cell: CellResult, waits: bool = True) -> Finding:
-    """How many it answers, each in how long, and (`waits`) where a notable part of that is spent
-    waiting."""
+    """How many it answers, each in how long, and with `waits` where a notable part of that goes."""
     parts = cell.breakdown
     response = finite(parts.response_s) or finite(cell.response.mean)
     longest, where = max((finite(getattr(parts, f"{one}_s")) or 0.0, one) for one in WAITS)

@@ -20,7 +20,7 @@ from harness.observe.spans import Live
 from harness.plan import grid
 from harness.server.inside import probe
 from harness.server.worker_classes import configured_slots
-from harness.terminal import keys
+from harness.terminal import console
 from harness.terminal.picture import WIDTH, Now, draw
 from tests.builders.runs import recorded
 
@@ -122,7 +122,7 @@ def test_one_key_is_read_without_enter(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", stdin)
         typed = threading.Timer(0.05, os.write, (person, b"B"))
         typed.start()
-        assert keys.one_key() == "b"
+        assert console.one_key() == "b"
         typed.join()
     os.close(person)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Literal
 
 import pytest
@@ -15,36 +12,11 @@ from harness.report.html import pictures, render
 from harness.report.html.charts import chart_figures
 from harness.report.messages import text
 from tests.builders.document import full_document
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def read(document: Document) -> _Tags:
-    tags = _Tags()
-    tags.feed(render(document))
-    return tags
-
-
-def charts_of(page: str) -> dict[str, list[dict[str, object]]]:
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page)
-    assert found
-    charts: dict[str, list[dict[str, object]]] = json.loads(found[1])
-    return charts
+from tests.builders.page import rendered
 
 
 def test_findings_come_first_with_their_evidence() -> None:
-    text = read(full_document()).text
+    text = rendered(full_document()).text
     at = [text.index(said) for said in (
         "Which generator sends the most at a high rate?",
         "<b> \N{MULTIPLICATION SIGN} sent only 1203",
@@ -59,11 +31,11 @@ def test_findings_come_first_with_their_evidence() -> None:
 def test_a_name_is_never_markup() -> None:
     page = render(full_document())
     assert "threads | &lt;b&gt;" in page
-    assert "b" not in read(full_document()).found
+    assert "b" not in [tag for tag, _ in rendered(full_document()).elements]
 
 
 def test_charts_that_are_empty_are_left_out() -> None:
-    assert list(charts_of(render(full_document()))) == ["chart-1-requests-per-second"]
+    assert list(rendered(full_document()).json("charts")) == ["chart-1-requests-per-second"]
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
@@ -86,7 +58,7 @@ def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
 
 def test_a_document_of_nothing_is_a_page() -> None:
     nothing = replace(full_document(), findings=(), tables=(), charts=(), notes=(), environment={})
-    assert "Load generators on the same server" in read(nothing).text
+    assert "Load generators on the same server" in rendered(nothing).text
 
 
 # --- bars ---------------------------------------------------------------------------------

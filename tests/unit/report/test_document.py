@@ -81,7 +81,7 @@ def test_settings_that_differ_are_in_the_names() -> None:
     ]
     assert "workers" in names(table(document, "table.cells"))
     assert [one.code for one in document.title.values["settings"]] == [  # type: ignore[union-attr]
-        *("setting.backlog", "setting.load", "setting.trials"),
+        *("setting.backlog", "setting.load", "setting.trials")
     ]
 
 
@@ -102,7 +102,7 @@ def test_overhead_by_class_is_evidence() -> None:
     assert overhead.values["factor"] == pytest.approx(common().overhead)
     by_class, _ = overhead.evidence
     assert [one.values["worker_class"] for one in by_class.values["classes"]] == [
-        *("sync", "eventlet"),
+        *("sync", "eventlet")
     ]
 
 
@@ -166,7 +166,7 @@ def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
     assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
     document = of_sweep(report)
     assert [text(one) for one in column(table(document, "table.open"), "load")] == [
-        *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%"),
+        *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%")
     ]
     assert len(table(document, "table.cells").rows) == 5
 
@@ -185,7 +185,7 @@ def test_why_closed_and_open_differ_is_computed() -> None:
     half, full, over_capacity = outcomes(sweep(*closed_loop(), share(0.5), share(1.0), over))
     assert {half.code, full.code, over_capacity.code} == {"compare.closed"}
     assert [one.values["why"].code for one in (half, full, over_capacity)] == [
-        *("compare.agree", "compare.agree", "compare.backlog"),
+        *("compare.agree", "compare.agree", "compare.backlog")
     ]
     assert over_capacity.values["why"].values["clients"] == 4
 

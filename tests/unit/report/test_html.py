@@ -9,7 +9,6 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 
@@ -33,54 +32,11 @@ from harness.report.messages import SENTENCES, say, text
 from tests.builders.analysis import evidence, kept, sentence, server
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
+from tests.builders.page import Page, rendered
 from tests.builders.sweep import everything
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
-
-
-class Page(HTMLParser):
-    """What a browser would find: elements with their attributes, texts, scripts by id."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.styles = ""
-        self.inside = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self.inside = tag
-            self.scripts += [(dict(attrs), "")] if tag == "script" else []
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self.inside == "script":
-            attributes, text = self.scripts[-1]
-            self.scripts[-1] = attributes, text + data
-        elif self.inside == "style":
-            self.styles += data
-        else:
-            self.words.append(data)
-
-    def json(self, name: str) -> Any:
-        (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
-        return json.loads(text)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-def rendered(one: Document) -> Page:
-    return Page(render(one))
 
 
 def with_timelines(one: Document, **changes: Any) -> Document:
