@@ -65,7 +65,6 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
 
 
 def _series(key: Cell, trials: Sequence[TrialData], lone_s: float | None) -> Series:
-    """With its trials checked."""
     valid: list[Facts] = []
     without: list[CellResult] = []
     for trial in trials:

@@ -220,7 +220,6 @@ class Facts:
 
     @cached_property
     def service(self) -> Summary:
-        """How long the app held requests."""
         return Summary(*summarise(durations_s(self.finished)))
 
     @cached_property
@@ -247,7 +246,6 @@ class Facts:
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
-    """A function of a trial's facts whose result is kept with them."""
     name = f"{derive.__module__}.{derive.__qualname__}"
 
     @functools.wraps(derive)
@@ -260,7 +258,6 @@ def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
 
 
 def unusable(data: TrialData) -> Finding | None:
-    """Why there is nothing to look at in a finished trial."""
     found = facts_of(data)
     return found if isinstance(found, Finding) else None
 

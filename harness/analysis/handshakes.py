@@ -86,7 +86,6 @@ def growth(counters: Counters) -> Mapping[str, int]:
 
 
 def steps(found: Handshakes) -> Finding | None:
-    """How many connections came up at which steps."""
     pairs = tuple(found.steps.items())
     return Finding("handshakes.steps", {"steps": pairs}) if pairs else None
 

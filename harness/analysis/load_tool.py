@@ -89,7 +89,7 @@ class Compared:
 def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> tuple[Series, ...]:
     """The series of a run, with what is known of their load tools. `environment`: of the run,
     which keeps the ceilings."""
-    known = ceilings(environment)
+    kept = ceilings(environment)
     alike: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
     for series in every:
         alike[series.key.server, series.key.keepalive].append(series)
@@ -100,18 +100,13 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
             for other in alike[series.key.server, series.key.keepalive]
             if other is not series and (rps := other.levels.get(level))
         }
-        return Compared(series.lone_s or 0.0, series.levels, others, known)
+        return Compared(series.lone_s or 0.0, series.levels, others, kept)
 
-    return tuple(
-        replace(
-            series,
-            bound={
-                facts.key: limits(facts, compared(series, facts.connections))
-                for facts in series.closed
-            },
-        )
-        for series in every
-    )
+    def judged(series: Series) -> Series:
+        trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
+        return replace(series, bound={facts.key: limits(facts, known) for facts, known in trials})
+
+    return tuple(map(judged, every))
 
 
 def limits(facts: Facts, compared: Compared) -> Reasons:

@@ -109,7 +109,6 @@ class Offered:
 
 
 def verdict(offered: Offered) -> tuple[Verdict, Finding]:
-    """The verdict and why, with numbers."""
     asked = {"asked_rps": offered.asked_rps}
     if offered.keeps_up:
         capacity_rps, times = offered.capacity_rps, offered.said.response
@@ -185,7 +184,7 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
 def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
     """`highest_rps`: what its rate is a share of, where that is no capacity."""
     rate, said = facts.cell.rate, offered.said
-    if rate is not None and rate.share is not None and highest_rps is not None:
+    if rate and rate.share is not None and highest_rps is not None:
         yield Finding("note.share_of_highest", {"rps": highest_rps})
     if offered.keeps_up and offered.late and offered.idle:
         times = {"lag_s": said.lag.mean, "response_s": said.response.mean}

@@ -207,7 +207,7 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
 
 
 def timed(facts: Facts) -> bool:
-    """Whether the client timed each request."""
+    """By the client, each request."""
     return bool(facts.measurement.timings) and facts.measurement.origin_ns is not None
 
 

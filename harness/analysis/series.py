@@ -42,7 +42,6 @@ class Series:
 
     @cached_property
     def levels(self) -> Mapping[int, float]:
-        """The median completions per second of each number of connections."""
         return _levels(self.closed)
 
     @cached_property
@@ -101,6 +100,7 @@ class Series:
 
 
 def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
+    """The median completions per second of each number of connections."""
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
         rates[facts.connections].append(facts.rps)

@@ -11,8 +11,10 @@ Standard library only: the load generators import it in an interpreter without s
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any
 
 BITS = 7
@@ -74,25 +76,17 @@ class Histogram:
             return None
         rank = share * (self.count - 1)
         low = math.floor(rank)
-        below, above = self._at((low, min(low + 1, self.count - 1)))
+        below, above = self._at(low), self._at(min(low + 1, self.count - 1))
         return below + (rank - low) * (above - below)
 
-    def _at(self, ranks: tuple[int, int]) -> tuple[float, float]:
-        """The values at two ascending ranks, counted from 0."""
-        found: list[float] = []
-        seen = 0
-        for number in sorted(self._buckets):
-            seen += self._buckets[number]
-            while len(found) < 2 and ranks[len(found)] < seen:
-                found.append(self._value(number, ranks[len(found)]))
-        return found[0], found[1]
-
-    def _value(self, number: int, rank: int) -> float:
-        assert self.least is not None
-        assert self.most is not None
-        if rank == 0 or rank == self.count - 1:
-            return float(self.least if rank == 0 else self.most)
-        return min(max(middle(number), float(self.least)), float(self.most))
+    def _at(self, rank: int) -> float:
+        """The value at a rank, counted from 0."""
+        least, most = float(self.least or 0), float(self.most or 0)
+        if rank in (0, self.count - 1):
+            return most if rank else least
+        numbers = sorted(self._buckets)
+        place = bisect(list(accumulate(self._buckets[number] for number in numbers)), rank)
+        return min(max(middle(numbers[place]), least), most)
 
     @property
     def mean(self) -> float | None:

@@ -32,8 +32,6 @@ SOMETIMES = ("services", "app_metrics")  # not every app stands on something, or
 
 
 class Header(Struct, frozen=True):
-    """Of the machine."""
-
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()
 
@@ -113,7 +111,6 @@ def _missing(found: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str]:
 
 
 def _growth(samples: Sequence[CountersSample]) -> Counters:
-    """From the load's start to its end."""
     first, last = samples[0].counts, samples[-1].counts
     grown = {name: last[name] - first[name] for name in first if name in last}
     return codec.convert(grown, Counters)

@@ -143,7 +143,6 @@ class Observer:
         return found.length if isinstance(found, QueueSample) else None
 
     def follow(self, tool_pid: int | None) -> None:
-        """The load tool has started."""
         self._processes.follow(tool_pid)
 
     def stop(self) -> None:
