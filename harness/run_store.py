@@ -178,9 +178,6 @@ def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
     return records
 
 
-# --- what the load tool of a trial left ---------------------------------------------------------
-
-
 def read_text(path: Path) -> str:
     """Empty where it is missing."""
     try:
@@ -196,9 +193,6 @@ def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Out
     there = {name: read_text(place / name) for name in files if (place / name).is_file()}
     stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
     return Output(stdout, stderr, exit_code, there)
-
-
-# --- writing ------------------------------------------------------------------------------------
 
 
 class Writer:

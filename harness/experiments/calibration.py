@@ -96,9 +96,6 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     return list(dict.fromkeys(found))
 
 
-# --- the cache ----------------------------------------------------------------------------------
-
-
 def cache() -> Path:
     """Where ceilings are kept between runs."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -139,9 +136,6 @@ def write_cache(path: Path, kept: Mapping[str, Ceiling]) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         store.write_synced(path, _Cache(FORMAT, dict(kept)))
-
-
-# --- measuring ----------------------------------------------------------------------------------
 
 
 def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,7 @@ from harness.experiments.reading import report_of, trial_data
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
-from harness.model import EnvironmentProblem, Fault, Plan, Record, Report, Trial
+from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from harness.plan import load_for, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
@@ -120,17 +121,14 @@ class Rates:
     that the run is analysed once."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._report: Report | None = None
+        self._report = cache(lambda: report_of(run_store.load(directory)))
 
     def of(self, one: Trial) -> float | Fault | None:
         """Requests/s; a Fault where no closed cell says what a share is of; None: closed loop."""
         rate = one.cell.rate
         if rate is None or rate.share is None:
             return None if rate is None else rate.rps
-        if self._report is None:
-            self._report = report_of(run_store.load(self._directory))
-        capacity_rps = capacity_of(self._report, one.cell)
+        capacity_rps = capacity_of(self._report(), one.cell)
         if capacity_rps is None:
             why = "no valid closed cell of this server says what its capacity is"
             return Fault("unmeasured", f"{rate.label} of what? {why}")

@@ -66,11 +66,9 @@ def run(
 ) -> tuple[Path, int | None]:
     """Make or resume a run. Returns its directory and, where it was stopped, the exit code.
     `beside_resume`: options that are allowed then, since they do not change the plan."""
-    directory = _resumed(kind, options, beside_resume) if options.resume else None
-    plan = None if directory is None else recheck(run_store.load(directory).plan)
-    with setup(options, plan) as made:
-        if directory is None:
-            directory = _created(kind, options, made)
+    resumed = _resumed(kind, options, beside_resume) if options.resume else None
+    with setup(options, resumed and resumed[1]) as made:
+        directory = resumed[0] if resumed else _created(kind, options, made)
         for note in made.plan.notes:
             tell(text(note))
         for name, why in made.plan.unavailable.items():
@@ -96,19 +94,29 @@ def exit_code(directory: Path, document: Document) -> int:
     return 0 if document.valid else 1
 
 
-def _resumed(kind: str, options: argparse.Namespace, allowed: Collection[str]) -> Path:
-    """Raises UsageError for a run of another command, or options that would change its plan."""
+def _resumed(kind: str, options: argparse.Namespace, allowed: Collection[str]) -> tuple[Path, Plan]:
+    """A run and its plan, whose needs are looked at again: what was missing may be there now.
+    Raises UsageError for a run of another command, or options that would change its plan, and other
+    LabErrors."""
     given = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
     if any(value is not None and value is not False for value in given):
         raise UsageError("--resume takes a run and no other arguments: its plan is on file")
     directory = find(options.resume)
-    made_by = run_store.load(directory).plan.kind
-    if made_by != kind:
+    plan = run_store.load(directory).plan
+    if plan.kind != kind:
         raise UsageError(
-            f"{options.resume} is a run of `{made_by}`: resume it with"
-            f" {program()} {made_by} --resume {options.resume}"
+            f"{options.resume} is a run of `{plan.kind}`: resume it with"
+            f" {program()} {plan.kind} --resume {options.resume}"
         )
-    return directory
+    preflight.check_levels([cell.concurrency for cell in plan.cells])
+    if all(server.null for server in plan.servers):
+        return directory, plan
+    check_tools(plan.tools)
+    chdir = Path(plan.servers[0].app.chdir or ".")
+    classes = [server.worker_class for server in plan.servers]
+    env = dict(pair for server in plan.servers for pair in server.app.env)
+    found = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
+    return directory, replace(plan, unavailable=lacking(plan.servers, found))
 
 
 def _created(kind: str, options: argparse.Namespace, made: Setup) -> Path:
@@ -122,17 +130,3 @@ def _created(kind: str, options: argparse.Namespace, made: Setup) -> Path:
     directory = run_store.fresh(options.out, made.label or kind)
     run_store.create(directory, made.plan, {**machine, **made.environment})
     return directory
-
-
-def recheck(plan: Plan) -> Plan:
-    """Look again at what a plan on file needs: what was missing may be there now. Raises
-    LabError."""
-    preflight.check_levels([cell.concurrency for cell in plan.cells])
-    if all(server.null for server in plan.servers):
-        return plan
-    check_tools(plan.tools)
-    chdir = Path(plan.servers[0].app.chdir or ".")
-    classes = [server.worker_class for server in plan.servers]
-    env = dict(pair for server in plan.servers for pair in server.app.env)
-    found = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
-    return replace(plan, unavailable=lacking(plan.servers, found))

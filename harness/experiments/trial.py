@@ -124,7 +124,9 @@ def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
-    argv = _limited(command.argv, load.open_files)
+    argv = command.argv
+    if load.open_files is not None:
+        argv = ("/bin/sh", "-c", f'ulimit -n {load.open_files}; exec "$@"', "sh", *argv)
     for name, text in command.files.items():
         (workdir / name).write_text(text)
     known.update(
@@ -158,12 +160,6 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
     pids = tuple(server.proofs)
     return Observer(task.directory, *place, pids, others, states_s, task.services)
-
-
-def _limited(argv: tuple[str, ...], open_files: int | None) -> tuple[str, ...]:
-    """The words of a program that may have so many files open and no more."""
-    shell = ("/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh")
-    return argv if open_files is None else (*shell, *argv)
 
 
 def _watch(

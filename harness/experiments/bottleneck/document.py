@@ -47,7 +47,13 @@ def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
     """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
     generator = generator_of(report.cells)
     compared = {name: comparisons(name, report.cells, generator) for name in FACTORS}
-    invalid = [cell for cell in report.cells if cell.verdict == "invalid"]
+    invalid = []
+    for cell in report.cells:
+        if cell.verdict == "invalid":
+            asked = cell.trial.cell
+            name = Finding("bottleneck.cell", {**_way(asked), "users": asked.concurrency})
+            values = {"cell": name, "reason": cell.reason}
+            invalid.append(Finding("bottleneck.invalid", values, (cell.trial.key,)))
     return Document(
         run=report.run,
         kind="bottleneck",
@@ -56,7 +62,7 @@ def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
         findings=findings(compared, generator, cores_of(report.environment)),
         tables=tuple(_tables(compared)),
         charts=_charts(report.cells, generator),
-        notes=(*notes, *map(_invalid, invalid)),
+        notes=(*notes, *invalid),
         valid=bool(report.cells) and not invalid,
     )
 
@@ -67,12 +73,6 @@ def _title(cells: Sequence[CellResult], generator: str) -> Finding:
     server = cells[0].trial.cell.server
     values = {"worker_class": server.worker_class, "workers": server.workers}
     return Finding("bottleneck.title", {"generator": generator, **values})
-
-
-def _invalid(cell: CellResult) -> Finding:
-    asked = cell.trial.cell
-    name = Finding("bottleneck.cell", {**_way(asked), "users": asked.concurrency})
-    return Finding("bottleneck.invalid", {"cell": name, "reason": cell.reason}, (cell.trial.key,))
 
 
 def _way(cell: Cell) -> dict[str, object]:

@@ -115,9 +115,6 @@ def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Gro
     return _to(factor, f"{factor}.{outcome}", values, evidence)
 
 
-# --- one factor ---------------------------------------------------------------------------------
-
-
 def _users(groups: Groups) -> Iterator[Finding]:
     for group in groups[:1]:
         first, last = group[0], group[-1]
@@ -184,9 +181,6 @@ def _inside(groups: Groups) -> Iterator[Finding]:
     if times:
         evidence = (Finding("bottleneck.inside.time", values) for values in times)
         yield _to("inside", "inside", times[-1], evidence)
-
-
-# --- the verdict --------------------------------------------------------------------------------
 
 
 def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:

@@ -47,9 +47,6 @@ def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...
     )
 
 
-# --- at a low rate ------------------------------------------------------------------------------
-
-
 def _low_rate(usages: Usages) -> Finding:
     asked = max((usage.rps for usage in usages), default=0.0)
     kept = [usage for usage in usages if usage.rps >= KEPT * asked]
@@ -82,9 +79,6 @@ def _low_rate(usages: Usages) -> Finding:
     return _answer("low_rate", "low_rate" if len(alike) == 1 else "low_rate.tie", values, evidence)
 
 
-# --- at a high rate -----------------------------------------------------------------------------
-
-
 def _high_rate(usages: Usages) -> Finding:
     best = _best(usages)
     if not best:
@@ -115,9 +109,6 @@ def _reach(usage: Usage) -> Finding:
         "busy": usage.server_cores if usage.server_busy else None,
     }
     return Finding("generators.reach", values)
-
-
-# --- the GIL ------------------------------------------------------------------------------------
 
 
 def _gil(usages: Usages, cores: int | None) -> Finding:
@@ -154,9 +145,6 @@ def _gil(usages: Usages, cores: int | None) -> Finding:
     return _answer("gil", f"gil.{verdict}", values, evidence)
 
 
-# --- a second machine ---------------------------------------------------------------------------
-
-
 def _machine(usages: Usages) -> Finding:
     best = _best(usages)
     if not best:
@@ -177,9 +165,6 @@ def _machine(usages: Usages) -> Finding:
             evidence.append(Finding("generators.machine.busy", busy))
     values = {name: ceilings[0][name] for name in ("rps", "safe_rps", "name")}
     return _answer("machine", "machine", {**values, "lower": lower}, evidence)
-
-
-# --- what is reported ---------------------------------------------------------------------------
 
 
 def _overhead(usages: Usages) -> Finding:

@@ -15,14 +15,14 @@ busy server lets requests wait in front of it where its spans do not look.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.analysis.facts import TrialData, unusable
+from harness.analysis.samples import NS, per_second
 from harness.model import Finding, Measurement, ProcessSample, Record, Summary
 
-NS = 1e9
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
 RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
@@ -92,13 +92,15 @@ def usage_of(data: TrialData) -> Usage | None:
         return None
     steady = _steady(data, measured, record)
     seen, answered_rps = data.observations, measured.requests / measured.duration_s
-    cores, host = _slope(steady, "tool_cpu_s"), _slope(steady, "host_busy_s")
-    server, irq = _slope(steady, "server_cpu_s"), _slope(steady, "host_irq_s") or 0.0
+    cores, server, host, irq = (
+        per_second((one.at_ns, getattr(one, name)) for one in steady)
+        for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s", "host_irq_s")
+    )
     # Interrupts aside: most of them are the network's own, and whether a kernel adds them to the
     # process they came upon is a matter of how it was built
     others = None
     if host is not None and cores is not None and server is not None:
-        others = max(0.0, host - irq - cores - server)
+        others = max(0.0, host - (irq or 0.0) - cores - server)
     doubt = None if data.null else Finding("generators.doubt.uncounted")
     if data.null and measured.requests > MOST_COUNTED * data.null.answers + load.concurrency:
         counts = {"counted": measured.requests, "sent": data.null.answers}
@@ -107,6 +109,10 @@ def usage_of(data: TrialData) -> Usage | None:
     processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
     answered = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
+    memory = {
+        name: max(filter(None, (getattr(one, name) for one in everything)), default=None)
+        for name in ("tool_rss_bytes", "host_memory_bytes")
+    }
     gaps = ((later.at_ns - one.at_ns) / NS for one, later in pairwise(everything))
     return Usage(
         tool=tool,
@@ -120,9 +126,9 @@ def usage_of(data: TrialData) -> Usage | None:
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=2 * TICK_S * math.sqrt(processes) / answered if answered else None,
-        memory_bytes=_most(sample.tool_rss_bytes for sample in everything),
+        memory_bytes=memory["tool_rss_bytes"],
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        host_memory_bytes=_most(sample.host_memory_bytes for sample in everything),
+        host_memory_bytes=memory["host_memory_bytes"],
         server_cores=server,
         others_cores=others,
         reported=measured.response,
@@ -143,20 +149,6 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
         return ()
     opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
     return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
-
-
-def _slope(samples: Sequence[ProcessSample], name: str) -> float | None:
-    """Per second, of a sum that grows."""
-    known: list[tuple[int, float]] = [
-        (one.at_ns, used) for one in samples if (used := getattr(one, name)) is not None
-    ]
-    if len(known) < 2:
-        return None
-    return max(0.0, (known[-1][1] - known[0][1]) * NS / (known[-1][0] - known[0][0]))
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def others_most(usages: Sequence[Usage]) -> float:

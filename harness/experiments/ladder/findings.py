@@ -37,9 +37,6 @@ def findings(ladder: Ladder) -> tuple[Finding, ...]:
     return tuple(question(ladder) for question in questions)
 
 
-# --- what made it fast --------------------------------------------------------------------------
-
-
 def _fast(ladder: Ladder) -> Finding:
     known = [(step, step.ratio) for step in ladder.conclusive if step.ratio]
     if not known:
@@ -71,9 +68,6 @@ def _factor(step: Step, ratio: Ratio) -> Finding:
     ends = (ratio.value, low, high) if ratio.value > 1 else (1 / ratio.value, 1 / high, 1 / low)
     values = dict(zip(("factor", "low", "high"), ends, strict=True))
     return Finding("ladder.factor", {"removed": step.removed, **values})
-
-
-# --- round trips --------------------------------------------------------------------------------
 
 
 def _trips(ladder: Ladder) -> Finding:
@@ -119,9 +113,6 @@ def _cost(steps: Sequence[Step]) -> Finding:
     if len(same) == len(known):
         return Finding("ladder.trips.cost.none")
     return Finding("ladder.trips.cost", {"same": same})
-
-
-# --- limits, services ---------------------------------------------------------------------------
 
 
 def _limits(ladder: Ladder) -> Finding:

@@ -15,6 +15,7 @@ comes late. Where none of them is it, the limit is not known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -67,7 +68,10 @@ def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str,
     if share is not None and share >= SLOTS_FULL:
         yield "app", "slots", {"slots": slots, "share": min(1.0, share)}
     pool_s = step.metric("spent_s", "pool")
-    if pool_s and busy < FULL and pool_s > _longest_s(step, pool_s):
+    parts = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
+    parts += [*map(step.mean, BEFORE), other_code_s(step)]
+    longest_s = max((value for value in parts if value is not None), default=math.inf)
+    if pool_s and busy < FULL and pool_s > longest_s:
         yield "pool", "", {"wait_s": pool_s}
     if busy >= HOST_FULL and (others := others_cores(step, cores) or 0.0) >= DISTURBED:
         yield "others", "", {"others": others, "used": others}
@@ -84,13 +88,6 @@ def _slots_busy(step: Step) -> float | None:
         if cell.slots_configured and cell.breakdown.service_s is not None
     ]
     return fmean(shares) if shares else None
-
-
-def _longest_s(step: Step, otherwise: float) -> float:
-    """What a request spends longest in but the pool; `otherwise`: where nothing is known."""
-    others = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
-    others += [*map(step.mean, BEFORE), other_code_s(step)]
-    return max((value for value in others if value is not None), default=otherwise)
 
 
 def _usage(step: Step, others: float | None) -> Iterator[Finding]:

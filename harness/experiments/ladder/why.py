@@ -51,9 +51,6 @@ def _cpu(pair: tuple[Step, Step], code: str) -> tuple[Finding | None, tuple[Find
     )  # fmt: skip
 
 
-# --- Redis --------------------------------------------------------------------------------------
-
-
 def why_redis(ladder: Ladder) -> Finding:
     pair = _around(ladder.conclusive, "cache")
     if pair is None:
@@ -99,9 +96,6 @@ def _spent(step: Step) -> Finding:
     spent = {f"{name}_s": step.metric("spent_s", name) for name in (*HIT, *MISS)}
     values = {"load": step.load.text, "configuration": step.configuration.text}
     return Finding("ladder.spent", {**values, **spent})
-
-
-# --- sync ---------------------------------------------------------------------------------------
 
 
 def why_sync(ladder: Ladder) -> Finding:

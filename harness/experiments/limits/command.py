@@ -106,9 +106,6 @@ def left_out(machine: Machine, quick: bool) -> list[Finding]:
     return [Finding(code, many) for code, true in reasons.items() if true]
 
 
-# --- the steps ----------------------------------------------------------------------------------
-
-
 def steps(machine: Machine, quick: bool) -> list[Step]:
     """In the order of execution."""
     return [

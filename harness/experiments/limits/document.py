@@ -23,7 +23,7 @@ FIELDS: tuple[Field, ...] = (
     ("ideal_s", "seconds", lambda result: result.ideal_s),
     ("wall_to_ideal", "number", lambda result: result.ratio),
     ("failed", "count", lambda result: result.failed),
-    ("errors", "counts", lambda result: _not_measured(result) or result.errors),
+    ("errors", "counts", lambda result: result.not_measured or result.errors),
     ("memory_bytes", "bytes", lambda result: result.memory_bytes),
     ("cpu_s", "seconds", lambda result: result.cpu_s),
 )
@@ -63,10 +63,6 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         notes=(*lost, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
-
-
-def _not_measured(result: Result) -> Finding | None:
-    return Finding("limits.not_measured", {"why": result.missing}) if result.missing else None
 
 
 def _tables(results: Sequence[Result]) -> tuple[Table, ...]:

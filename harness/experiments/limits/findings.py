@@ -145,9 +145,6 @@ def _ports(tried: Results) -> Iterator[Finding]:
         yield _answer("ports", code, values, [used_up, *others])
 
 
-# --- the classic mistakes -----------------------------------------------------------------------
-
-
 def mistake_values(result: Result) -> dict[str, Any]:
     """What its program and the server say of one form."""
     assert result.measured is not None

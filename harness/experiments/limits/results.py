@@ -49,6 +49,10 @@ class Result:
         return self.data.cell.tool
 
     @property
+    def not_measured(self) -> Finding | None:
+        return Finding("limits.not_measured", {"why": self.missing}) if self.missing else None
+
+    @property
     def ratio(self) -> float | None:
         return self.wall_s / self.ideal_s if self.wall_s is not None and self.ideal_s else None
 
