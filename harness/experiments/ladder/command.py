@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from harness import run_store
 from harness.experiments.ladder import configurations as steps
@@ -43,16 +42,7 @@ TOOLS = ("locust-fast", "fast")  # for many users: those of them that are instal
 POSTS = 1000
 POST = "1"  # whose page every user reads
 ANSWER_S = 120.0  # for a thousand posts on a busy machine
-
-
-class Scale(NamedTuple):
-    users: int
-    duration_s: float
-    trials: int
-
-
-FULL = Scale(1000, 6.0, 3)
-QUICK = Scale(100, 2.0, 1)
+FULL, QUICK = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 
 @contextmanager
@@ -63,13 +53,9 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
     for kind, url in urls.items():
         check_url(kind, url)
-    usual = QUICK if options.quick else FULL
-    scale = Scale(
-        options.users or usual.users,
-        options.duration or usual.duration_s,
-        options.trials or usual.trials,
-    )
-    preflight.check_levels([scale.users])
+    users, duration_s, trials = QUICK if options.quick else FULL
+    users = options.users or users
+    preflight.check_levels([users])
     check_tools(options.tools or ())
     tools, notes = installed(options.tools or TOOLS)
     interpreter = None if plan else preflight.interpreter(sys.executable, Path(), None)
@@ -79,29 +65,28 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     else:
         kinds = (*(options.storages or _storages(urls)), CACHE)
     with services(kinds, urls) as found:
-        if plan and found.lacking:
+        if found.lacking and (plan or not found.pages):
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         if interpreter is not None:
             workers = options.workers or 2
             planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages)
-            loads = [(ONE_USER_TOOL, ONE_USER), *((tool, scale.users) for tool in tools)]
+            loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
             cells = (
-                Cell(one.server, tool, users, keepalive=True)
+                Cell(one.server, tool, many, keepalive=True)
                 for one in planned
                 if not one.why_not
-                for tool, users in loads
+                for tool, many in loads
             )
             plan = gunicorn_plan(
                 "ladder",
                 cells,
                 interpreter,
-                trials=scale.trials,
-                duration_s=scale.duration_s,
+                trials=options.trials or trials,
+                duration_s=options.duration or duration_s,
                 notes=notes,
                 details=steps.to_details(planned),
             )
-        if not plan or not plan.cells:
-            raise EnvironmentProblem("; ".join(found.lacking.values()))
+        assert plan is not None, "it is on file, or was made here"
         by_name = {one.name: one for one in from_details(plan)}
         yield Setup(
             plan,
