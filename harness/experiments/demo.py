@@ -35,7 +35,7 @@ from harness.server import preflight
 from harness.server.running import Running
 from harness.server.worker_classes import class_named, configured_slots
 from harness.terminal.console import interactive, one_key, short, tell
-from harness.terminal.picture import WIDTH, Now, draw
+from harness.terminal.picture import WIDTH, draw
 
 REDRAW_S = 0.1
 
@@ -183,16 +183,14 @@ class Picture:
         self._drawn = at
         busy, answered = self._live.look()
         lines = draw(
-            Now(
-                at_s=at - self._began,
-                connections=self._cell.concurrency,
-                busy=tuple(busy.values()),
-                slots=configured_slots(self._cell.server),
-                queue=observer.latest_queue,
-                answered=answered,
-                requests=self._requests,
-                accepts_first=class_named(self._cell.server.worker_class).accepts_first,
-            )
+            at - self._began,
+            busy=tuple(busy.values()),
+            slots=configured_slots(self._cell.server),
+            queue=observer.latest_queue,
+            connections=self._cell.concurrency,
+            answered=answered,
+            requests=self._requests,
+            accepts_first=class_named(self._cell.server.worker_class).accepts_first,
         )
         if answered <= self._requests / 2:
             self._middle = lines

@@ -212,18 +212,18 @@ def _costs(report: Report) -> Iterable[Finding]:
 
 def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
     """The same by class: where connections are dealt unevenly, slots are idle by nature."""
-    sums: dict[str, tuple[float, float]] = {}
+    times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
-        took_s, best_s = finite(cell.load_s), finite(cell.ideal_s)
-        if took_s is not None and best_s and not cell.generator_bound:
-            name = cell.trial.cell.server.worker_class
-            load_s, ideal_s = sums.get(name, (0.0, 0.0))
-            sums[name] = load_s + took_s, ideal_s + best_s
-    if len(sums) < 2:
-        return ()
+        load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
+        if load_s is not None and ideal_s and not cell.generator_bound:
+            times.setdefault(cell.trial.cell.server.worker_class, []).append((load_s, ideal_s))
+    factors = {
+        name: sum(t for t, _ in mine) / sum(t for _, t in mine) for name, mine in times.items()
+    }
     return tuple(
-        Finding("overhead.of_class", {"worker_class": name, "factor": load_s / ideal_s})
-        for name, (load_s, ideal_s) in sums.items()
+        Finding("overhead.of_class", {"worker_class": name, "factor": factor})
+        for name, factor in factors.items()
+        if len(factors) > 1
     )
 
 

@@ -29,8 +29,9 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     which = _leading(closed, names)
     keys = len(which) - 1 - names.trials
+    bound = any(cell.verdict == "generator-bound" for cell in closed)
     for title, sources, cells, note in (
-        ("table.cells", which + RESULTS, closed, _lower_bound(closed)),
+        ("table.cells", which + RESULTS, closed, Finding("note.lower_bound") if bound else None),
         ("table.breakdown", *_breakdown(closed, which)),
         ("table.keepalive", *_keepalive(closed, which)),
         ("table.open", *_open(report.cells, names)),
@@ -106,11 +107,6 @@ RESULTS = [
 ]
 
 
-def _lower_bound(cells: Cells) -> Finding | None:
-    bound = any(cell.verdict == "generator-bound" for cell in cells)
-    return Finding("note.lower_bound") if bound else None
-
-
 # --- where the time goes --------------------------------------------------------------------
 
 
@@ -120,10 +116,8 @@ def _breakdown(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, 
         *which,
         source("response_mean_s", "seconds", 2, attrgetter("breakdown.response_s")),
         *(
-            source(
-                f"{part}_s", "seconds", int(part == "transfer"), attrgetter(f"breakdown.{part}_s")
-            )
-            for part in PARTS
+            source(f"{p}_s", "seconds", p == "transfer", attrgetter(f"breakdown.{p}_s"))
+            for p in PARTS
         ),
     ]
     if len({cell.breakdown.exact for cell in known}) > 1:

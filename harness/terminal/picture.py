@@ -9,41 +9,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 WIDTH = 80
 MARK = 24  # columns for what is drawn
 UNKNOWN = "missing"
 
 
-@dataclass(frozen=True)
-class Now:
-    """What is known of a load under way. `busy`: requests in the app, by worker; `slots`: of all
-    workers, None unlimited; `queue`: None where it cannot be seen."""
-
-    at_s: float
-    connections: int
-    busy: Sequence[int]
-    slots: int | None
-    queue: int | None
-    answered: int
-    requests: int
-    accepts_first: bool  # what is in neither app nor queue waits inside a worker
-
-
-def draw(now: Now) -> list[str]:
-    """The lines, none longer than WIDTH."""
-    inside = sum(now.busy)
-    limit = "unlimited" if now.slots is None else str(now.slots)
-    elsewhere = max(0, now.connections - inside - (now.queue or 0))
-    where = "accepted, inside a worker" if now.accepts_first else "on the way, or not connected"
+def draw(
+    at_s: float,
+    *,
+    busy: Sequence[int],
+    slots: int | None,
+    queue: int | None,
+    connections: int,
+    answered: int,
+    requests: int,
+    accepts_first: bool,
+) -> list[str]:
+    """The lines, none longer than WIDTH. `busy`: requests in the app, by worker; `slots`: of all
+    workers, None unlimited; `queue`: None where it cannot be seen; `accepts_first`: what is in
+    neither app nor queue waits inside a worker."""
+    inside, limit = sum(busy), "unlimited" if slots is None else slots
+    elsewhere = max(0, connections - inside - (queue or 0))
+    where = "accepted, inside a worker" if accepts_first else "on the way, or not connected"
     lines = [
-        _line(f"{now.at_s:6.1f} s", "in the app", _workers(now.busy), f"{inside} of {limit} slots"),
-        _line(
-            "", "accept queue", "o" * (now.queue or 0), UNKNOWN if now.queue is None else now.queue
-        ),
+        _line(f"{at_s:6.1f} s", "in the app", _workers(busy), f"{inside} of {limit} slots"),
+        _line("", "accept queue", "o" * (queue or 0), UNKNOWN if queue is None else queue),
         _line("", "elsewhere", "." * elsewhere, f"{elsewhere}, {where}"),
-        _line("", "answered", "", f"{now.answered} of {now.requests}"),
+        _line("", "answered", "", f"{answered} of {requests}"),
     ]
     return [line[:WIDTH] for line in lines]
 

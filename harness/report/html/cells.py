@@ -12,7 +12,6 @@ from harness.report.html.over_time import cpu, memory, phases
 from harness.report.html.series import SweepSeries, all_series, most_telling, over_time
 from harness.report.html.timeline import timeline
 from harness.report.naming import level
-from harness.report.values import finite
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,6 @@ class CellOverTime:
     @property
     def where(self) -> Finding:
         return _where(self.series, self.cell)
-
-    @property
-    def summary(self) -> Finding:
-        load, rate = level(self.cell.trial.cell, "load"), finite(self.cell.throughput_rps)
-        values = {"load": load, "verdict": self.cell.verdict, "rate_rps": rate}
-        return Finding("page.cell", values)
 
     @property
     def notes(self) -> tuple[Finding, ...]:

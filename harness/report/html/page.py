@@ -38,12 +38,13 @@ from harness.report.html.open_and_closed import open_and_closed
 from harness.report.html.series import all_series, headline
 from harness.report.html.throughput import throughput
 from harness.report.messages import question_of, say, text
+from harness.report.naming import level
+from harness.report.values import finite
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
 MANY = 6  # cells without room: more are counted, not named
 
-PLACES = {"sweep.overhead": "costs", "sweep.setup": "costs", "cells.invalid": "invalid"}
 SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
 MARK = "\0"
 
@@ -57,16 +58,10 @@ def render(document: Document) -> str:
     columns = (Column("fact", form="text"), Column("value", form="text"))
     facts = tuple(_facts("", document.environment))
     measured_on = Table(Finding("page.heading.environment"), columns, facts)
-    places: dict[str, list[Finding]] = {
-        name: [] for name in ("answers", "statements", "costs", "invalid")
-    }
-    for one in document.findings:
-        places["answers" if question_of(one) else PLACES.get(one.code, "statements")].append(one)
     values = {
         "document": document,
         "headline": headline(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
-        **places,
         "sections": sections,
         "tables": [
             (table, whole, explained(table, whole, known))
@@ -149,6 +144,8 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(
         say=say,
+        level=level,
+        finite=finite,
         var=var,
         dashes=DASHES,
         many=MANY,

@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from harness.plan import grid
 from harness.server.inside import probe
 from harness.server.worker_classes import configured_slots
 from harness.terminal import console
-from harness.terminal.picture import WIDTH, Now, draw
+from harness.terminal.picture import WIDTH, draw
 from tests.builders.runs import recorded
 
 
@@ -67,16 +68,16 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     assert outcome(step, invalid) == ["Nothing can be said: the server died."]
 
 
-def now(**changes: object) -> Now:
-    values: dict[str, object] = {
+def drawn(**changes: Any) -> list[str]:
+    values: dict[str, Any] = {
         "at_s": 3.2, "connections": 8, "busy": (1, 1, 1, 0), "slots": 4, "queue": 4,
         "answered": 9, "requests": 33, "accepts_first": False,
     }  # fmt: skip
-    return Now(**{**values, **changes})  # type: ignore[arg-type]
+    return draw(**{**values, **changes})
 
 
 def test_picture_of_a_saturated_server() -> None:
-    assert draw(now()) == [
+    assert drawn() == [
         "   3.2 s  in the app   [#] [#] [#] [ ]          3 of 4 slots",
         "          accept queue oooo                     4",
         "          elsewhere    .                        1, on the way, or not connected",
@@ -87,7 +88,7 @@ def test_picture_of_a_saturated_server() -> None:
 @pytest.mark.parametrize("busy", [(0,), (200, 300), (8,) * 40])
 @pytest.mark.parametrize("queue", [None, 0, 4000])
 def test_picture_fits_and_says_what_is_missing(busy: tuple[int, ...], queue: int | None) -> None:
-    lines = draw(now(busy=busy, queue=queue, slots=None, connections=5000, accepts_first=True))
+    lines = drawn(busy=busy, queue=queue, slots=None, connections=5000, accepts_first=True)
     assert all(len(line) <= WIDTH and line.isascii() for line in lines)
     assert f"{sum(busy)} of unlimited slots" in lines[0]
     assert lines[1].endswith("missing" if queue is None else str(queue))
