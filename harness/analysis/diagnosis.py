@@ -1,10 +1,10 @@
 """What holds a valid cell up: the evidence, and what to change.
 
-RULES in order; the first that applies is taken. The order is by what would make the next one's
-advice wrong: a full accept queue also looks like waiting in it, a blocked event loop also like too
-few slots, a busy machine also like slots that more workers would add. Where the load tool is the
-limit, no advice on the server is worth anything. Those that are about slots are in
-`diagnosis_slots`.
+RULES in order; the first that applies is taken, those in WAITING only where requests wait. The
+order is by what would make the next one's advice wrong: a full accept queue also looks like waiting
+in it, a blocked event loop also like too few slots, a busy machine also like slots that more
+workers would add. Where the load tool is the limit, no advice on the server is worth anything.
+Those that are about slots are in `diagnosis_slots`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
 
 def blocked_loop(facts: Facts, cell: CellResult) -> Finding | None:
     """One request at a time in workers that could serve many."""
-    busy = one_at_a_time(facts) if waits(facts, cell) else None
+    busy = one_at_a_time(facts)
     if busy is None:
         return None
     queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
@@ -102,7 +102,7 @@ def _what_blocks(facts: Facts) -> Finding:
 def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     """No core is left: by the server itself, or while its slots are not what holds it up."""
     cores, used = facts.seen.cores, facts.usage
-    if not cores or not waits(facts, cell):
+    if not cores:
         return None
     server, tool, host = used.server_cores, used.generator_cores, used.host_busy
     by_server = server is not None and server >= FULL * cores
@@ -135,7 +135,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
 def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     """Every worker computes all the time: a Python process does on one core at a time."""
     used, workers = facts.usage.server_cores, facts.cell.server.workers
-    if not waits(facts, cell) or used is None or used < FULL * workers:
+    if used is None or used < FULL * workers:
         return None
     if facts.rps >= BUSY * possible_rps(facts, cell):
         return None  # the slots say it as well
@@ -145,10 +145,8 @@ def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     return Finding("diagnosis.busy_workers", {**found, **load, "advice": advice})
 
 
-def slow_together(facts: Facts, cell: CellResult) -> Finding | None:
+def slow_together(facts: Facts, cell: CellResult) -> Finding:
     """Nobody waits for a slot, and yet requests take longer than a lone one."""
-    if not waits(facts, cell):
-        return None
     cores, used = facts.seen.cores, facts.usage.server_cores
     machine = {"used": used if cores else None, "cores": cores or None}
     times = {"service_s": service_s(cell), "lone_s": cell.lone_s}
@@ -157,22 +155,17 @@ def slow_together(facts: Facts, cell: CellResult) -> Finding | None:
     return Finding("diagnosis.slow_together", found)
 
 
-RULES: tuple[Callable[[Facts, CellResult], Finding | None], ...] = (
-    load_tool,
-    full_queue,
-    blocked_loop,
-    busy_machine,
-    busy_workers,
-    uneven,
-    waiting,
-    slow_together,
-    nothing_waits,
-)
+Rule = Callable[[Facts, CellResult], Finding | None]
+WAITING: tuple[Rule, ...]
+WAITING = (blocked_loop, busy_machine, busy_workers, uneven, waiting, slow_together)
+RULES: tuple[Rule, ...] = (load_tool, full_queue, *WAITING, nothing_waits)
 
 
 def diagnosis(facts: Facts, cell: CellResult) -> Finding:
     """With its evidence, the `advice` that follows, and the `failures` of requests."""
-    found = next(found for rule in RULES if (found := rule(facts, cell)) is not None)
+    wait = waits(facts, cell)
+    rules = (rule for rule in RULES if wait or rule not in WAITING)
+    found = next(found for rule in rules if (found := rule(facts, cell)) is not None)
     return Finding(found.code, {**found.values, "failures": _failures(facts)})
 
 

@@ -61,7 +61,7 @@ def uneven(facts: Facts, cell: CellResult) -> Finding | None:
     5 % by the measurement or by what the connections per worker allow."""
     kept = cell.connections_per_worker
     dealt = tuple(sorted((kept or cell.requests_per_worker).values(), reverse=True))
-    if not waits(facts, cell) or not facts.data.worker_class.accepts_first or len(set(dealt)) < 2:
+    if not facts.data.worker_class.accepts_first or len(set(dealt)) < 2:
         return None
     predicted, bound, possible = (
         cell.split_prediction_rps,
@@ -99,8 +99,7 @@ def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
 def waiting(facts: Facts, cell: CellResult) -> Finding | None:
     """More requests than slots, by the place where the rest waits. The time to connect is named
     where it shows that the client does not see the accept queue."""
-    response_s = facts.connections / facts.rps
-    if not waits(facts, cell) or _waited_s(facts, cell) < (1 - BUSY) * response_s:
+    if _waited_s(facts, cell) < (1 - BUSY) * (facts.connections / facts.rps):
         return None
     connect_s = cell.breakdown.connect_s
     if not cell.breakdown.accept_queue_s or (connect_s or 0.0) >= STAYS_S:

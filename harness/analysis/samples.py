@@ -11,11 +11,9 @@ NS = 1e9
 
 
 def most_open(spans: Sequence[Span]) -> int:
-    """Most spans open at the same time.
-
-    A span that ends in the nanosecond in which another starts has made room for it. One that
-    never ended stays open. A span without duration was open at its instant.
-    """
+    """Most spans open at the same time. A span that ends in the nanosecond in which another starts
+    has made room for it. One that never ended stays open. One without duration was open at its
+    instant."""
     # Numbers that sort by time and, within one nanosecond, ends before starts before the ends of
     # what started just now: 0, 1, 2 beside four times the nanoseconds.
     instants = [4 * span.start_ns + 1 for span in spans]

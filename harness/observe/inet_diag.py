@@ -43,10 +43,8 @@ class Socket:
 
 
 def sockets(family: socket.AddressFamily, states: int, port: int) -> list[Socket]:
-    """Those in one of `states` (a bit each) that have `port` at either end.
-
-    Raises OSError where the kernel does not answer, AttributeError where there is no netlink.
-    """
+    """Those in one of `states` (a bit each) that have `port` at either end. Raises OSError where
+    the kernel does not answer, AttributeError where there is no netlink."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
         kernel.settimeout(ANSWER_S)
         kernel.send(_request(family, states, port))

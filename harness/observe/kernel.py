@@ -31,9 +31,7 @@ class CountersSample:
 
 def parse_netstat(text: str) -> dict[str, int]:
     """The counters of the TcpExt group, by the kernel's names: a line of names, one of values.
-
-    Raises ValueError when there is no such group.
-    """
+    Raises ValueError when there is no such group."""
     rows = [line.split() for line in text.splitlines() if line.startswith("TcpExt:")]
     if len(rows) != 2:
         raise ValueError("the kernel's netstat table has no group TcpExt")
@@ -49,11 +47,9 @@ def sample_counters() -> CountersSample:
 
 
 def steps_s(linear: int, retries: int) -> tuple[float, ...]:
-    """When an unanswered SYN is sent again, in seconds after the first one.
-
-    The first `linear` timeouts are 1 s each, the others double from 1 s on; `retries` does not
-    count the linear ones (Linux, Documentation/networking/ip-sysctl.rst).
-    """
+    """When an unanswered SYN is sent again, in seconds after the first one. The first `linear`
+    timeouts are 1 s each, the others double from 1 s on; `retries` does not count the linear ones
+    (Linux, Documentation/networking/ip-sysctl.rst)."""
     timeouts = [1.0] * linear + [float(min(2**n, RTO_MAX_S)) for n in range(retries)]
     return tuple(accumulate(timeouts))
 

@@ -15,10 +15,8 @@ AT_ONCE = 256  # records of a growing map read in one go
 
 
 def parse_map(data: bytes) -> tuple[int, bool, list[Span]]:
-    """(pid, full, spans in the order they began) of one map's bytes.
-
-    Raises ValueError when the bytes are not a whole span map.
-    """
+    """(pid, full, spans in the order they began) of one map's bytes. Raises ValueError when they
+    are not a whole span map."""
     if len(data) < HEADER_BYTES:
         raise ValueError("a span map is shorter than its header")
     magic, pid, record_bytes, _capacity, full = HEADER.unpack_from(data)

@@ -88,9 +88,7 @@ def _by_ss(host: str, port: int) -> tuple[int, int]:
 
 def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
     """(length, limit) of the listener's queue from `ss -Hltn`. Raises Unseen when it is not there.
-
-    A line reads `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer.
-    """
+    A line reads `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     for line in text.splitlines():
         words = line.split()
