@@ -62,6 +62,7 @@ class Share:
     concurrency: int
     requests: int | None
     origin_ns: int  # of the whole run, CLOCK_MONOTONIC
+    rows: str | None  # the file to write a line per request to
     first: int = 1
     step: int = 1
     offset: int = 0

@@ -33,11 +33,12 @@ def run(words: Words) -> Tally:
     that cannot be written."""
     destinations = tuple(destination(words, url) for url in words.urls)
     _allow_files(words.concurrency)
-    whole = Share(words, destinations, words.concurrency, words.requests, time.monotonic_ns())
+    origin_ns, amount = time.monotonic_ns(), (words.concurrency, words.requests)
+    whole = Share(words, destinations, *amount, origin_ns, words.rows)
     lone = words.requests is not None and not words.ramp_s
     if words.processes == 1:
-        return _send(whole, words.rows, lone=lone).tally
-    alone = _send(replace(whole, concurrency=1, requests=int(lone)), words.rows, lone=lone)
+        return _send(whole, lone=lone).tally
+    alone = _send(replace(whole, concurrency=1, requests=int(lone)), lone=lone)
     if words.requests is not None:
         left, reference = words.requests - lone, alone.reference
         whole = replace(whole, requests=left, first=1 + lone, reference=reference)
@@ -46,19 +47,16 @@ def run(words: Words) -> Tally:
     from harness.load.generators.share import fork
 
     parts = shares(whole)
-    alone.tally.add(
-        fork(replace(words, processes=len(parts)), lambda _, i: _send_part(parts[i[0]]))
-    )
+    words = replace(words, processes=len(parts))
+    alone.tally.add(fork(words, lambda _, units: _send(parts[units[0]]).tally))
     if words.rows is not None:
-        _join(words.rows, parts)
+        _join(words.rows, [part.rows for part in parts if part.rows is not None])
     return alone.tally
 
 
 def shares(whole: Share) -> list[Share]:
     """`whole` split among its processes, none of which has nothing to do."""
-    count = whole.words.processes
-    if whole.requests is not None:
-        count = max(1, min(count, whole.requests))
+    count = min(whole.words.processes, whole.requests or whole.words.processes)
 
     def part(total: int, i: int) -> int:
         return total // count + (i < total % count)
@@ -68,6 +66,7 @@ def shares(whole: Share) -> list[Share]:
             whole,
             concurrency=part(whole.concurrency, i),
             requests=None if whole.requests is None else part(whole.requests, i),
+            rows=None if whole.rows is None else f"{whole.rows}.{i}",
             first=whole.first + i,
             step=count,
             offset=i,
@@ -76,30 +75,23 @@ def shares(whole: Share) -> list[Share]:
     ]
 
 
-def _send_part(share: Share) -> Tally:
-    return _send(share, None if share.words.rows is None else _rows_of(share)).tally
-
-
-def _send(share: Share, rows: str | None, *, lone: bool = False) -> Engine:
+def _send(share: Share, *, lone: bool = False) -> Engine:
     """All of a share; what was seen."""
     with contextlib.ExitStack() as stack:
-        heading = rows == share.words.rows
-        writer = stack.enter_context(Rows(rows, share.origin_ns, heading=heading)) if rows else None
-        engine = Engine(share, writer)
+        rows, heading = None, share.rows == share.words.rows
+        if share.rows is not None:
+            rows = stack.enter_context(Rows(share.rows, share.origin_ns, heading=heading))
+        engine = Engine(share, rows)
         engine.run(lone=lone)
     return engine
 
 
-def _rows_of(share: Share) -> str:
-    return f"{share.words.rows}.{share.offset}"
-
-
-def _join(path: str, parts: Sequence[Share]) -> None:
+def _join(path: str, parts: Sequence[str]) -> None:
     with open(path, "ab") as whole:
-        for share in parts:
-            with open(_rows_of(share), "rb") as part:
+        for name in parts:
+            with open(name, "rb") as part:
                 shutil.copyfileobj(part, whole)
-            os.unlink(_rows_of(share))
+            os.unlink(name)
 
 
 def _allow_files(connections: int) -> None:

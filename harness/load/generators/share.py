@@ -89,6 +89,7 @@ class Share:
 
 
 Work = Callable[[Share, Sequence[int]], Tally]
+Pipe = tuple[int, int]
 
 
 def of_processes(words: Words) -> Share:
@@ -123,16 +124,12 @@ def fork(words: Words, work: Work) -> Tally:
 
 
 def _child(
-    share: Share,
-    work: Work,
-    units: Sequence[int],
-    told: Connection,
-    pipes: tuple[tuple[int, int], tuple[int, int]],
+    share: Share, work: Work, units: Sequence[int], told: Connection, pipes: tuple[Pipe, Pipe]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent, whose end ends us
-    (pistol, _), (lifeline, _) = pipes
-    for _, parents_end in pipes:
-        os.close(parents_end)
+    (pistol, parents_end), (lifeline, other_end) = pipes
+    os.close(parents_end)
+    os.close(other_end)
 
     def follow() -> None:
         os.read(lifeline, 1)
