@@ -11,9 +11,9 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from harness.server.null.replies import FAULTS, Replies
+from harness.server.null.replies import FAULTS
 from harness.server.null.server import Server
-from harness.server.null.tally import Tally, publish
+from harness.server.null.tally import publish
 
 
 def _whole(text: str) -> int:
@@ -94,9 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.core is not None:
             os.sched_setaffinity(0, {options.core})
         with _listen(options.host, options.port, options.backlog) as listener:
-            replies = Replies(options.body_bytes, options.fault)
-            tally = Tally(options.report)
-            server = Server(listener, replies, options.delay, options.seed, tally)
+            server = Server(listener, options)
             if options.ready:
                 host, port = listener.getsockname()[:2]
                 publish(options.ready, {"host": host, "port": port, "pid": os.getpid()})

@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import time
+from argparse import Namespace
 from os import pipe, set_blocking
 
 from harness.server.null.replies import BAD_REQUEST, Garbage, Replies, Reply, read_request
@@ -36,17 +37,11 @@ clock = time.monotonic_ns
 class Server:
     """Serves what comes to `listener` until SIGTERM or SIGINT."""
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        replies: Replies,
-        delay_s: tuple[float, float],
-        seed: int,
-        tally: Tally,
-    ) -> None:
-        self._listener, self._replies, self._tally = listener, replies, tally
-        self._least_ns, self._most_ns = (round(limit * 1e9) for limit in delay_s)
-        self._random = random.Random(seed)
+    def __init__(self, listener: socket.socket, options: Namespace) -> None:
+        self._listener, self._tally = listener, Tally(options.report)
+        self._replies = Replies(options.body_bytes, options.fault)
+        self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
+        self._random = random.Random(options.seed)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._known: dict[bytes, Reply] = {}
@@ -109,8 +104,7 @@ class Server:
             sockets[fd] = connection
             register(fd, select.EPOLLIN)
             tally.connections += 1
-            if len(sockets) > tally.most_connections_at_once:
-                tally.most_connections_at_once = len(sockets)
+            tally.most_connections_at_once = max(tally.most_connections_at_once, len(sockets))
 
     def _read(self, fd: int) -> None:
         if (connection := self._sockets.get(fd)) is None:
@@ -160,9 +154,8 @@ class Server:
         wait_ns = round(self._random.uniform(self._least_ns, self._most_ns))
         self._tally.delays_ns += wait_ns
         self._busy.add(fd)
-        heapq.heappush(
-            self._due, (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
-        )
+        due = (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
+        heapq.heappush(self._due, due)
 
     def _answer_due(self) -> None:
         now_ns, due, sockets = clock(), self._due, self._sockets
