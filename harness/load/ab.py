@@ -58,15 +58,11 @@ _N = r"(\d{1,15})"  # a whole number; no report of ab has a longer one
 
 # Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
 ABORTS = {
-    104: "the server reset a connection",
-    54: "the server reset a connection",
-    111: "the server refused a connection",
-    61: "the server refused a connection",
-    70007: "no connection made progress before the timeout",
-    119: "no connection made progress before the timeout",
+    **dict.fromkeys((104, 54), "the server reset a connection"),
+    **dict.fromkeys((111, 61), "the server refused a connection"),
+    **dict.fromkeys((70007, 119), "no connection made progress before the timeout"),
     24: "too many open files: raise `ulimit -n`",
-    99: "no free local port: too many connections in a short time",
-    49: "no free local port: too many connections in a short time",
+    **dict.fromkeys((99, 49), "no free local port: too many connections in a short time"),
     22: "ab did not understand its arguments",
 }
 
@@ -116,8 +112,7 @@ class Ab(Tool):
             words.append("-i")
         elif load.method != "GET":
             words += ["-m", load.method]
-        for name, value in headers:
-            words += ["-H", f"{name}: {value}"]
+        words += [word for name, value in headers for word in ("-H", f"{name}: {value}")]
         return Command(argv=(*words, url))
 
     def parse(self, output: Output) -> Measurement:
@@ -133,7 +128,8 @@ class Ab(Tool):
         totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
         report.check_totals(totals)
         twice = min(errors.get("read", 0), errors.get("exception", 0))
-        connects_ms = [] if report.kept() else [row.connect_ms for row in rows]
+        kept = report.count("Keep-Alive requests", optional=True)  # connections used again, with -k
+        connects_ms = [] if kept else [row.connect_ms for row in rows]
         failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
         return Measurement(
             requests=requests,
@@ -157,8 +153,7 @@ def _aborted(output: Output) -> ParseError:
     """Why ab ended otherwise than with 0. On stderr stands "func: message (errno)"."""
     code = output.exit_code
     for line in output.stderr.splitlines():
-        match = re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip())
-        if match is not None:
+        if match := re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip()):
             why = ABORTS.get(int(match[1]), "an error of the network")
             return ParseError(f"ab gave up: {why}", line)
     if code is None:
@@ -207,31 +202,24 @@ class _Report:
             raise ParseError("ab's report has a line of an unknown form", line)
         return match
 
-    def count(self, label: str) -> int:
-        """A whole number; "bytes" may follow."""
+    def count(self, label: str, *, optional: bool = False) -> int:
+        """A whole number; "bytes" may follow. `optional`: 0 where it is missing."""
+        if optional and label not in self._values:
+            return 0
         return int(self._match(label, rf"{_N}(?: bytes)?")[1])
-
-    def kept(self) -> bool:
-        """Whether any connection was used again. The line is there only with -k."""
-        label = "Keep-Alive requests"
-        return label in self._values and self.count(label) > 0
 
     def errors(self) -> dict[str, int]:
         """Events by cause, zeros left out."""
-        bad = self.count("Failed requests")
         found: dict[str, int] = {}
-        if bad:
-            match = self._match(
-                "(Connect", rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
-            )
-            counts = (int(count or 0) for count in match.groups())
+        if bad := self.count("Failed requests"):
+            pattern = rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
+            counts = (int(count or 0) for count in self._match("(Connect", pattern).groups())
             found = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
             found["other"] = bad - sum(found.values())
-        for label, cause in (("Write errors", "write"), ("Non-2xx responses", "non_2xx")):
-            if label in self._values:
-                found[cause] = self.count(label)
-        if any(count < 0 for count in found.values()):
-            raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
+            if found["other"] < 0:
+                raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
+        found["write"] = self.count("Write errors", optional=True)
+        found["non_2xx"] = self.count("Non-2xx responses", optional=True)
         return {cause: count for cause, count in found.items() if count}
 
     def rate(self, requests: int) -> tuple[float, float | None]:
