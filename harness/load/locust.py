@@ -140,8 +140,8 @@ def missing_hosts(stderr: str) -> str | None:
     """Why a master gave up that waited for its workers; None if it did not."""
     if "Gave up waiting for workers to connect" not in stderr:
         return None
-    counts = re.findall(r"Waiting for workers to be ready, (\d+) of (\d+) connected", stderr)
-    came = f"only {counts[-1][0]} of {counts[-1][1]}" if counts else "not all"
+    counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
+    came = f"only {counts[-1]}" if counts else "not all"
     return (
         f"{came} workers came within {JOIN_S} s: run the command on each load host, and see"
         f" that it reaches port {PORT} of this machine"

@@ -42,10 +42,8 @@ async def _load(share: Share, units: Sequence[int]) -> Tally:
 
 
 class Connector(aiohttp.TCPConnector):
-    """Tells the unit that waits for it when a connection was made.
-
-    aiohttp's own tracing would say the same, and cost a fifth of the CPU of each request.
-    """
+    """Tells the unit that waits for it when a connection was made. aiohttp's own tracing would say
+    the same, and cost a fifth of the CPU of each request."""
 
     async def _create_connection(self, *words: Any, **more: Any) -> ResponseHandler:
         start_ns = time.monotonic_ns()

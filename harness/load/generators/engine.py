@@ -138,7 +138,7 @@ class Engine:
         self._quota = self._left = FOREVER if share.requests is None else share.requests
         self._number = share.first
         self._known, self._known_keeps = NOTHING, False  # a whole response, verified
-        self._known_status, self._known_body = 0, 0
+        self._known_status = self._known_body = 0
         # Closed loop on kept connections, requests that all are the same and go out in one piece
         short = all(len(place.request) <= SHORT for place in share.destinations)
         self._plain = share.words.keepalive and not self._rate and rows is None and short

@@ -16,7 +16,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -39,7 +39,7 @@ async def awaited(session: aiohttp.ClientSession, url: str, requests: int) -> li
     return list(await asyncio.gather(*(fetch(session, url) for _ in range(requests))))
 
 
-FORMS: dict[str, tuple[str, Callable[..., Coroutine[Any, Any, list[Any]]]]] = {
+FORMS: dict[str, tuple[str, Callable[..., Awaitable[list[Any]]]]] = {
     "mistake": ("[fetch(session, url) for _ in range(n)]", not_awaited),
     "abandoned": ("[asyncio.create_task(fetch(session, url)) for _ in range(n)]", abandoned),
     "cure": ("await asyncio.gather(*(fetch(session, url) for _ in range(n)))", awaited),

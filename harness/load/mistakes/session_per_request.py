@@ -25,15 +25,8 @@ REQUESTS = 2000
 AT_ONCE = 20
 TIME_WAIT = "06"  # include/net/tcp_states.h
 
-Fetch = Callable[[], Awaitable[int]]
 
-
-async def fetch_alone(counting: Counting, url: str) -> int:
-    async with aiohttp.ClientSession(trace_configs=[counting]) as session:
-        return await fetch(session, url)
-
-
-async def all_of(fetch_one: Fetch, requests: int) -> list[int]:
+async def all_of(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
     """Their status codes; AT_ONCE at a time."""
     left, returned = iter(range(requests)), []
 
@@ -46,7 +39,11 @@ async def all_of(fetch_one: Fetch, requests: int) -> list[int]:
 
 
 async def with_many(counting: Counting, url: str, requests: int) -> list[int]:
-    return await all_of(lambda: fetch_alone(counting, url), requests)
+    async def fetch_alone() -> int:
+        async with aiohttp.ClientSession(trace_configs=[counting]) as session:
+            return await fetch(session, url)
+
+    return await all_of(fetch_alone, requests)
 
 
 async def with_one(counting: Counting, url: str, requests: int) -> list[int]:
