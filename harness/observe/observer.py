@@ -156,7 +156,6 @@ class Observer:
             with ExitStack() as stack:
                 handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
                 stack.callback(os.close, handle)
-                stack.callback(self._queues.close)
                 self._observe(handle)
         except OSError:
             pass  # nothing more can be written; the missing end says so

@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any
 
 from harness.model import ConnectionSample, QueueSample
 from harness.observe import inet_diag
@@ -44,40 +43,32 @@ class AcceptQueues:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._diag: Any = None
         self._refused: str | None = None  # why the kernel cannot be asked directly
 
     def sample(self) -> QueueSample:
         """Raises Unseen where neither the kernel nor ss tells."""
         if self._refused is None:
             try:
-                if self._diag is None:
-                    from pyroute2 import DiagSocket  # takes 0.15 s, and is not on every system
-
-                    self._diag = DiagSocket()
-                    self._diag.bind()
-                return self._sum(self._by_kernel)
-            except Exception as error:  # no pyroute2, no inet_diag, no permission, ...
-                self._refused = str(error) or type(error).__name__
+                return self._sum(_by_kernel)
+            except (OSError, AttributeError, Unseen) as error:  # no netlink, no permission, ...
+                self._refused = str(error)
         try:
             return self._sum(_by_ss)
         except (OSError, subprocess.SubprocessError, Unseen) as error:
             raise Unseen(f"inet_diag: {self._refused}; ss: {error}") from error
-
-    def close(self) -> None:
-        if self._diag is not None:
-            self._diag.close()
 
     def _sum(self, ask: Callable[[str, int], tuple[int, int]]) -> QueueSample:
         at_ns = time.monotonic_ns()
         lengths, limits = zip(*(ask(host, port) for host, port in self._places), strict=True)
         return QueueSample(at_ns, sum(lengths), sum(limits))
 
-    def _by_kernel(self, host: str, port: int) -> tuple[int, int]:
-        for one in self._diag.get_sock_stats(family=family(host), states=1 << LISTEN, sport=port):
-            if one["idiag_src"] == host:
-                return one["idiag_rqueue"], one["idiag_wqueue"]
-        raise Unseen(f"nothing listens on {host} port {port}")
+
+def _by_kernel(host: str, port: int) -> tuple[int, int]:
+    address = socket.inet_pton(family(host), host), port
+    for one in inet_diag.sockets(family(host), 1 << LISTEN, port):
+        if one.local == address:
+            return one.receive_queue, one.send_queue
+    raise Unseen(f"nothing listens on {host} port {port}")
 
 
 def _by_ss(host: str, port: int) -> tuple[int, int]:
@@ -118,7 +109,7 @@ class Connections:
         owners = self._owners() if held else {}
         owned = Counter(owners[one.inode] for one in held if one.inode in owners)
         unread = sum(  # behind a FIN, the FIN's own number counts as unread
-            one.unread_bytes > 0 and STATES[one.state] == "ESTABLISHED" and one.inode in owners
+            one.receive_queue > 0 and STATES[one.state] == "ESTABLISHED" and one.inode in owners
             for one in held
         )
         return ConnectionSample(

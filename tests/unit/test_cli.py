@@ -280,7 +280,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What takes long to import, and nobody needs to say how a command is called
 HEAVY = {
     *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "psutil"),
-    *("pyroute2", "rich", "socket", "statistics", "subprocess", "vl_convert"),
+    *("rich", "socket", "statistics", "subprocess", "vl_convert"),
     *("harness.analysis", "harness.experiments.runner", "harness.plan", "harness.run_store"),
 }
 IMPORTED = """
