@@ -190,17 +190,18 @@ def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> di
     return {**machine(tools), "server_python": interpreter.python, "gunicorn": interpreter.gunicorn}
 
 
+def _usable() -> list[int]:
+    """Cores that this process may run on; none where processes cannot be bound to any."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 def cores() -> int | None:
-    """That this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(_usable()) or os.cpu_count()
 
 
 def own_core() -> int | None:
-    """The core a server that is not under test gets to itself: the last one; None where there is
-    but one, or where processes cannot be bound."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    usable = sorted(os.sched_getaffinity(0))
+    """The core a server that is not under test gets to itself: the last one of several."""
+    usable = _usable()
     return usable[-1] if len(usable) > 1 else None
 
 

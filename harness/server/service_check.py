@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from urllib.parse import unquote, urlsplit
 
 from harness.model import EnvironmentProblem, UsageError
@@ -25,22 +26,16 @@ class NoAnswer(EnvironmentProblem):
 @dataclass(frozen=True)
 class Kind:
     """A kind of service. `option`: of the command line, names one that runs; `example`: of its
-    address, whose first scheme stands before `schemes`. `parse`: raises where an address is
-    malformed; `version`: which server answers."""
+    address, whose first scheme stands before `schemes`. `parse`: MODULE:NAME of its client's
+    function that raises where an address is malformed; `version`: which server answers."""
 
     name: str
     option: str
     example: str
     schemes: tuple[str, ...]
     drivers: tuple[str, ...]
-    parse: Callable[[str], object]
+    parse: str
     version: Callable[[str], str]
-
-
-def _parse_postgresql(url: str) -> object:
-    from psycopg.conninfo import conninfo_to_dict
-
-    return conninfo_to_dict(url)
 
 
 def _postgresql(url: str) -> str:
@@ -49,12 +44,6 @@ def _postgresql(url: str) -> str:
     with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
         ((version,),) = db.execute("SHOW server_version").fetchall()
     return f"PostgreSQL {version}"
-
-
-def _parse_redis(url: str) -> object:
-    import redis
-
-    return redis.Redis.from_url(url)  # connects when it is used
 
 
 def _redis(url: str) -> str:
@@ -66,13 +55,6 @@ def _redis(url: str) -> str:
         if f"{name}_version" in info:
             return f"{name.capitalize()} {info[f'{name}_version']}"
     return "a server that speaks Redis' protocol and does not give its name"
-
-
-def _parse_mongodb(url: str) -> object:
-    from pymongo.uri_parser import parse_uri
-
-    # That of an SRV address asks the DNS; whether it answers is seen when it is asked
-    return None if url.startswith("mongodb+srv://") else parse_uri(url)
 
 
 def _mongodb(url: str) -> str:
@@ -91,18 +73,18 @@ def _mongodb(url: str) -> str:
 KINDS = {
     "mongodb": Kind(
         "MongoDB", "--mongo-url", "mongodb://127.0.0.1:27017/lab", ("mongodb", "mongodb+srv"),
-        ("pymongo",), _parse_mongodb, _mongodb,
+        ("pymongo",), "pymongo.uri_parser:parse_uri", _mongodb,
     ),
     "postgresql": Kind(
         "PostgreSQL", "--postgres-url", "postgresql://user@127.0.0.1/lab",
-        ("postgresql", "postgres"), ("psycopg",), _parse_postgresql, _postgresql,
+        ("postgresql", "postgres"), ("psycopg",), "psycopg.conninfo:conninfo_to_dict", _postgresql,
     ),
     "sqlite": Kind(
-        "SQLite", "", "", ("sqlite",), (), urlsplit, lambda _: f"SQLite {sqlite3.sqlite_version}"
+        "SQLite", "", "", ("sqlite",), (), "", lambda _: f"SQLite {sqlite3.sqlite_version}"
     ),
     "redis": Kind(
         "Redis", "--redis-url", "redis://127.0.0.1:6379", ("redis", "rediss", "unix"),
-        ("redis",), _parse_redis, _redis,
+        ("redis",), "redis:Redis.from_url", _redis,
     ),
 }  # fmt: skip
 
@@ -130,7 +112,8 @@ def check_url(kind: str, url: str) -> None:
     if not separator or scheme not in one.schemes:
         raise UsageError(wanted)
     try:
-        one.parse(url)
+        if scheme != "mongodb+srv":  # which would ask the DNS
+            resolve_name(one.parse)(url)
     except ModuleNotFoundError:
         return  # that is said when it is asked
     except Exception as error:  # each client has kinds of its own

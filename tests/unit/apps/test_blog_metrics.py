@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,18 +41,15 @@ def test_threads_lose_no_count() -> None:
     metrics = Metrics()
     counts = 20_000
 
-    def count() -> None:
+    def count(_: int) -> None:
         for _ in range(counts):
             metrics.add("requests")
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=count) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(count, range(4)))
     finally:
         sys.setswitchinterval(before)
     assert metrics.total("requests") == 4 * counts

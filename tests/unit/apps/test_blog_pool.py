@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_nobody_waits_for_ever(async_mode: bool) -> None:
 def test_threads_never_have_more_than_there_are() -> None:
     one, had, most = pool(3, async_mode=False), set[Connection](), list[int]()
 
-    def use() -> None:
+    def use(_: int) -> None:
         for _ in range(200):
             connection = finish(one.take())
             assert connection not in had
@@ -114,10 +114,7 @@ def test_threads_never_have_more_than_there_are() -> None:
             had.remove(connection)
             one.give(connection)
 
-    threads = [threading.Thread(target=use) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(8)))
     assert len(most) == 8 * 200
     assert max(most) <= 3

@@ -8,7 +8,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,6 +15,8 @@ from types import ModuleType
 
 import pytest
 from gunicorn.config import KNOWN_SETTINGS, Config
+
+from tests.builders.conditions import LONG_S, until
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
@@ -97,18 +98,6 @@ def test_a_bad_choice_ends_with_a_sentence(monkeypatch, value, sentence):
         choice("ASGI_LOOP", {"asyncio": "asyncio", "nowhere": "no_such_package"})
 
 
-HANGS_S = 60.0  # a bound for hanging, not an expectation of speed
-
-
-def until(condition, deadline_s=HANGS_S):
-    """What `condition` returns once that is true; it says itself what it waits for."""
-    end = time.monotonic() + deadline_s
-    while not (result := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s} s: {condition.__doc__}"
-        time.sleep(0.02)
-    return result
-
-
 @contextmanager
 def gunicorn(config, app, cwd, log):
     """Plain Gunicorn with one worker on a port of the kernel's choice; yields that port."""
@@ -118,15 +107,14 @@ def gunicorn(config, app, cwd, log):
         server = subprocess.Popen(argv, cwd=cwd, stdout=out, stderr=out, start_new_session=True)
 
     def port():
-        """the server listens"""
         assert server.poll() is None, log.read_text()
         found = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
         return found and int(found[1])
 
     try:
-        yield until(port)
+        yield until(port, "the server listens")
         server.terminate()
-        server.wait(HANGS_S)
+        server.wait(LONG_S)
     finally:
         # The group outlives its leader when a worker does, and is unknown when none is left.
         with suppress(ProcessLookupError):
@@ -135,7 +123,7 @@ def gunicorn(config, app, cwd, log):
 
 
 def get(port, path):
-    connection = HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
+    connection = HTTPConnection("127.0.0.1", port, timeout=LONG_S)
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         response = connection.getresponse()
