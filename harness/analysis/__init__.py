@@ -32,12 +32,9 @@ SETUP = ("start", "warmup", "stop")
 
 
 def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialData]) -> Report:
-    """The report of a run. `trials`: what was planned, in the order of the plan.
-
-    Series appear in the order of their first trial, their cells by concurrency and trial, those of
-    the open model last and by rate.
-    Trials without a record are unfinished: they are not in the report but for a note.
-    """
+    """The report of a run. `trials`: what was planned, in the order of the plan; those without a
+    record are unfinished, which a note says. Series appear in the order of their first trial, their
+    cells by concurrency and trial, those of the open model last and by rate."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:

@@ -50,11 +50,9 @@ def success(facts: Facts) -> Finding | None:
 
 
 def counts(facts: Facts) -> Finding | None:
-    """The workers must have seen every request the client got an answer to, and no other.
-
-    A request without an answer may have reached the app, unless it was never accepted. A tool that
-    runs for a time leaves up to one request per connection unanswered when it stops.
-    """
+    """The workers must have seen every request the client got an answer to, and no other. One
+    without an answer may have reached the app, unless it was never accepted. A tool that runs for a
+    time leaves up to one request per connection unanswered when it stops."""
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
     spare += 0 if facts.data.counted else facts.connections

@@ -41,16 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TrialData:
-    """One trial, as read from its run. Nothing in here is derived.
-
-    `record` None: the trial has not been run to its end. `measurement` None: the tool's output
-    could not be read, and `parse_error` says why, or there was none.
-    """
+    """One trial, as read from its run. Nothing in here is derived."""
 
     trial: Trial
-    record: Record | None
-    measurement: Measurement | None
-    parse_error: str | None
+    record: Record | None  # None: it has not been run to its end
+    measurement: Measurement | None  # None: there was no output, or it could not be read
+    parse_error: str | None  # why it could not
     spans: Spans
     app: str
     sleep_s: float | None

@@ -33,20 +33,16 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
 
 @dataclass(frozen=True)
 class Handshakes:
-    """What is known of one trial's handshakes. `full`: the server's accept queue was seen longer
-    than its limit, which is all it can hold. `half_open`: the most connections at once that were
-    established at the client and not at the server. `dropped`, measured: a queue overflowed, and
-    this trial shows that it was this server's. `suspected`: connections came up late, and the
-    kernel has no counters that would show a drop."""
+    """What is known of one trial's handshakes."""
 
     steps: Mapping[float, int]
     longest_s: float | None
     counters: Counters
     never_accepted: int
-    full: bool
-    half_open: int
-    dropped: bool
-    suspected: bool
+    full: bool  # the accept queue was seen longer than its limit, which is all it can hold
+    half_open: int  # at once, at most
+    dropped: bool  # measured: a queue overflowed, and this trial shows that it was this server's
+    suspected: bool  # connections came up late, and no counter would show a drop
 
 
 def half_open(sample: ConnectionSample) -> int:

@@ -59,11 +59,8 @@ class Sockets(NamedTuple):
 def phases(
     sockets: Sequence[Sockets], responses: Sequence[Response], *, in_app: bool = False
 ) -> tuple[Phase, ...]:
-    """In order of time, seconds since the load began. Empty where too little was seen.
-
-    sockets: by time, the first before the load; responses: in any order; `in_app`: how long the
-    app took for each, which is all that is known of them.
-    """
+    """In order of time, seconds since the load began; empty where too little was seen. sockets: by
+    time, the first before the load; responses: in any order; in_app: as long as the app took."""
     most = max((one.client for one in sockets), default=0)
     if most < 1 or len(sockets) < RISING:
         return ()

@@ -17,10 +17,8 @@ Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it w
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The trials of a series, and which of them are valid.
-
-    Knee and capacity are the server's, so trials that the load tool held up (`bound`, by key) say
-    nothing of them but that there is more.
+    """The trials of a series, and which of them are valid. Knee and capacity are the server's, so
+    trials that the load tool held up (`bound`, by key) say nothing of them but that there is more.
     """
 
     key: Cell

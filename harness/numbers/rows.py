@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 
 def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """The row of each interval (start, end), which come by start: the lowest that is free.
-
-    An interval that begins when another ends may follow it on its row.
-    """
+    """The row of each interval (start, end), which come by start: the lowest that is free. One
+    that begins when another ends may follow it on its row."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     numbers: list[int] = []
