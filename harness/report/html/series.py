@@ -1,16 +1,20 @@
-"""The series of a sweep with their names, cells and timelines, for what shows them one by one; and
-its answer in one or two sentences: who serves most, who least, and who waits where."""
+"""The series of a sweep with their names, their cells over time, and the answer of the run in one
+or two sentences: who serves most, who least, and who waits where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 
 from harness.model import CellResult, ClassResult, Document, Finding, Timeline
-from harness.report.html.figures import slug
+from harness.report.html.figures import Figure, slug, some
+from harness.report.html.kernel import connects, queue, states
+from harness.report.html.over_time import cpu, memory, phases
+from harness.report.html.timeline import timeline
 from harness.report.messages import text
-from harness.report.naming import Names, by_series
+from harness.report.naming import Names, by_series, level
 from harness.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -78,6 +82,61 @@ def most_telling(pairs: list[Pair]) -> Pair | None:
     full = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
     legible = [pair for pair in full if pair[0].trial.cell.concurrency <= LEGIBLE]
     return [*full[:1], *legible][-1] if full else None
+
+
+# --- cells over time ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CellOverTime:
+    """One cell as the page shows it. `place`: in the order of the document; `telling`: it is open
+    without being asked."""
+
+    place: tuple[int, int]
+    series: SweepSeries
+    cell: CellResult
+    seen: Timeline
+    telling: bool
+
+    @property
+    def where(self) -> Finding:
+        load = level(self.cell.trial.cell, "load")
+        return Finding("page.cell.where", {"name": self.series.name, "load": load})
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        missing = tuple(
+            Finding(f"page.observation.{name}")
+            for name in ("queue", "states", "usage")
+            if not getattr(self.seen, name)
+        )
+        names = Finding("page.missing", {"names": missing})
+        return (*self.seen.notes, *([names] if missing else []))
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """Those that have anything to show, with different names in all cells of a run; drawn when
+        they are asked for: not where the page has no room for them."""
+        asked, where = self.cell.trial.cell, self.where
+        at = str(asked.concurrency)
+        if asked.rate is not None:
+            at = f"rate-{asked.rate.label.replace('%', 'pc').replace('.', '-')}"
+        others = (draw(self.seen, where) for draw in (phases, connects, queue, states, cpu, memory))
+        every = some(timeline(self.cell, self.seen, where), *others)
+        return [replace(one, name=f"{one.name}-{self.series.slug}-{at}") for one in every]
+
+
+def cells_over_time(document: Document) -> list[CellOverTime]:
+    """The most telling cell of every series, then the others."""
+    cells = []
+    for series in all_series(document):
+        pairs = over_time(series, document)
+        best = most_telling(pairs)
+        cells += [
+            CellOverTime((series.number, place), series, *pair, telling=pair == best)
+            for place, pair in enumerate(pairs)
+        ]
+    return sorted(cells, key=lambda one: (not one.telling, one.place))
 
 
 # --- the answer of a run ------------------------------------------------------------------

@@ -20,12 +20,11 @@ from harness.analysis import analyse
 from harness.model import Bar, Column, Document, Finding, Label, Report, Table, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
-from harness.report.html.cells import cell_figures
 from harness.report.html.figures import Figure, spec
 from harness.report.html.over_time import corners
 from harness.report.html.page import SIZE, emphasised, figures, library
 from harness.report.html.pictures import picture
-from harness.report.html.series import LONG, all_series, headline, most_telling
+from harness.report.html.series import LONG, all_series, cells_over_time, headline, most_telling
 from harness.report.html.series import over_time as observed
 from harness.report.html.timeline import SHORT
 from harness.report.messages import SENTENCES, say, text
@@ -166,8 +165,7 @@ def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
 
 def stack(one: Document) -> tuple[list[float], list[list[float]]]:
     """Of the only cell: tops of the served bars; (top, from, to) of each wait."""
-    (member,) = all_series(one)
-    (figure, *_) = cell_figures(member, *observed(member, one)[0])
+    figure = cells_over_time(one)[0].figures[0]
     pane = spec(figure.panes[0])
     tops = [float(row[1]) for row in rows(pane, "served")]
     return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
@@ -467,8 +465,7 @@ def test_pictures_bear_speaking_names_and_are_whole() -> None:
 def test_a_pictures_signs_are_those_of_its_marks() -> None:
     """Panes of one picture must not share what a sign means."""
     one = sweep(("sync",), (8,))
-    (member,) = all_series(one)
-    cpu = figure_of(cell_figures(member, *observed(member, one)[0]), "cpu-sync-8")
+    cpu = figure_of(cells_over_time(one)[0].figures, "cpu-sync-8")
     drawn = picture(cpu)
     assert drawn["resolve"]["scale"]["strokeDash"] == "independent"
     names = [pane["name"] for pane in drawn["vconcat"] if "name" in pane]
