@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -40,24 +39,6 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
     again = swept(lab, worker_class, cache)
     assert "measuring" not in again.err
     assert again.report["environment"]["ceilings"] == [ceiling]
-
-
-def test_a_tool_that_reaches_no_more_elsewhere_is_the_limit(
-    lab: Lab, worker_class: str, cache: Path
-) -> None:
-    """One run, read again once its tool is known to reach hardly more than what came out. A
-    second sweep could come out twice as fast on a machine that others use."""
-    (first,) = swept(lab, worker_class, cache).report["cells"]
-    machine = lab.run / "machine.json"
-    learned = json.loads(machine.read_text())
-    for one in learned["ceilings"]:
-        one.update(rps=1.9 * first["throughput_rps"], at_least=False)
-    machine.write_text(json.dumps(learned))
-    (cell,) = lab("report", str(lab.run), "--format", "json").report["cells"]
-    assert cell["generator_bound"] is True
-    assert cell["verdict"] == "generator-bound"
-    assert "load_tool.ceiling" in [one["code"] for one in cell["bound_reasons"]]
-    assert cell["throughput_rps"] == first["throughput_rps"]
 
 
 def test_processes_of_the_tool_are_an_axis(lab: Lab, worker_class: str) -> None:
