@@ -57,7 +57,7 @@ def listed(names: Sequence[str]) -> str:
 
 def count_text(count: float) -> str:
     """'8', '1250', '10,000'."""
-    return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:.0f}"
+    return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:g}"
 
 
 def counted(count: float, noun: str) -> str:
