@@ -284,9 +284,10 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
 def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
     """`body` of any kind, saying when it is closed. A file wrapper has to stay one, or the server
     cannot send the file by itself."""
-    if any(body is marker for marker in handled):
-        end(place)
-        return body
+    for marker in handled:  # a generator here would cost more than the rest
+        if body is marker:
+            end(place)
+            return body
     closes, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
     if not (isinstance(wrapper, type) and isinstance(body, wrapper)):
         return closes
