@@ -104,7 +104,9 @@ class Response:
             if name == b"transfer-encoding":
                 coding = value.lower()
             elif name == b"connection":
-                self._lasting = _lasts(value, self._lasting)
+                options = {option.strip() for option in value.lower().split(b",")}
+                kept = self._lasting or b"keep-alive" in options
+                self._lasting = kept and b"close" not in options
             elif name == b"content-length":
                 if not (value.isdigit() and len(value) < 19) or length not in (None, int(value)):
                     raise Garbage("a bad Content-Length")
@@ -156,9 +158,3 @@ class Response:
             if not count:
                 return
             yield
-
-
-def _lasts(connection: bytes, otherwise: bool) -> bool:
-    """What a Connection header says of the connection's future."""
-    options = {option.strip() for option in connection.lower().split(b",")}
-    return b"close" not in options and (otherwise or b"keep-alive" in options)

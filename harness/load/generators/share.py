@@ -120,7 +120,8 @@ def fork(words: Words, work: Work) -> Tally:
         for child in children:
             child.kill()
             child.join()
-        os.close(pipes[1][1])
+        for end in (pipes[0][0], *pipes[1]):
+            os.close(end)
 
 
 def _child(
