@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.server.null.replies import FAULTS
-from harness.server.null.server import Server
-from harness.server.null.tally import publish
+from harness.server.null.server import Server, publish
 
 
 def _whole(text: str) -> int:

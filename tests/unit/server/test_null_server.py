@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.numbers.histogram import Histogram
 from harness.server.null.program import parse
 from harness.server.null.replies import FAULTS, Garbage, Replies, Request, read_request
-from harness.server.null.tally import Tally
+from harness.server.null.server import Tally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 
