@@ -110,7 +110,7 @@ def test_the_command_shows_what_happened(lab: Lab) -> None:
     session = values_of(said, "limits.session_per_request")
     assert (session["connections"], session["requests"]) == (300, 300)
     assert session["right_connections"] == 20
-    assert session["time_wait"] == 300
+    assert 200 < session["time_wait"] <= 300  # others may leave that state meanwhile
     if preflight.narrows_ports():
         assert values_of(said, "limits.ports")
     for words in ((), ("--format", "markdown"), ("--format", "csv")):
