@@ -5,7 +5,7 @@
                 Observations                           (what the kernel and /proc said meanwhile)
     tools    -> Command, Output -> Measurement         (what one load tool says)
     analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
-                Study                                  (what an experiment beyond the sweep shows)
+                Document                               (what a run shows, whichever command made it)
 
 `None` means "not known" or "unlimited", never 0. Spans and timings come by the hundred thousand, so
 they are Structs of msgspec, which are made nine times as fast as dataclasses.
@@ -482,7 +482,7 @@ class Measurement:
     connect: Summary = Summary()
     first_byte: Summary = Summary()
     lone_s: float | None = None  # response time of a request that had the server for itself
-    timings: tuple[Timing, ...] = ()  # every request, where the tool times each (python)
+    timings: tuple[Timing, ...] = ()  # every request, where the tool times each (fast)
     origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
     connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
     achieved_concurrency: float | None = None  # mean number of requests in flight, as it says

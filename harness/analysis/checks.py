@@ -28,7 +28,7 @@ RELATIVE = 0.05
 CLOCK_S = 0.05  # start and end of tool and worker are not the same instants
 ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
 OVER = 1.02
-BUSY = 0.90
+KEPT_BUSY = 0.90
 
 
 def map_full(facts: Facts) -> Finding | None:
@@ -132,7 +132,7 @@ def little(facts: Facts) -> Finding | None:
     if longest_s is None or not facts.data.counted:
         return None
     floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S)
-    if (mean_s + ROUNDING_S) * answers >= BUSY * floor_s:
+    if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
         return None
     return Finding("check.idle_connections", numbers)
 

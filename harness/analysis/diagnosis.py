@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from harness.analysis.capacity import BUSY
 from harness.analysis.diagnosis_slots import (
     full_queue,
     nothing_waits,
@@ -24,6 +23,7 @@ from harness.analysis.diagnosis_slots import (
 )
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import handshakes
+from harness.analysis.knee import REACHED
 from harness.analysis.outcomes import NEVER_ACCEPTED
 from harness.analysis.samples import most_open
 from harness.model import CellResult, Finding, Span
@@ -108,7 +108,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     by_server = server is not None and server >= FULL * cores
     ours = (server or 0.0) + (tool or 0.0)
     beside = host is not None and host > FULL and ours > COUNTS * cores
-    if not by_server and not (beside and facts.rps < BUSY * possible_rps(facts, cell)):
+    if not by_server and not (beside and facts.rps < REACHED * possible_rps(facts, cell)):
         return None
     others = 0.0
     if host is not None and server is not None and tool is not None:
@@ -137,7 +137,7 @@ def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     used, workers = facts.usage.server_cores, facts.cell.server.workers
     if used is None or used < FULL * workers:
         return None
-    if facts.rps >= BUSY * possible_rps(facts, cell):
+    if facts.rps >= REACHED * possible_rps(facts, cell):
         return None  # the slots say it as well
     found = {"workers": workers, "used": used, "cores": facts.seen.cores}
     load = {"connections": facts.connections, "rps": facts.rps}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.analysis.capacity import BUSY
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, growth, handshakes, steps
+from harness.analysis.knee import REACHED
 from harness.model import CellResult, Finding
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
@@ -14,7 +14,7 @@ STAYS_S = 0.005  # below, connecting is as fast as ever
 def waits(facts: Facts, cell: CellResult) -> bool:
     """Requests take longer than a lone one does, and there is someone to wait for."""
     n = facts.connections
-    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < BUSY
+    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED
 
 
 def possible_rps(facts: Facts, cell: CellResult) -> float:
@@ -68,8 +68,8 @@ def uneven(facts: Facts, cell: CellResult) -> Finding | None:
         cell.bound_rps,
         facts.possible_rps(cell.lone_s or 1.0),
     )
-    by_split = predicted is not None and bound is not None and predicted < BUSY * bound
-    if facts.slots is None or not (by_split or facts.rps < BUSY * possible):
+    by_split = predicted is not None and bound is not None and predicted < REACHED * bound
+    if facts.slots is None or not (by_split or facts.rps < REACHED * possible):
         return None
     return Finding(
         "diagnosis.uneven",
@@ -99,7 +99,7 @@ def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
 def waiting(facts: Facts, cell: CellResult) -> Finding | None:
     """More requests than slots, by the place where the rest waits. The time to connect is named
     where it shows that the client does not see the accept queue."""
-    if _waited_s(facts, cell) < (1 - BUSY) * (facts.connections / facts.rps):
+    if _waited_s(facts, cell) < (1 - REACHED) * (facts.connections / facts.rps):
         return None
     connect_s = cell.breakdown.connect_s
     if not cell.breakdown.accept_queue_s or (connect_s or 0.0) >= STAYS_S:
@@ -114,7 +114,7 @@ def _sharing(facts: Facts) -> Finding:
     if facts.slots is None:
         limit = {"used": used, "limit": facts.no_limit}
         return Finding("diagnosis.sharing_no_limit", {"connections": n, **limit})
-    few = used < BUSY * facts.parallel
+    few = used < REACHED * facts.parallel
     shared = {"slots": facts.slots, "used": used if few else None}
     return Finding("diagnosis.sharing", {"connections": n, **shared})
 

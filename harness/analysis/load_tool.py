@@ -32,9 +32,9 @@ from typing import Literal
 
 from harness import codec
 from harness.analysis.breakdown import in_server
-from harness.analysis.capacity import BUSY, FLAT
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import DONE, handshakes
+from harness.analysis.knee import FLAT, REACHED
 from harness.analysis.samples import per_second
 from harness.analysis.series import Reasons, Series
 from harness.model import Finding, Measurement, Server
@@ -114,7 +114,7 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
     found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
     if not found:
         return None
-    gives_all = facts.rps >= BUSY * facts.parallel / compared.lone_s
+    gives_all = facts.rps >= REACHED * facts.parallel / compared.lone_s
     reasons = () if gives_all and compared.lone_s >= OWN_S else filter(None, found)
     return (*reasons, *own_limits(facts))
 
@@ -154,7 +154,7 @@ def plateau(facts: Facts, compared: Compared) -> Answer:
     if facts.open_model or below is None or inside is None or resources is None:
         return None
     gain = facts.rps / compared.levels[below]
-    waits = facts.rps * compared.lone_s / n < BUSY
+    waits = facts.rps * compared.lone_s / n < REACHED
     most_busy = max(share for share in resources.values() if share is not None)
     if gain > FLAT or not waits or inside >= INSIDE * n or most_busy >= FULL:
         return False

@@ -33,7 +33,7 @@ from harness.model import Breakdown, Cell, CellResult, Finding, Measurement, Rep
 
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
 ALL_SENT = 0.99
-BUSY = 0.45
+CONNECTIONS_BUSY = 0.45
 NEAR = 0.95  # of the capacity
 LATE = 0.25  # of the mean response
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
@@ -96,7 +96,7 @@ class Offered:
     @property
     def idle(self) -> bool:
         """Connections were free all the time: whatever was not sent, or late, is the tool's."""
-        return self.busy is not None and self.busy < BUSY * self.connections
+        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
 
     @property
     def late(self) -> bool:

@@ -15,7 +15,7 @@ CONTRADICTED = 1.05  # how much longer than the load proves a lone response may 
 def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, float | None]:
     """R0 of each server: the median response of lone requests over all its trials, in seconds.
 
-    The readiness requests and, where the tool tells it, its own lone first one. A lone request
+    Those of the warm-up and, where the tool tells it, its own lone first one. A lone request
     holds a slot for as long as the server really does, longer than the app runs.
     """
     values: dict[Server, list[float]] = defaultdict(list)

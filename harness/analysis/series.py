@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
-from harness.analysis.capacity import BUSY, Capacity, Knee, Sample, capacity, knee
 from harness.analysis.facts import Facts, TrialData
+from harness.analysis.knee import REACHED, Capacity, Knee, Sample, capacity, knee
 from harness.model import Cell, CellResult, ClassResult, Finding
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
@@ -107,5 +107,5 @@ def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:
     reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
-    lost = round(1 - reached, 2) if reached < BUSY else 0.0
+    lost = round(1 - reached, 2) if reached < REACHED else 0.0
     return lost, cell.trial.cell.concurrency, -cell.trial.number

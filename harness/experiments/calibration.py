@@ -47,7 +47,7 @@ REPEATS, DURATION_S = 3, 1.0
 SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # seconds to start: once, for longer
 SLACK_S = 20.0  # beside the load, until a tool is given up
 TRIED = 1000  # requests at least, of a tool that only counts, to see how many take a second
-BUSY = 0.9  # of its core: from here on the server that does nothing is the limit
+SERVER_BUSY = 0.9  # of its core: from here on the server that does nothing is the limit
 # What a tool reaches on any machine, requests/s: cells that come nowhere near it need no ceiling
 FLOORS = {
     "ab": 2000.0,
@@ -192,7 +192,7 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
             busy.append(counted.cpu_s / measured.duration_s if counted and known else 0.0)
         else:  # the first one shows how many requests take a second
             requests = max(requests, math.ceil(measured.rps * DURATION_S))
-    return Ceiling(*one, rps=median(rates), at_least=median(busy) >= BUSY)
+    return Ceiling(*one, rps=median(rates), at_least=median(busy) >= SERVER_BUSY)
 
 
 def _load(one: CeilingKey, requests: int, number: int, place: Path) -> TrialData:

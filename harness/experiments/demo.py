@@ -22,7 +22,7 @@ from harness import run_store
 from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, law, outcome
 from harness.experiments.planning import gunicorn_plan
 from harness.experiments.reading import report_of
-from harness.experiments.results import document_of, kept
+from harness.experiments.results import document_of, print_location
 from harness.experiments.runner import Setup, run
 from harness.model import EnvironmentProblem, Plan, Record, Trial
 from harness.numbers.units import format_wait
@@ -48,7 +48,7 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
         tell("no terminal to ask, so it runs through as with --yes")
     interpreter = preflight.interpreter(sys.executable, Path(), None)
     plan = gunicorn_plan("sweep", (step.cell for step in STEPS), interpreter, rounds=ROUNDS)
-    yield Setup(plan, interpreter, label="lesson", show=partial(Lesson, ask))
+    yield Setup(plan, interpreter, label="lesson", display=partial(Lesson, ask))
 
 
 def command(options: argparse.Namespace) -> int:
@@ -61,7 +61,7 @@ def command(options: argparse.Namespace) -> int:
             tell(f"the report page of this lesson: {short(path)}")
         except EnvironmentProblem as problem:
             tell(f"no report page: {problem}")
-    kept(directory)
+    print_location(directory)
     return stopped or 0
 
 

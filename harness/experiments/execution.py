@@ -30,15 +30,15 @@ from harness.terminal.progress import Progress
 
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
 
-Beside = Callable[[Trial, Launch], Launch]
+PrepareLaunch = Callable[[Trial, Launch], Launch]
 Predict = Callable[[Trial], float | None]
 # What the user sees of trials while they run: begin(trial), then watch(server, observer) again and
 # again, end(trial, record)
-Show = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Any]]
+Display = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Any]]
 
 
-def alone(_one: Trial, launch: Launch) -> Launch:
-    """A server that works with nothing beside it."""
+def no_services(_one: Trial, launch: Launch) -> Launch:
+    """A server that needs no database and no cache."""
     return launch
 
 
@@ -81,7 +81,9 @@ class LoneResponse:
         return None if lone_s is None else predicted_s(self._plan, one.cell, lone_s)
 
 
-def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside, show: Show) -> None:
+def execute(
+    directory: Path, plan: Plan, todo: list[Trial], prepare_launch: PrepareLaunch, display: Display
+) -> None:
     """Run `todo`, each trial kept before the next begins.
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
@@ -91,27 +93,27 @@ def execute(directory: Path, plan: Plan, todo: list[Trial], beside: Beside, show
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
         calibrate(directory, plan, tell)
-        display = stack.enter_context(show(directory, plan, todo, lone.predict))
+        screen = stack.enter_context(display(directory, plan, todo, lone.predict))
         for one in todo:
             name = one.cell.server.worker_class
-            display.begin(one)
+            screen.begin(one)
             why = unavailable.get(name) or lacks(one.cell.tool)
             rps = Fault("unavailable", why) if why else rates.of(one)
             if isinstance(rps, Fault):
                 record = Record(one.key, rps)
                 writer.ended(record)
             else:
-                task = task_for(plan, one, directory, rps, beside)
+                task = task_for(plan, one, directory, rps, prepare_launch)
                 trial.forget(task.directory)
                 writer.began(task.key)
-                record = trial.run(replace(task, watch=display.watch), writer.ended)
+                record = trial.run(replace(task, watch=screen.watch), writer.ended)
                 lone.learn(one, record)
                 stderr = run_store.read_text(task.directory / "tool" / "stderr")
                 if plan.load_hosts and (missing := missing_hosts(stderr)):
                     raise EnvironmentProblem(missing)  # the next would wait in vain as well
                 if record.fault and record.fault.kind == "unavailable":
                     unavailable[name] = record.fault.reason
-            display.end(one, record)
+            screen.end(one, record)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
 
@@ -156,12 +158,16 @@ def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None
 
 
 def task_for(
-    plan: Plan, one: Trial, directory: Path, rps: float | None = None, beside: Beside = alone
+    plan: Plan,
+    one: Trial,
+    directory: Path,
+    rps: float | None = None,
+    prepare_launch: PrepareLaunch = no_services,
 ) -> trial.Task:
     """A trial on the server that its cell asks for."""
     if one.cell.server.null is not None:
         return trial.null_task(one, directory)
-    launch = beside(one, launch_for(plan, one, directory, rps))
+    launch = prepare_launch(one, launch_for(plan, one, directory, rps))
     return trial.Task(
         key=one.key,
         directory=launch.trial,

@@ -27,7 +27,7 @@ def document_of(directory: Path) -> Document:
     return document
 
 
-def show(document: Document, options: argparse.Namespace) -> None:
+def print_document(document: Document, options: argparse.Namespace) -> None:
     """Print it on standard output: coloured and fitted only on a terminal."""
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
@@ -40,7 +40,7 @@ def show(document: Document, options: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def kept(directory: Path) -> None:
+def print_location(directory: Path) -> None:
     """Say where a run is."""
     tell(f"kept in {short(directory)}; print it again: {program()} report {short(directory)}")
 
@@ -55,5 +55,5 @@ def report(options: argparse.Namespace) -> int:
         written = publish.pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
-        show(document, options)
+        print_document(document, options)
     return 0

@@ -15,10 +15,17 @@ from pathlib import Path
 
 from harness import run_store
 from harness.experiments import part
-from harness.experiments.execution import Beside, Show, alone, execute, progress, unfinished
+from harness.experiments.execution import (
+    Display,
+    PrepareLaunch,
+    execute,
+    no_services,
+    progress,
+    unfinished,
+)
 from harness.experiments.planning import check_tools, lacking
 from harness.experiments.reading import find
-from harness.experiments.results import document_of, kept, show
+from harness.experiments.results import document_of, print_document, print_location
 from harness.load.registry import tool_named
 from harness.model import Document, EnvironmentProblem, Plan, UsageError
 from harness.report.messages import text
@@ -32,54 +39,59 @@ COMMON = frozenset({"command", "resume", "format", "explain"})
 
 @dataclass(frozen=True)
 class Setup:
-    """A plan whose machine has been looked at. `interpreter`: runs Gunicorn and the apps, None
-    where there are none; `environment`: what else a new run is measured on; `label`: ends the name
-    of its directory, "" for the command's name. `beside`: adds to a server's launch what it works
-    with. `show`: what the user sees while it runs."""
+    """A plan, checked against this machine. `interpreter`: runs Gunicorn and the apps, None where
+    there are none; `environment`: what else a new run is measured on; `label`: ends the name of its
+    directory, "" for the command's name. `prepare_launch`: gives a server the services it needs.
+    `display`: what the user sees while it runs."""
 
     plan: Plan
     interpreter: preflight.Interpreter | None = None
     environment: Mapping[str, object] = field(default_factory=dict)
     label: str = ""
-    beside: Beside = alone
-    show: Show = progress
+    prepare_launch: PrepareLaunch = no_services
+    display: Display = progress
 
 
-# What is to be run: a new plan by the options, or that of the run that is resumed. Looks at the
-# machine; what the servers work with lives as long as the context. Raises LabError
+# What is to be run: a new plan by the options, or that of the run that is resumed. Services
+# (database, cache) run until the context exits. Raises LabError
 MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[Setup]]
 
 
 def command(options: argparse.Namespace) -> int:
     """Make or resume a run, and show what came of it. Returns the exit code."""
     experiment = part(options.command, "command")
-    beside_resume = getattr(experiment, "RESUMES_WITH", ())
-    directory, stopped = run(options.command, experiment.setup, options, beside_resume)
+    allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
+    directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
     document = document_of(directory)
-    show(document, options)
-    kept(directory)
-    return exit_code(directory, document) if stopped is None else stopped
+    print_document(document, options)
+    print_location(directory)
+    return exit_code(directory, document) if interrupted is None else interrupted
 
 
 def run(
-    kind: str, setup: MakeSetup, options: argparse.Namespace, beside_resume: Collection[str] = ()
+    kind: str,
+    setup: MakeSetup,
+    options: argparse.Namespace,
+    allowed_with_resume: Collection[str] = (),
 ) -> tuple[Path, int | None]:
     """Make or resume a run. Returns its directory and, where it was stopped, the exit code.
-    `beside_resume`: options that are allowed then, since they do not change the plan."""
-    resumed = _resumed(kind, options, beside_resume) if options.resume else None
-    with setup(options, resumed and resumed[1]) as made:
-        directory = resumed[0] if resumed else _created(kind, options, made)
-        for note in made.plan.notes:
+    `allowed_with_resume`: options that are allowed then, since they do not change the plan."""
+    directory, plan = None, None
+    if options.resume:
+        directory, plan = _load_for_resume(kind, options, allowed_with_resume)
+    with setup(options, plan) as prepared:
+        directory = directory or _create_run(kind, options, prepared)
+        for note in prepared.plan.notes:
             tell(text(note))
-        for name, why in made.plan.unavailable.items():
+        for name, why in prepared.plan.unavailable.items():
             tell(f"{name} is unavailable: {why}")
         again = f"{program()} {kind} --resume {directory}"
         try:
-            todo = unfinished(directory, made.plan)
-            execute(directory, made.plan, todo, made.beside, made.show)
-        except Stopped as stopped:
+            todo = unfinished(directory, prepared.plan)
+            execute(directory, prepared.plan, todo, prepared.prepare_launch, prepared.display)
+        except Stopped as signal:
             tell(f"Stopped. Finish it with: {again}")
-            return directory, stopped.exit_code
+            return directory, signal.exit_code
         except (EnvironmentProblem, OSError) as problem:
             tell(f"{problem}. Fix it, then resume with: {again}")
             return directory, 3
@@ -94,7 +106,9 @@ def exit_code(directory: Path, document: Document) -> int:
     return 0 if document.valid else 1
 
 
-def _resumed(kind: str, options: argparse.Namespace, allowed: Collection[str]) -> tuple[Path, Plan]:
+def _load_for_resume(
+    kind: str, options: argparse.Namespace, allowed: Collection[str]
+) -> tuple[Path, Plan]:
     """A run and its plan, whose needs are looked at again: what was missing may be there now.
     Raises UsageError for a run of another command, or options that would change its plan, and other
     LabErrors."""
@@ -115,18 +129,18 @@ def _resumed(kind: str, options: argparse.Namespace, allowed: Collection[str]) -
     chdir = Path(plan.servers[0].app.chdir or ".")
     classes = [server.worker_class for server in plan.servers]
     env = dict(pair for server in plan.servers for pair in server.app.env)
-    found = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
-    return directory, replace(plan, unavailable=lacking(plan.servers, found))
+    python = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
+    return directory, replace(plan, unavailable=lacking(plan.servers, python))
 
 
-def _created(kind: str, options: argparse.Namespace, made: Setup) -> Path:
+def _create_run(kind: str, options: argparse.Namespace, prepared: Setup) -> Path:
     tools = {
         name: preflight.tool_version(argv)
-        for name in made.plan.tools
+        for name in prepared.plan.tools
         if (argv := tool_named(name).VERSION_ARGV) is not None
     }
-    found = made.interpreter
-    machine = preflight.fingerprint(found, tools) if found else preflight.machine(tools)
-    directory = run_store.fresh(options.out, made.label or kind)
-    run_store.create(directory, made.plan, {**machine, **made.environment})
+    python = prepared.interpreter
+    machine = preflight.fingerprint(python, tools) if python else preflight.machine(tools)
+    directory = run_store.fresh(options.out, prepared.label or kind)
+    run_store.create(directory, prepared.plan, {**machine, **prepared.environment})
     return directory

@@ -52,12 +52,12 @@ def title(cells: Sequence[CellResult], names: Names) -> Finding:
     if not cells:
         return Finding("sweep.empty")
     sleeps = {cell.sleep_s for cell in cells}
-    users: dict[str, dict[str, None]] = {}
+    classes_by_app: dict[str, dict[str, None]] = {}
     for cell in cells:
-        users.setdefault(cell.app, {})[cell.trial.cell.server.worker_class] = None
+        classes_by_app.setdefault(cell.app, {})[cell.trial.cell.server.worker_class] = None
     apps = [
-        Finding("sweep.app", {"app": app, "classes": tuple(of) if len(users) > 1 else ()})
-        for app, of in users.items()
+        Finding("sweep.app", {"app": app, "classes": tuple(of) if len(classes_by_app) > 1 else ()})
+        for app, of in classes_by_app.items()
     ]
     values = {
         "settings": tuple(_constants(cells, names)),
@@ -101,16 +101,16 @@ def class_finding(
     """Where a class stops serving more and why; as evidence the whole diagnosis, how its cells at a
     rate compare with the others, and the phases of its loads."""
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    most = next((cell for cell in closed if cell.trial.key == group.telling), None)
-    why = None if most is None or not _loses(most) else most
-    full = why and why.diagnosis
+    telling = next((cell for cell in closed if cell.trial.key == group.telling), None)
+    limited = telling if telling is not None and _is_limited(telling) else None
+    full = limited and limited.diagnosis
     diagnosis = (full,) if full and full.code in BRIEF else ()
     evidence = (*diagnosis, *comparisons(mine), *_phases(mine, phases))
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in closed):
         code = "class.limits"
-        values |= _limits(group, closed) | _why(why)
+        values |= _limits(group, closed) | _why(limited)
     trials = tuple(cell.trial.key for cell in mine)
     return Finding(code, values, trials, evidence)
 
@@ -151,17 +151,17 @@ def _slots(group: ClassResult) -> Finding:
     return Finding(f"class.slots.{name if configured is None else 'configured'}", values)
 
 
-def _why(most: CellResult | None) -> dict[str, object]:
-    """What holds up the cell that tells most of its class; None: nothing does."""
-    if most is None:
+def _why(limited: CellResult | None) -> dict[str, object]:
+    """What limits the cell that says most about its class; None: nothing does."""
+    if limited is None:
         return {}
-    why = most.diagnosis or Finding("class.reason", {"reason": most.reason})
+    why = limited.diagnosis or Finding("class.reason", {"reason": limited.reason})
     if why.code in BRIEF:
         why = Finding(f"{why.code}.brief", why.values)
-    return {"connections": most.trial.cell.concurrency, "why": why}
+    return {"connections": limited.trial.cell.concurrency, "why": why}
 
 
-def _loses(cell: CellResult) -> bool:
+def _is_limited(cell: CellResult) -> bool:
     reached, bound = finite(cell.throughput_rps), finite(cell.bound_rps)
     below = reached is not None and bound is not None and reached < 0.95 * bound
     return cell.verdict in ("saturated", "generator-bound") or below
@@ -211,7 +211,7 @@ def _costs(report: Report) -> Iterable[Finding]:
 
 
 def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
-    """The same by class: where connections are dealt unevenly, slots are idle by nature."""
+    """The factor of each class: where connections are dealt unevenly, slots idle by nature."""
     times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
@@ -228,12 +228,12 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
 
 
 def _by_places(
-    code: str, said: Iterable[tuple[Finding, CellResult]], names: Names
+    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
 ) -> Iterable[Finding]:
     """Every text once, with the cells it is about."""
     about: dict[Finding, list[CellResult]] = {}
-    for text, cell in said:
-        about.setdefault(text, []).append(cell)
-    for text, cells in about.items():
+    for finding, cell in findings:
+        about.setdefault(finding, []).append(cell)
+    for finding, cells in about.items():
         keys = tuple(cell.trial.key for cell in cells)
-        yield Finding(code, {"cells": names.places(cells), "text": text}, keys)
+        yield Finding(code, {"cells": names.places(cells), "text": finding}, keys)

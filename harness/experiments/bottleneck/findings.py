@@ -19,7 +19,7 @@ from harness.model import Cell, CellResult, Finding
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
 CHANGES = 1.2  # times the requests/s
-BUSY = 0.8  # of a core
+CORE_BUSY = 0.8  # of a core
 OF_SERVER = ("threads", "servers")
 
 Groups: TypeAlias = Sequence[Sequence[CellResult]]
@@ -205,7 +205,7 @@ def _against(
     evidence: list[Finding] = []
     busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
     own, server = max(busy, default=(0.0, 0.0))
-    if own >= BUSY:
+    if own >= CORE_BUSY:
         values = {"generator": generator, "generator_cores": own, "server_cores": server}
         evidence.append(Finding("bottleneck.busy", values))
     for factor in OF_SERVER:

@@ -26,7 +26,7 @@ from harness.model import Finding, Measurement, ProcessSample, Record, Summary
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
 RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
-BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
+SERVER_BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
 DISTURBED = 0.25  # cores that other programs used: as much was missing here
 MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
 
@@ -70,7 +70,7 @@ class Usage:
     @property
     def server_busy(self) -> bool:
         """Whether the server is what limits it."""
-        return self.server_cores is not None and self.server_cores >= BUSY
+        return self.server_cores is not None and self.server_cores >= SERVER_BUSY
 
     def overhead_s(self, statistic: str) -> float | None:
         """What it reports less what the server says; `statistic` as in Summary. None where the

@@ -92,7 +92,9 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             plan,
             interpreter,
             {"services": found.versions},
-            beside=lambda trial, launch: found.beside(by_name[trial.cell.server.name], launch),
+            prepare_launch=lambda trial, launch: found.prepare_launch(
+                by_name[trial.cell.server.name], launch
+            ),
         )
 
 
@@ -128,7 +130,7 @@ class Services:
             ("BLOG_UPLOADS", str(self.uploads)),
         )
 
-    def beside(self, one: Configuration, launch: Launch) -> Launch:
+    def prepare_launch(self, one: Configuration, launch: Launch) -> Launch:
         """The server's launch, with what it works with."""
         roles = {"storage": one.storage, "cache": one.cache}
         pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.capacity import Sample, capacity, knee
+from harness.analysis.knee import Sample, capacity, knee
 from harness.model import Finding
 from harness.report.messages import text
 

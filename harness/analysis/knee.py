@@ -25,7 +25,7 @@ from typing import NamedTuple
 from harness.model import Finding
 from harness.numbers.intervals import TRIALS, half_width
 
-BUSY = 0.95  # X*R0/N from which on nothing waits
+REACHED = 0.95  # of a bound: from here on it is reached; X*R0/N: nothing waits
 FLAT = 1.05  # gain up to which throughput has stopped growing
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
 
@@ -43,7 +43,7 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
     if not levels or not lone_s:
         return Knee(None, Finding("knee.no_cell"))
     highest = max(levels)
-    if levels[highest] * lone_s / highest >= BUSY:
+    if levels[highest] * lone_s / highest >= REACHED:
         return Knee(None, _not_reached(highest, slots))
     most = max(levels.values()) * lone_s
     halves = [level for level in levels if level <= highest / 2]
@@ -56,7 +56,7 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
     # of the connections wait it is not the connections that are too few. A doubling that gains
     # is believed rather than the settings.
     doubled = below is not None and highest <= 2 * below
-    if slots and not doubled and most >= BUSY * slots and highest >= 2 * most / FLAT:
+    if slots and not doubled and most >= REACHED * slots and highest >= 2 * most / FLAT:
         busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
         return Knee(most, busy)
     known: dict[str, float | None] = {"least": most, "add": 2 * highest}
