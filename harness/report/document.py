@@ -223,7 +223,7 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
     return tuple(
         Finding("overhead.of_class", {"worker_class": name, "factor": factor})
         for name, factor in factors.items()
-        if len(factors) > 1
+        if len(factors) > 1 and finite(factor) is not None
     )
 
 
