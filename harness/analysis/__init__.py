@@ -31,10 +31,17 @@ __all__ = ["TrialData", "analyse"]
 SETUP = ("start", "warmup", "stop")
 
 
-def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialData]) -> Report:
+def analyse(
+    run: str,
+    environment: Mapping[str, object],
+    trials: Sequence[TrialData],
+    *,
+    over_time: bool = True,
+) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan; those without a
     record are unfinished, which a note says. Series appear in the order of their first trial, their
-    cells by concurrency and trial, those of the open model last and by rate."""
+    cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
+    the timeline of each cell."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
@@ -57,7 +64,7 @@ def analyse(run: str, environment: Mapping[str, object], trials: Sequence[TrialD
             name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
         },
         notes=tuple(_notes(run, len(trials) - len(done), every)),
-        timelines=timelines(facts for series in every for facts in series.valid),
+        timelines=timelines(facts for series in every for facts in series.valid if over_time),
     )
 
 

@@ -126,6 +126,6 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
     return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 
 
-def report_of(run: Run) -> Report:
-    """All that is found out about a run."""
-    return analyse(run.name, run.environment, trial_data(run))
+def report_of(run: Run, *, over_time: bool = False) -> Report:
+    """All that is found out about a run; its timelines where they are asked for."""
+    return analyse(run.name, run.environment, trial_data(run), over_time=over_time)

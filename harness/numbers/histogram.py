@@ -42,6 +42,7 @@ class Histogram:
         self.least: int | None = None
         self.most: int | None = None
         self._buckets: Counter[int] = Counter()
+        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, up to each
 
     def record(self, value: int) -> None:
         self.record_all((value,))
@@ -84,9 +85,12 @@ class Histogram:
         least, most = float(self.least or 0), float(self.most or 0)
         if rank in (0, self.count - 1):
             return most if rank else least
-        numbers = sorted(self._buckets)
-        place = bisect(list(accumulate(self._buckets[number] for number in numbers)), rank)
-        return min(max(middle(numbers[place]), least), most)
+        if self._ranked[0] != self.count:  # several quantiles are asked of the same counts
+            numbers = sorted(self._buckets)
+            up_to = list(accumulate(self._buckets[number] for number in numbers))
+            self._ranked = self.count, numbers, up_to
+        _, numbers, up_to = self._ranked
+        return min(max(middle(numbers[bisect(up_to, rank)]), least), most)
 
     @property
     def mean(self) -> float | None:

@@ -9,4 +9,4 @@ from harness.run_store import Run
 
 
 def document(run: Run) -> Document:
-    return of_sweep(report_of(run))
+    return of_sweep(report_of(run, over_time=True))
