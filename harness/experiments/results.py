@@ -49,7 +49,10 @@ def print_location(directory: Path) -> None:
 def report(options: argparse.Namespace) -> int:
     """Files are told by their names; then the table is printed only where --format asks for it."""
     gc.disable()  # all that is read lives until the end: a search for cycles takes a tenth of it
-    document = document_of(find(options.run))
+    try:
+        document = document_of(find(options.run))
+    finally:
+        gc.enable()  # the charts of a page are full of cycles
     if options.html:
         publish.page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")

@@ -63,6 +63,7 @@ def test_where_a_saturated_class_keeps_its_connections(lab: Lab, worker_class: s
         assert sum(sample.per_worker.values()) <= sum(sample.server.values())
     accepted = [sum(sample.per_worker.values()) for sample in found]
     assert not found or median(accepted) == CONNECTIONS - waiting, accepted
+    assert max(accepted, default=0) <= CONNECTIONS
     limit = 100 if worker_class == "asgi" else 2048  # that class listens anew, with its own
     assert seen.queue[-1].limit == limit
 

@@ -157,7 +157,9 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
         host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
     assert sweep.wait(LONG_S * 3) == 0, told()
     report = json.loads(text(tmp_path / "lab" / "stdout")())
-    assert "invalid" not in [cell["verdict"] for cell in report["cells"]]
+    few, many = report["cells"]
+    assert few["verdict"] != "invalid"  # four users start too slowly to fill two slots, at times
+    assert many["verdict"] == "saturated"
     assert all(cell["failed"] == 0 for cell in report["cells"])
     listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
     assert {one["address"][0] for one in listening} == {here.address}
