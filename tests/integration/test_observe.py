@@ -13,7 +13,7 @@ from harness.experiments import trial
 from harness.experiments.execution import task_for
 from harness.model import Observations, Record, Span
 from harness.observe.observations import FILE, read_observations
-from harness.observe.observer import Observer
+from harness.observe.observer import GIVE_UP_S, Observer
 from harness.observe.spans import read_spans
 from harness.plan import trials as trials_of
 from harness.run_store import load as load_run
@@ -72,9 +72,10 @@ def test_what_the_load_cost(lab: Lab, worker_class: str) -> None:
     _, seen = swept(lab, worker_class, "--path", f"/?cpu={1000 * BUSY_S:.0f}")
     (record,) = lab.records()
     first, last = seen.processes[0], seen.processes[-1]
-    # The first sample before the load, the last one when it has ended: nothing is left out
+    # The first sample before the load, the last one when it has ended, of a server that still runs:
+    # nothing is left out
     assert first.at_ns <= record["load_start_ns"]
-    assert record["load_end_ns"] <= last.at_ns <= record["load_end_ns"] + 1e9
+    assert record["load_end_ns"] <= last.at_ns <= record["load_end_ns"] + GIVE_UP_S * 1e9
     assert first.server_cpu_s == 0.0
     assert last.server_cpu_s is not None
     assert last.server_cpu_s > 0.8 * BUSY_S * record["planned_requests"]
@@ -84,7 +85,8 @@ def test_what_the_load_cost(lab: Lab, worker_class: str) -> None:
     assert record["tool_cpu_s"] > 0.01  # an interpreter has started
     during = [sample for sample in seen.processes if sample.tool_cpu_s is not None]
     assert during
-    assert all((sample.tool_rss_bytes or 0) > 1 << 20 for sample in during)
+    # A sample may meet a process that has not become an interpreter yet
+    assert max(sample.tool_rss_bytes or 0 for sample in during) > 1 << 20
     assert during[-1].tool_cpu_s is not None
     assert during[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
     assert all((sample.server_rss_bytes or 0) > WORKERS << 20 for sample in seen.processes)

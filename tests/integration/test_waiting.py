@@ -118,11 +118,12 @@ def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
 def test_kept_connections_are_predicted_by_their_split(
     lab: Lab, worker_class: str, tool: str
 ) -> None:
+    """Two seconds a request: what a busy machine adds to each is little beside them."""
     only(worker_class, "gthread")
     installed(tool)
-    words = ("--workers", "2", "--threads", "4", "--sleep", "0.4", "--keepalive", "on")
-    levels = "8,16,32" if tool == "wrk" else "16"
-    for cell in cells(lab, "gthread", levels, *words, "--tool", tool):
+    words = ("--workers", "2", "--threads", "4", "--sleep", "2", "--rounds", "2")
+    # Dealt unevenly, 10 leave slots idle; 16 hardly do
+    for cell in cells(lab, "gthread", "10", *words, "--keepalive", "on", "--tool", tool):
         assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
         assert cell["split_prediction_rps"] <= cell["bound_rps"] * 1.001
         assert cell["throughput_rps"] == pytest.approx(cell["split_prediction_rps"], rel=0.05)
