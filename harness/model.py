@@ -7,17 +7,17 @@
     analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
                 Document                               (what a run shows, whichever command made it)
 
-`None` means "not known" or "unlimited", never 0. Spans and timings come by the hundred thousand, so
-they are Structs of msgspec, which are made nine times as fast as dataclasses.
+`None` means "not known" or "unlimited", never 0. They are Structs of msgspec: classes and objects
+are made several times as fast as dataclasses, and spans come by the hundred thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 SCHEMA = 1  # of the JSON that a report is
 
@@ -52,14 +52,13 @@ class ParseError(Exception):
 # --- what is said ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that was found out: a code, and the numbers and names it is about. Its sentence
     stands in `harness.report.messages`. Values are in base units (seconds, bytes, shares of 1) and
     may hold further findings."""
 
     code: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = {}
     trials: tuple[str, ...] = ()  # keys of those it rests on
     evidence: tuple[Finding, ...] = ()  # what it was concluded from
     question: str = ""  # the code of the question that it answers
@@ -74,8 +73,7 @@ Label = str | Finding  # a name, or the finding that says one
 # --- what shall be done -------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class App:
+class App(Struct, frozen=True):
     """The application under test, how it is asked and what it must answer."""
 
     target: str = ""  # Gunicorn's spelling: "module:callable" or "module:create_app()"
@@ -90,8 +88,7 @@ class App:
     body_sha256: str | None = None  # of the only right answer, where that is known beforehand
 
 
-@dataclass(frozen=True)
-class NullServer:
+class NullServer(Struct, frozen=True):
     """A server that does nothing: it answers at once, or after a seeded random delay."""
 
     body_bytes: int = 12
@@ -101,8 +98,7 @@ class NullServer:
     fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Struct, frozen=True):
     """What a load is sent to, as asked for; the proof says what became of the settings."""
 
     worker_class: str
@@ -127,8 +123,7 @@ class Server:
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
 
 
-@dataclass(frozen=True)
-class WorkerClass:
+class WorkerClass(Struct, frozen=True):
     """What is known of one of Gunicorn's worker classes, beside its file in `configs/`."""
 
     name: str
@@ -168,8 +163,7 @@ class WorkerClass:
 ANY_CLASS = WorkerClass("", "unknown", serves=())  # of which nothing is known
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """Arrivals of the open model: requests per second, or a share of the capacity that the closed
     cells of the same run find. Exactly one of the two is known when it is planned."""
 
@@ -182,8 +176,7 @@ class Rate:
         return f"{self.rps:g}" if self.share is None else f"{self.share * 100:g}%"
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """What a load tool is asked to do."""
 
     concurrency: int  # connections kept busy
@@ -209,8 +202,7 @@ class Load:
     expect_status: int = 200
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One point of the grid: server settings x load settings."""
 
     server: Server
@@ -228,8 +220,7 @@ class Cell:
         return replace(self, concurrency=0, rate=None, load=None, name="")
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One execution of a cell, on a server launched for it alone. `number` counts from 1."""
 
     cell: Cell
@@ -247,8 +238,7 @@ class Trial:
         return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}-{self.number}"
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """All that a run is made of, and all that resuming it needs."""
 
     kind: str  # the command that made it, and that understands it
@@ -263,7 +253,7 @@ class Plan:
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)  # for the experiment, as JSON has them
+    details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -287,16 +277,14 @@ FaultKind = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Why a trial cannot be trusted, found while it ran."""
 
     kind: FaultKind
     reason: str
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """One trial as it happened: facts only. Everything else is derived from it and raw files. Times
     are CLOCK_MONOTONIC nanoseconds, the clock of the spans."""
 
@@ -313,7 +301,7 @@ class Record:
     argv: tuple[str, ...] = ()
     exit_code: int | None = None
     worker_pids: tuple[int, ...] = ()
-    proof: Mapping[str, object] = field(default_factory=dict)  # effective configuration
+    proof: Mapping[str, object] = {}  # effective configuration
     warnings: tuple[str, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
@@ -330,16 +318,14 @@ class Span(Struct, frozen=True, gc=False):
     request_id: str | None = None  # what the client called it, where its load tool names requests
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """All spans of a trial."""
 
     spans: tuple[Span, ...]
     full: tuple[int, ...] = ()  # the workers whose map had no room left
 
 
-@dataclass(frozen=True)
-class QueueSample:
+class QueueSample(Struct, frozen=True):
     """The listening socket at one moment."""
 
     at_ns: int
@@ -347,8 +333,7 @@ class QueueSample:
     limit: int  # the kernel lets limit + 1 in
 
 
-@dataclass(frozen=True)
-class ProcessSample:
+class ProcessSample(Struct, frozen=True):
     """What the processes have used up to this moment, CPU seconds since sampling began, and the
     memory they hold now."""
 
@@ -362,8 +347,7 @@ class ProcessSample:
     host_irq_s: float | None = None  # of host_busy_s: in interrupts
 
 
-@dataclass(frozen=True)
-class ConnectionSample:
+class ConnectionSample(Struct, frozen=True):
     """The server's TCP connections at one moment, both ends (load and server share the kernel)."""
 
     at_ns: int
@@ -373,8 +357,7 @@ class ConnectionSample:
     unread: int  # how many of these hold bytes of a request that nobody has read
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """How much the kernel's counters (TcpExt) grew during the load, in the whole network
     namespace. None: this kernel does not have that one."""
 
@@ -384,8 +367,7 @@ class Counters:
     syn_cookies: int | None = None  # TCPReqQFullDoCookies
 
 
-@dataclass(frozen=True)
-class ServiceSample:
+class ServiceSample(Struct, frozen=True):
     """What stands beside the app (storage, cache) has used up to this moment, by name: CPU seconds
     since sampling began, and memory. Only what runs on this machine, started by the lab."""
 
@@ -394,8 +376,7 @@ class ServiceSample:
     rss_bytes: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class AppMetricsSample:
+class AppMetricsSample(Struct, frozen=True):
     """What the app counts of itself at one moment, of all workers together since they started: see
     `observe/app_metrics.py` for what the names mean."""
 
@@ -403,8 +384,7 @@ class AppMetricsSample:
     totals: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Observations:
+class Observations(Struct, frozen=True):
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
     `missing`: which sampler (queue, processes, connections, counters, services, app_metrics) gave
@@ -419,32 +399,29 @@ class Observations:
     app_metrics: tuple[AppMetricsSample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = {}
 
 
 # --- what a tool says ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """How a load tool is run: its words, and files to write into its directory first."""
 
     argv: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Struct, frozen=True):
     """All that a load tool left: texts, exit code (negative: ended by that signal), its files."""
 
     stdout: str
     stderr: str = ""
     exit_code: int | None = 0
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A distribution in seconds. Any field may be unknown."""
 
     mean: float | None = None
@@ -468,8 +445,7 @@ class Timing(Struct, frozen=True, gc=False):
     reused: bool = False  # sent on a connection that was there already; `connect_s` is then 0
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
 
@@ -495,11 +471,10 @@ class Measurement:
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     body_sha256: str | None = None  # of the body that every complete answer had, where it compares
     notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)  # what no other tool says
+    details: Mapping[str, Any] = {}  # what no other tool says
 
 
-@dataclass(frozen=True)
-class NullCounts:
+class NullCounts(Struct, frozen=True):
     """What a null server counted."""
 
     requests: int
@@ -514,8 +489,7 @@ class NullCounts:
 # --- what it means ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """Where a response time went: means in seconds over the steady window, None: no source."""
 
     response_s: float | None = None
@@ -526,11 +500,10 @@ class Breakdown:
     transfer_s: float | None = None  # until the client had the last byte
     unattributed_s: float | None = None  # response - the known parts; may be negative, never spread
     exact: bool = False  # each request was followed by its id; else each part is an estimate
-    sources: Mapping[str, Finding] = field(default_factory=dict)  # by part
+    sources: Mapping[str, Finding] = {}  # by part
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What the load cost. Cores: CPU seconds per second, mean over the load. `host_busy`: the
     busy fraction of all cores, 0 to 1. Memory: the most that was seen, in bytes."""
 
@@ -541,8 +514,7 @@ class Usage:
     generator_rss_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class AppMetrics:
+class AppMetrics(Struct, frozen=True):
     """What a request costs inside an app that counts it, and what stands beside it uses, over the
     steady window. What was not seen is not in there."""
 
@@ -553,8 +525,7 @@ class AppMetrics:
     cores: Mapping[str, float]  # CPU seconds per second of each component (storage, cache)
 
 
-@dataclass(frozen=True)
-class CellResult:
+class CellResult(Struct, frozen=True):
     """One trial, analysed. Where the verdict is invalid, every number is None."""
 
     trial: Trial
@@ -564,7 +535,7 @@ class CellResult:
     reason: Finding
     requests: int | None = None
     failed: int | None = None
-    errors: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = {}
     slots_configured: int | None = None  # None: unlimited, or not known to its class
     slots_measured: int | None = None
     throughput_rps: float | None = None
@@ -575,7 +546,7 @@ class CellResult:
     connect: Summary = Summary()
     service: Summary = Summary()
     waiting: Summary = Summary()
-    requests_per_worker: Mapping[int, int] = field(default_factory=dict)
+    requests_per_worker: Mapping[int, int] = {}
     load_s: float | None = None
     ideal_s: float | None = None
     breakdown: Breakdown = Breakdown()
@@ -598,8 +569,7 @@ class CellResult:
     worker_class: WorkerClass = ANY_CLASS
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """One request in a timeline: seconds since the load began."""
 
     worker: int
@@ -609,15 +579,13 @@ class Bar:
     arrived_s: float | None = None  # when its client began it; None: not known
 
 
-@dataclass(frozen=True)
-class Moment(Usage):
+class Moment(Usage, frozen=True):
     """What was used at one moment of a timeline; rates since the moment before."""
 
     at_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
     new ones, response times still fall), steady, churn (connections close). Seconds since the load
     began."""
@@ -628,8 +596,7 @@ class Phase:
     why: Finding  # what marks its begin, with numbers
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """One trial over time, thinned to what a page can show; seconds since the load began."""
 
     key: str  # of its Trial
@@ -650,8 +617,7 @@ class Timeline:
     in_app: bool = False  # these are times inside the app: the client did not time each request
 
 
-@dataclass(frozen=True)
-class ClassResult:
+class ClassResult(Struct, frozen=True):
     """All cells of one (class, workers, threads, backlog, tool, its processes, keep-alive)."""
 
     server: Server
@@ -674,8 +640,7 @@ class ClassResult:
         return Cell(self.server, self.tool, 0, self.keepalive, self.processes)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a run showed. `overhead`: load time / ideal time over the valid cells."""
 
     run: str
@@ -694,8 +659,7 @@ Value = str | int | float | bool | Mapping[str, int] | Finding | None
 Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """`name` is the key in JSON and CSV, unit last (`response_p50_s`), and that of its heading in
     `report.messages`."""
 
@@ -704,8 +668,7 @@ class Column:
     expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""
 
     title: Finding
@@ -716,14 +679,12 @@ class Table:
     unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     name: Label
     points: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """`form`: "lines" with points; "bars", one per series beside each other for each of `names`; or
     "stacked" on each other. Of bars, x is the place in `names`, from 0."""
 
@@ -737,8 +698,7 @@ class Chart:
     names: tuple[Label, ...] = ()
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """What a run has to show, whichever command made it (`kind`), before it has a format. From
     `cells` on as in Report: of a sweep."""
 
@@ -755,4 +715,4 @@ class Document:
     classes: tuple[ClassResult, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     overhead: float | None = None
-    setup_s: Mapping[str, float | None] = field(default_factory=dict)
+    setup_s: Mapping[str, float | None] = {}

@@ -20,9 +20,10 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from harness import codec
 from harness.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
@@ -99,8 +100,7 @@ def copy_code(code: Path) -> None:
         shutil.copyfile(INSIDE / name, code / name)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run as it is on file. `records` holds the newest Record of every trial that began."""
 
     directory: Path
@@ -113,23 +113,20 @@ class Run:
         return self.directory.name
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A line of trials.jsonl: one of the two."""
 
     began: str | None = None
     record: Record | None = None
 
 
-@dataclass(frozen=True)
-class _Schema:
+class _Schema(Struct, frozen=True):
     """run.json, whatever its schema."""
 
     schema: int | None = None
 
 
-@dataclass(frozen=True)
-class _Document:
+class _Document(Struct, frozen=True):
     plan: Plan
     environment: dict[str, Any]
 

@@ -32,7 +32,8 @@ spread over the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from harness.analysis.facts import Facts, once
 from harness.analysis.handshakes import half_open

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from harness.analysis.app_metrics import app_metrics
 from harness.analysis.breakdown import breakdown

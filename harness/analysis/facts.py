@@ -10,10 +10,12 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harness.analysis.outcomes import Outcome, excused, outcome
 from harness.analysis.samples import NS, durations_s, most_open, usage
@@ -39,8 +41,7 @@ from harness.numbers.quantiles import summarise
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class TrialData:
+class TrialData(Struct, frozen=True):
     """One trial, as read from its run. Nothing in here is derived."""
 
     trial: Trial
@@ -71,8 +72,7 @@ class TrialData:
         return self.worker_class.slots_of(self.cell.server)
 
 
-@dataclass(frozen=True, eq=False)
-class Facts:
+class Facts(Struct, dict=True, frozen=True, eq=False):
     """A trial whose output could be read; whether it is valid is for `checks` to say."""
 
     data: TrialData
@@ -80,7 +80,7 @@ class Facts:
     measurement: Measurement
     started_ns: int  # of the load
     ended_ns: int
-    derived: dict[str, Any] = field(default_factory=dict, repr=False)  # by `once`
+    derived: dict[str, Any] = {}  # by `once`
 
     @property
     def cell(self) -> Cell:

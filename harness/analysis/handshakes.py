@@ -12,8 +12,9 @@ and connects at no step; only the counters, and what never reaches a worker, sho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from harness.analysis.facts import Facts, once
 from harness.model import ConnectionSample, Counters, Finding
@@ -31,8 +32,7 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
     return {step: count for step, count in found.items() if count}
 
 
-@dataclass(frozen=True)
-class Handshakes:
+class Handshakes(Struct, frozen=True):
     """What is known of one trial's handshakes."""
 
     steps: Mapping[float, int]

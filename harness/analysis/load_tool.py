@@ -26,9 +26,11 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness import codec
 from harness.analysis.breakdown import in_server
@@ -53,8 +55,7 @@ CEILING = "load_tool.ceiling"  # the one reason that was not seen in the cell it
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
 
-@dataclass(frozen=True)
-class Ceiling:
+class Ceiling(Struct, frozen=True):
     """The most that a tool got from a server that does nothing, on this machine, requests/s.
     `at_least`: that server's core was the limit, so the tool may reach more."""
 
@@ -75,14 +76,13 @@ def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
     return tuple(one for one in found if one.rps > 0)
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """What a trial is compared with. `levels`: median requests/s of its series by connections;
     `others`: of the same server with as many connections, by other tool and its processes."""
 
     lone_s: float
-    levels: Mapping[int, float] = field(default_factory=dict)
-    others: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    levels: Mapping[int, float] = {}
+    others: Mapping[tuple[str, int], float] = {}
     ceilings: Sequence[Ceiling] = ()
 
 

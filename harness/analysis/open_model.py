@@ -23,7 +23,9 @@ held back is in them; `lag` is the part before it was sent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
@@ -59,8 +61,7 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
     return max(found, default=None)
 
 
-@dataclass(frozen=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """What was offered to a server by a load tool of at most so many `connections`, and what became
     of it: requests/s that were asked for and that were done, and what the tool says of them."""
 

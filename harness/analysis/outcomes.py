@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.model import Measurement, Span
 
@@ -22,8 +24,7 @@ ANSWERED = frozenset({"non_2xx", "status", "length", "body", "wrong_status", UNE
 NEVER_ACCEPTED = "never_accepted"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Requests counted by the client. `failed` and `errors` are what the report shows."""
 
     answered: int

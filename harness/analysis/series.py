@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
+
+from msgspec import Struct
 
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.knee import REACHED, Capacity, Knee, Sample, capacity, knee
@@ -15,8 +16,7 @@ from harness.model import Cell, CellResult, ClassResult, Finding
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
 
 
-@dataclass(frozen=True, eq=False)
-class Series:
+class Series(Struct, dict=True, frozen=True, eq=False):
     """The trials of a series, and which of them are valid. Knee and capacity are the server's, so
     trials that the load tool held up (`bound`, by key) say nothing of them but that there is more.
     """
@@ -28,7 +28,7 @@ class Series:
     at_rate: Sequence[Facts]  # and of the open model: they tell no knee
     invalid: Sequence[CellResult]
     notes: tuple[Finding, ...] = ()  # on all of its cells
-    bound: Mapping[str, Reasons] = field(default_factory=dict)
+    bound: Mapping[str, Reasons] = {}
 
     @property
     def valid(self) -> Sequence[Facts]:

@@ -22,16 +22,16 @@ slots seemed to wait 0.91 instead of 1.0 service times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+
+from msgspec import Struct
 
 from harness.analysis.samples import NS
 from harness.model import Finding, Span
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """CLOCK_MONOTONIC nanoseconds; rps: completions per second in it, above 0."""
 
     opens_ns: int

@@ -19,10 +19,11 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from harness import codec
 from harness import run_store as store
@@ -116,8 +117,7 @@ def _key(one: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
     return f"{fingerprint(one.tool, environment)} {json.dumps([one.tool, *asked])}"
 
 
-@dataclass(frozen=True)
-class _Cache:
+class _Cache(Struct, frozen=True):
     format: int
     ceilings: dict[str, Ceiling]
 

@@ -7,7 +7,8 @@ takes R = N / X.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.model import App, Cell, CellResult, Server
 from harness.numbers.units import format_duration
@@ -31,8 +32,7 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """`changed`: the one thing that differs from the step named in it. `at_once`: requests served
     at the same time, by the law. `right`: the choice that the law implies, from 0."""
 

@@ -12,12 +12,13 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import islice
 from itertools import product as combinations
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec.structs import replace
 
 from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command

@@ -5,9 +5,10 @@ Needs nothing but the directory, so any saved run can be understood again, on an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from harness import codec
 from harness import run_store as store
@@ -85,8 +86,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     )
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """What a null server writes when it ends."""
 
     requests: int

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.experiments import part
@@ -37,8 +39,7 @@ from harness.terminal.interrupt import Stopped
 COMMON = frozenset({"command", "resume", "format", "explain"})
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """A plan, checked against this machine. `interpreter`: runs Gunicorn and the apps, None where
     there are none; `environment`: what else a new run is measured on; `label`: ends the name of its
     directory, "" for the command's name. `prepare_launch`: gives a server the services it needs.
@@ -46,7 +47,7 @@ class Setup:
 
     plan: Plan
     interpreter: preflight.Interpreter | None = None
-    environment: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, object] = {}
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
     display: Display = progress

@@ -11,10 +11,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.load.registry import tool_named
 from harness.model import Command, Fault, Load, Record, Trial
@@ -33,8 +35,7 @@ TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours 
 Watch = Callable[[Any, Observer], None]
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
     does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
     again and again while the load runs. `services`: what the server works with, and is to be looked
@@ -46,7 +47,7 @@ class Task:
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
     watch: Watch | None = None
-    services: Mapping[str, int] = field(default_factory=dict)
+    services: Mapping[str, int] = {}
 
 
 def null_task(one: Trial, run_directory: Path) -> Task:

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from harness.load.generators.rows import AGAIN, COLUMNS, KEPT, NEW
 from harness.load.programs import Document, Program, measurement

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, variance
+
+from msgspec import Struct
 
 TRIALS = 3  # of each side: with fewer the interval is too wide to be of use
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
@@ -33,8 +34,7 @@ def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     return T975[min(int(degrees), len(T975)) - 1] * math.sqrt(total)
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """Of two geometric means. `low`, `high`: its 95 % interval, None where there is none."""
 
     value: float

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # include/uapi/linux/{netlink,sock_diag,inet_diag}.h
 SOCK_DIAG = 4
@@ -32,8 +33,7 @@ ANSWER_S = 2.0
 BUFFER_BYTES = 1 << 17
 
 
-@dataclass(frozen=True)
-class Socket:
+class Socket(Struct, frozen=True):
     """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it.
 
     The queues in bytes; of a listener: connections not yet accepted, and the limit of these.

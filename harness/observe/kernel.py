@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+
+from msgspec import Struct
 
 from harness.server.preflight import sysctl
 
@@ -21,8 +22,7 @@ NAMES = {
 RTO_MAX_S = 120
 
 
-@dataclass(frozen=True)
-class CountersSample:
+class CountersSample(Struct, frozen=True):
     """The counters' values since this kernel booted, by their names in model.Counters."""
 
     at_ns: int

@@ -27,9 +27,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from harness import codec
 from harness.model import (
@@ -60,8 +61,7 @@ Sample = (
 )
 
 
-@dataclass
-class Sampler:
+class Sampler(Struct):
     """What asking costs decides when to ask again, between `least_s` and `most_s`."""
 
     name: str

@@ -4,8 +4,9 @@ what is used; and while they grow, to say how many requests each worker holds ri
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from harness.model import Span, Spans
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
@@ -75,8 +76,7 @@ def shrink(directory: Path) -> None:
 # --- while they grow -----------------------------------------------------------------------
 
 
-@dataclass
-class _Map:
+class _Map(Struct):
     """One worker's map: `first` is the first record that has not ended."""
 
     pid: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.model import Column, Finding, Table, Value
 from harness.numbers.units import DURATION, MISSING, three_digits
@@ -13,8 +15,7 @@ from harness.report.messages import count_text, counts_text, heading, meaning, s
 from harness.report.values import finite
 
 
-@dataclass(frozen=True)
-class GridColumn:
+class GridColumn(Struct, frozen=True):
     """One column in words. `unit` stands below its heading, "" where the values carry theirs."""
 
     heading: str
@@ -25,8 +26,7 @@ class GridColumn:
     expendable: int = 0
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(Struct, frozen=True):
     """`blank`: headings of the columns that were left out because nothing is known in them. The
     first `keys` columns say what a row is about."""
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.model import Fault, Server
@@ -22,8 +21,7 @@ POLL_S = 0.01
 GRACE_S = 5.0  # it answers nothing more, but writes what it counted
 
 
-@dataclass(kw_only=True)
-class RunningNull(Serving):
+class RunningNull(Serving, kw_only=True):
     """A null server that listens. It has no workers, so nothing proves itself in it."""
 
     def lost(self) -> Fault | None:

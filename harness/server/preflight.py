@@ -11,9 +11,10 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from harness.model import EnvironmentProblem, UsageError
 from harness.server.worker_classes import WORKER_CLASSES, class_named
@@ -36,8 +37,7 @@ SYSCTLS = (
 )
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True):
     """What `introspect` says of the interpreter that serves the app."""
 
     python: str

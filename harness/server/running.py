@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from harness.model import App, Fault, FaultKind, Server
 from harness.observe.spans import read_spans
@@ -29,8 +29,7 @@ class Faulty(Exception):
         super().__init__(reason)
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What a server is started from. Paths are absolute."""
 
     server: Server
@@ -45,11 +44,10 @@ class Launch:
     kept: bool = False  # it keeps its connections
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
-    services: Mapping[str, int] = field(default_factory=dict)  # what it works with: pids by name
+    services: Mapping[str, int] = {}  # what it works with: pids by name
 
 
-@dataclass(kw_only=True)
-class Serving:
+class Serving(Struct, kw_only=True):
     """A server that answers, whichever it is: what a trial needs to know of it."""
 
     process: Guarded
@@ -58,13 +56,13 @@ class Serving:
     path: str = "/"
     backlog: int
     log: Path
-    proofs: dict[int, dict[str, object]] = field(default_factory=dict)  # of its workers, by pid
+    proofs: dict[int, dict[str, object]] = {}  # of its workers, by pid
     start_s: float = 0.0
     warmup_s: float = 0.0
-    lone_s: list[float] = field(default_factory=list)  # response times of requests on their own
-    warnings: list[str] = field(default_factory=list)
+    lone_s: list[float] = []  # response times of requests on their own
+    warnings: list[str] = []
     drops: bool = False  # the load has more connections than the accept queue takes
-    others: list[Serving] = field(default_factory=list)  # of the same kind, beside this one
+    others: list[Serving] = []  # of the same kind, beside this one
 
     @property
     def url(self) -> str:
@@ -75,8 +73,7 @@ class Serving:
         raise NotImplementedError
 
 
-@dataclass(kw_only=True)
-class Running(Serving):
+class Running(Serving, kw_only=True):
     """A Gunicorn that answers."""
 
     launch: Launch

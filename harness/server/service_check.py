@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from harness.model import EnvironmentProblem, UsageError
 
@@ -23,8 +24,7 @@ class NoAnswer(EnvironmentProblem):
     """It does not answer; says which and why, in one sentence without a full stop."""
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of service. `option`: of the command line, names one that runs; `example`: of its
     address, whose first scheme stands before `schemes`. `parse`: MODULE:NAME of its client's
     function that raises where an address is malformed; `version`: which server answers."""

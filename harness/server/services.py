@@ -25,9 +25,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from harness.model import EnvironmentProblem
 from harness.server.process import Guarded
@@ -43,8 +44,7 @@ KEPT = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/p
 BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # what it is made of
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(Struct, frozen=True):
     """One that answers. `kind`: postgresql, redis, mongodb or sqlite. `version`: which server, in
     its own words. `pid`: the root of its process tree, where the lab started it."""
 
@@ -54,8 +54,7 @@ class Service:
     pid: int | None = None
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """How a kind is started: `argv` of its `programs`, a directory and a port; `url` of that port.
     `users`: whom it runs as in place of root. `end`: the signal that ends it. `is_ours`: whether
     it is the one in this directory with this pid. `made`: makes what the app needs in it, and

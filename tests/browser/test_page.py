@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis.timeline import MOST, timelines
 from harness.model import Document

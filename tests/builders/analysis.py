@@ -14,9 +14,10 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from harness.analysis import TrialData, analyse
@@ -46,8 +47,7 @@ ORIGIN_NS = 1_000_000_000
 NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(Struct, frozen=True):
     """One request of the simulation, seconds since the load began."""
 
     worker: int

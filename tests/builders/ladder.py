@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.experiments.ladder.configurations import Configuration, configurations
 from harness.experiments.ladder.document import study
@@ -30,8 +32,7 @@ SERVICES = {
 }
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Under many users: requests/s, p95 over p50, cores of app, storage and cache."""
 
     rps: float

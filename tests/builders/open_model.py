@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from harness.analysis import TrialData
 from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from harness.analysis import analyse
 from harness.model import Document, Fault, Rate

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
 from harness.experiments import trial
 from harness.experiments.execution import task_for

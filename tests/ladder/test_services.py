@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ import psutil
 import psycopg
 import pytest
 import redis
+from msgspec.structs import replace
 
 from harness.model import EnvironmentProblem, UsageError
 from harness.server import services

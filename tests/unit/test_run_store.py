@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from harness import run_store as store
 from harness.model import EnvironmentProblem, Fault, Record, UsageError
@@ -88,7 +88,7 @@ def test_any_record_survives_the_file(
 ) -> None:
     run = tmp_path_factory.mktemp("run")
     (run / "run.json").write_text(
-        json.dumps({"schema": SCHEMA, "plan": asdict(PLAN), "environment": ENVIRONMENT})
+        json.dumps({"schema": SCHEMA, "plan": to_builtins(PLAN), "environment": ENVIRONMENT})
     )
     (run / "trials.jsonl").touch()
     ended(run, *records)

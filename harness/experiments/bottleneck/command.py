@@ -10,9 +10,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from harness.experiments.planning import gunicorn_plan, installed
 from harness.experiments.runner import Setup
@@ -44,7 +45,7 @@ def cells(generator: str, others: Iterable[str], scale: Scale) -> tuple[Cell, ..
     """Every experiment's cells, each once."""
 
     def cell(users: int, tool: str = generator, processes: int = 1, **server: int) -> Cell:
-        changed = replace(SERVER, **server)  # type: ignore[arg-type]
+        changed = replace(SERVER, **server)
         return Cell(changed, tool, users, keepalive=True, processes=processes)
 
     middle, most = scale.users[len(scale.users) // 2], scale.users[-1]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from harness.experiments.document import answer
 from harness.model import Cell, CellResult, Finding
@@ -34,7 +35,7 @@ class Factor(NamedTuple):
 
 
 def _without(cell: Cell, **server: int) -> Cell:
-    return replace(cell, server=replace(cell.server, **server))  # type: ignore[arg-type]
+    return replace(cell, server=replace(cell.server, **server))
 
 
 FACTORS: Mapping[str, Factor] = {

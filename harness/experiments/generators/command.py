@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from harness.experiments.planning import installed
 from harness.experiments.runner import Setup

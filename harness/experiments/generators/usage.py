@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from harness.analysis.facts import TrialData, unusable
 from harness.analysis.samples import NS, per_second
@@ -31,8 +32,7 @@ DISTURBED = 0.25  # cores that other programs used: as much was missing here
 MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
     `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to

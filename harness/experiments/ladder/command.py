@@ -18,8 +18,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.experiments.ladder import configurations as steps
@@ -108,15 +110,14 @@ def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:
 # --- services ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Services:
+class Services(Struct, frozen=True):
     """`running`, by kind; `lacking`: why other kinds cannot be had. `uploads`: a folder for what
     the blog uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
 
     running: Mapping[str, Service]
     lacking: Mapping[str, str]
     uploads: Path
-    pages: dict[str, str] = field(default_factory=dict)
+    pages: dict[str, str] = {}
 
     @property
     def versions(self) -> dict[str, str]:

@@ -10,10 +10,11 @@ The first storage that can be had is the one that is measured with the caches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import attrgetter, or_
 from typing import Any
+
+from msgspec import Struct
 
 from harness import codec
 from harness.model import App, Finding, Plan, Server, UsageError
@@ -31,8 +32,7 @@ CONNECTIONS = 4000  # a worker's, for classes that heed it
 LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
     mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can."""
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
+
+from msgspec import Struct
 
 from harness.experiments.ladder.steps import Step
 from harness.model import Finding
@@ -33,8 +34,7 @@ SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app met
 BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """`name`: what limited the step; `why`: the numbers that show it."""
 
     name: Finding

@@ -7,9 +7,11 @@ arithmetically, so that parts still add up. The unit of replication is a fresh l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean, geometric_mean
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.experiments.document import cores_of
 from harness.experiments.ladder.configurations import Configuration, removals
@@ -19,8 +21,7 @@ from harness.numbers.intervals import Ratio, ratio
 ONE_USER = 1
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """What is asked of every configuration: so many users, sent by this tool."""
 
     tool: str
@@ -36,8 +37,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """The valid trials of one configuration under one load: at least one. `removed`: what the
     configuration lacks. `ratio`: requests/s over those of the step before; None for the first."""
 
@@ -78,8 +78,7 @@ class Step:
         return 2 * sum(bool(cell.generator_bound) for cell in self.cells) >= len(self.cells)
 
 
-@dataclass(frozen=True)
-class Ladder:
+class Ladder(Struct, frozen=True):
     """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
     fewest users first; configurations of which no trial is valid are not among them."""
 

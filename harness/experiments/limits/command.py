@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.experiments.planning import installed, lacks
 from harness.experiments.runner import Setup
@@ -43,8 +45,7 @@ class Step(NamedTuple):
     what: str
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What it allows. `has(tool)`: whether that load tool can run; `files`: open in one process,
     None: unlimited; `ports`: local ones, lowest and highest, None: a socket cannot be told which
     to use; `core`: for the server alone."""

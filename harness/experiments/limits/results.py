@@ -9,8 +9,9 @@ the time, and the one that took longest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from harness.analysis.facts import TrialData, unusable
 from harness.model import Finding, Load, Measurement, NullServer
@@ -18,8 +19,7 @@ from harness.model import Finding, Load, Measurement, NullServer
 SPARE_FILES = 64  # what a process has open beside its connections
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """A step as it was executed. `chapter`: of the Step. `missing`: why nothing was measured.
     `failed`: without a success, those never sent among them. `ideal_s`: None where some failed,
     which cost the server nothing, or nothing was counted. `memory_bytes`: the most that was seen of

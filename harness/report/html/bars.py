@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+from msgspec import Struct
 
 from harness.model import Chart
 from harness.numbers.units import three_digits
@@ -28,8 +28,7 @@ Points = Sequence[tuple[float, float]]
 Drawn = Mapping[str, Points]  # by the words of the series
 
 
-@dataclass(frozen=True)
-class Upright:
+class Upright(Struct, frozen=True):
     """`top`: what the axis reaches; `labels`: what stands above each stack."""
 
     top: float | None = None

@@ -10,10 +10,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import altair as alt
+from msgspec import Struct
 
 from harness.model import Finding, Label
 from harness.report.html.colours import CLASSES, var
@@ -38,8 +38,7 @@ MARKS = (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """One entry of a legend; `colour` by its name; `shape`: a box, one of DASHES or of MARKS."""
 
     label: Label
@@ -47,8 +46,7 @@ class Key:
     shape: str
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """One picture and its words. `name` is safe as a file name. `heading`: the title where the page
     has named the cell already.
 

@@ -4,8 +4,9 @@ connections allow."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from harness.model import CellResult, Chart, Document, Finding, Series
 from harness.numbers.units import format_duration

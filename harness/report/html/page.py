@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +23,7 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from harness.model import Column, Document, Finding, Table, Verdict
 from harness.numbers.units import MISSING

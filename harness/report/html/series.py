@@ -4,9 +4,11 @@ or two sentences: who serves most, who least, and who waits where."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.model import CellResult, ClassResult, Document, Finding, Timeline
 from harness.report.html.figures import Figure, slug, some
@@ -26,8 +28,7 @@ WAITS = ("connect", "accept_queue", "in_worker")
 Pair = tuple[CellResult, Timeline]
 
 
-@dataclass(frozen=True)
-class SweepSeries:
+class SweepSeries(Struct, frozen=True):
     """All cells that differ in load alone. `number` counts from 0; `slug`: the name as a part of
     file names; `levels`: the valid cells of the closed loop by connections, ascending."""
 
@@ -87,8 +88,7 @@ def most_telling(pairs: list[Pair]) -> Pair | None:
 # --- cells over time ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CellOverTime:
+class CellOverTime(Struct, dict=True, frozen=True):
     """One cell as the page shows it. `place`: in the order of the document; `telling`: it is open
     without being asked."""
 

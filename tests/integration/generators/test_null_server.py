@@ -14,11 +14,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis.facts import TrialData, unusable
 from harness.experiments.reading import evidence, null_counts

@@ -4,11 +4,11 @@ same settings stay apart; the page must be the stored one."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.analysis import TrialData, analyse
 from harness.analysis.app_metrics import app_metrics

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis import TrialData
 from harness.analysis.outcomes import outcome
@@ -139,7 +138,7 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         known = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
         assert found[key] == known
     empty = CellResult(cell.trial, cell.app, cell.sleep_s, "invalid", cell.reason)
-    assert dataclasses.replace(cell, notes=(), worker_class=empty.worker_class) == empty
+    assert replace(cell, notes=(), worker_class=empty.worker_class) == empty
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.analysis.facts import Facts
 from harness.analysis.phases import Response, Sockets, over_time, phases, phases_of
@@ -15,8 +16,7 @@ from harness.model import ConnectionSample, Phase
 from tests.builders.analysis import asking, derived, evidence, ns, seeing
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(Struct, frozen=True):
     """A load: the seconds each phase lasts, 0 for one that is absent; users; response times when
     all is steady, and right after the ramp-up."""
 

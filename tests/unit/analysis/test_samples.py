@@ -3,11 +3,10 @@ where they are known, None where they are not."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.analysis import analyse
 from harness.analysis.facts import Facts
@@ -15,8 +14,8 @@ from harness.analysis.keepalive import held_by
 from harness.analysis.samples import missing_notes, most_open, usage
 from harness.analysis.window import Window
 from harness.model import (
-    CellResult,
     ConnectionSample,
+    Counters,
     Finding,
     Observations,
     ProcessSample,
@@ -141,7 +140,7 @@ def test_a_sampler_that_died_sums_up_to_nothing() -> None:
     for name, cleared in (
         ("queue", {"accept_queue_max": None, "accept_queue_limit": None}),
         ("processes", {"usage": Usage()}),
-        ("counters", {"counters": CellResult.__dataclass_fields__["counters"].default}),
+        ("counters", {"counters": Counters()}),
     ):
         cell = judged(seeing(trial, missing={name: "it broke"}))
         for field, value in cleared.items():

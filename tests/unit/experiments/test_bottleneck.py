@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from harness import codec
 from harness.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells

@@ -7,11 +7,11 @@ import pty
 import struct
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.experiments.demo import Lesson

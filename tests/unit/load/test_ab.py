@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.load import ab
 from harness.model import Load, Output, ParseError, UsageError
@@ -94,7 +93,7 @@ def with_line(after: str, *added: str) -> str:
 
 def load(**changes: object) -> Load:
     plain = Load(concurrency=4, requests=21, duration_s=5.0, deadline_s=30.2)
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def words(**changes: object) -> list[str]:
@@ -396,4 +395,4 @@ def test_a_line_of_garbage_is_an_error_or_nothing(data: st.DataObject) -> None:
     except ParseError:
         return
     wanted = ab.AB.parse(output())
-    assert dataclasses.replace(found, errors={}, failed=0, lone_s=0.1) == wanted
+    assert replace(found, errors={}, failed=0, lone_s=0.1) == wanted

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.load import programs
 from harness.load.fast import FAST
@@ -60,7 +60,7 @@ def output(text: str = ROWS, /, **changes: object) -> Output:
 
 def load(**changes: object) -> Load:
     plain = Load(concurrency=4, requests=21, duration_s=5.0, deadline_s=30.0)
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def asked_for(**changes: object) -> Words:
@@ -258,7 +258,7 @@ def test_a_strange_value_is_an_error_or_changes_nothing_else(name: str, value: o
     except ParseError:
         return
     same = FAST.parse(output())
-    same = dataclasses.replace(same, **{it: getattr(found, it) for it in SAYS.get(name, ())})
+    same = replace(same, **{it: getattr(found, it) for it in SAYS.get(name, ())})
     assert found == same
 
 

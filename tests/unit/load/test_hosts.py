@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from harness import codec
 from harness.load import hosts
@@ -56,13 +56,13 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 
 def test_the_deadline_allows_for_the_hosts_to_come() -> None:
     here = load_for(PLAN, CELL, 1.0)
-    away = load_for(dataclasses.replace(PLAN, load_hosts=("a", "b")), CELL, 1.0)
+    away = load_for(replace(PLAN, load_hosts=("a", "b")), CELL, 1.0)
     assert (here.hosts, away.hosts) == ((), ("a", "b"))
     assert away.deadline_s == here.deadline_s + JOIN_S
 
 
 def test_a_resumed_run_still_knows_its_hosts() -> None:
-    away = dataclasses.replace(PLAN, load_hosts=("a", "b"))
+    away = replace(PLAN, load_hosts=("a", "b"))
     assert codec.decode(codec.encode(away), Plan) == away
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.load import locust
 from harness.load.registry import TOOLS
@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 def load(**changes: object) -> Load:
     plain = Load(concurrency=8, requests=41, duration_s=4.0, deadline_s=34.0)
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def words(**changes: object) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def test_what_a_host_runs() -> None:
         *("locust", "--worker", "--locustfile", "-"),
         *("--master-host", "10.0.0.1", "--master-port", "5557", "--exit-code-on-error", "0"),
     )
-    several = locust.worker_command(dataclasses.replace(hosts, processes=2), "10.0.0.1", 5557)
+    several = locust.worker_command(replace(hosts, processes=2), "10.0.0.1", 5557)
     assert several[-2:] == ("--processes", "2")
 
 

@@ -8,13 +8,14 @@ words that were run, the exit code, and the measurement or the error.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from harness.load import ab
 from harness.load.registry import TOOLS
@@ -60,12 +61,12 @@ def cut_short(text: str) -> Iterator[str]:
 
 def truncations(output: Output) -> Iterator[Output]:
     for stdout in cut_short(output.stdout):
-        yield dataclasses.replace(output, stdout=stdout)
+        yield replace(output, stdout=stdout)
     for name, content in output.files.items():
         rest = {other: text for other, text in output.files.items() if other != name}
-        yield dataclasses.replace(output, files=rest)
+        yield replace(output, files=rest)
         for text in cut_short(content):
-            yield dataclasses.replace(output, files={**rest, name: text})
+            yield replace(output, files={**rest, name: text})
 
 
 def outcome(tool: str, output: Output) -> Measurement | None:
@@ -91,9 +92,9 @@ def test_recording_means_what_stands_beside_it(tool: str, name: str) -> None:
         assert (caught.value.why, caught.value.line) == (wanted["error"], wanted["line"])
         return
     measurement = TOOLS[tool].parse(recorded(tool, name))
-    seen = dataclasses.asdict(measurement)
+    seen = to_builtins(measurement)
     seen |= {name: len(seen[name]) for name in ("timings", "connects_s")}
-    nothing = dataclasses.asdict(Measurement(0, 0, {}, 0.0, None, Summary()))
+    nothing = to_builtins(Measurement(0, 0, {}, 0.0, None, Summary()))
     want = {**nothing, "timings": 0, "connects_s": 0, **wanted["measurement"]}
     want["notes"] = tuple(want["notes"])
     assert seen == want
@@ -111,7 +112,7 @@ def test_cut_short_it_says_the_same_or_nothing(tool: str, name: str) -> None:
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
 @pytest.mark.parametrize("exit_code", [1, -9, None])
 def test_only_exit_code_0_is_believed(tool: str, name: str, exit_code: int | None) -> None:
-    assert outcome(tool, dataclasses.replace(recorded(tool, name), exit_code=exit_code)) is None
+    assert outcome(tool, replace(recorded(tool, name), exit_code=exit_code)) is None
 
 
 WHOLE_AB = [name for tool, name in PAIRS if tool == "ab" and "error" not in expected(tool, name)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.load import wrk
 from harness.model import Load, Output, ParseError, UsageError
@@ -42,7 +42,7 @@ def with_line(line: str) -> str:
 
 def load(**changes: object) -> Load:
     plain = Load(concurrency=4, requests=21, duration_s=4.2, deadline_s=30.2)
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def script(**changes: object) -> str:

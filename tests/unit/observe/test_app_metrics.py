@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.analysis import analyse
 from harness.model import AppMetricsSample

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from harness.model import Chart, Document, Finding, Series
 from harness.report.html import pictures, render

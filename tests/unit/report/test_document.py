@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis import TrialData, analyse
 from harness.model import Document, Finding, Label, Rate, Table

@@ -8,13 +8,13 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.analysis import analyse
 from harness.model import Bar, Column, Document, Finding, Label, Report, Table, Timeline
