@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -23,10 +27,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--none-is-fine", action="store_true", help="-k and -m may leave no test at all"
     )
     parser.addoption(
+        "--give-way",
+        action="store_true",
+        help="compute while those who measure beside us leave the processors idle",
+    )
+    parser.addoption(
         "--rewrite-goldens",
         action="store_true",
         help="accept what the reports print now: then read the difference in tests/data/goldens",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--give-way"):
+        return
+    os.nice(5)
+    if hasattr(config, "workerinput"):  # the others hear the terminal's Ctrl-C, which ends these
+        with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
+            os.setsid()
+            Path("/proc/self/autogroup").write_text("5")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

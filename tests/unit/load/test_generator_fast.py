@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import json
 import socket
@@ -10,12 +11,13 @@ import struct
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, cycle, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from harness.load.fast import FAST, ROWS
 from harness.load.generators import fast
@@ -325,7 +327,7 @@ def test_a_body_is_sent_whole(tmp_path: Path) -> None:
 )
 def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: bytes) -> None:
     words = Words(("http://h/",), 1, requests=1, method="POST", headers=tuple(headers), body=b"x")
-    goes = destination(replace(words, urls=()), "http://127.0.0.1:1/")
+    goes = destination(dataclasses.replace(words, urls=()), "http://127.0.0.1:1/")
     before, after = goes.parts
     assert wanted in before
     assert before.endswith(b"\r\nX-Workerlab-Request: ")
