@@ -12,18 +12,24 @@ said:
     {share:percent}        0.25 -> "25 %"
     {size:bytes}           1536 -> "1.50 KB"
     {size:missing}         None -> "missing", anything else -> ""
-    {causes:counts}        {"reset": 3} -> "reset: 3"
     {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
     {gain:change}          0.05 -> "+5 %"
     {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
     {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
-    {errors:counts}        {"reset": 2} -> "2 x reset"
+    {causes:counts}        {"reset": 2} -> "2 x reset"
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
+    {command:block}        "ls" -> "ls", indented, with an empty line before it
     {reasons:; }           joined by what stands after the colon, any of JOINS
     {inner}                a finding is said by its own template
 
-What stands in [[double brackets]] is left out where one of its values is missing or empty. A
-sentence that no template can say is a function of the values.
+What stands in [[double brackets]] is left out where one of its values is missing or empty, and
+{+code} is another template, which stands above. A sentence that no template can say is a function
+of the values.
+
+TEXTS holds them as `code = template`, or `code, code = template`. A template may go on in indented
+lines, joined by a blank, but by nothing before [[. `heading.COLUMN` stands above a column of that
+name, `meaning.COLUMN` tells below the table what it holds; `heading.TABLE:COLUMN` is for one table,
+or for all whose titles begin so.
 """
 
 from __future__ import annotations
@@ -85,6 +91,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count_text,
     "counts": by_cause,
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
+    "block": "\n\n    {}\n".format,
 }
 
 
@@ -144,20 +151,21 @@ def question_of(finding: Finding) -> str:
 
 
 def heading(column: Column, table: str = "") -> str:
-    """The words above a column: by its name, where that is another in a `table`, by both."""
-    return _of_column(HEADINGS, column, table) or column.name.replace("_", " ")
+    """The words above a column; where TEXTS has none, its name."""
+    name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
+    return _of_column("heading", column, table) or name.replace("_", " ")
 
 
 def meaning(column: Column, table: str = "") -> str:
     """What a column holds, where its heading does not tell; "" where it does."""
-    return _of_column(MEANINGS, column, table)
+    return _of_column("meaning", column, table)
 
 
-def _of_column(texts: Mapping[str, str], column: Column, table: str) -> str:
-    """Under "table.cells:name", "table:name" or "name"."""
-    area = table.partition(".")[0]
-    keys = (f"{table}:{column.name}", f"{area}:{column.name}", column.name)
-    return next((texts[key] for key in keys if key in texts), "")
+def _of_column(kind: str, column: Column, table: str) -> str:
+    """Under "KIND.table.cells:name", "KIND.table:name" or "KIND.name"."""
+    places = (f"{table}:", f"{table.partition('.')[0]}:", "")
+    codes = (f"{kind}.{place}{column.name}" for place in places)
+    return next((TEMPLATES[code] for code in codes if code in TEMPLATES), "")
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -165,1411 +173,1126 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
-SENTENCES: dict[str, Sentence] = {}
-HEADINGS: dict[str, str] = {}  # of columns, by name, or by the code of a table's title and name
-MEANINGS: dict[str, str] = {}  # likewise: what stands below the table
+def _read(texts: str) -> dict[str, str]:
+    """The templates by their codes."""
+    found: dict[str, str] = {}
+    for codes, lines in re.findall(r"^(\S+(?:, \S+)*) = (.*(?:\n +.*)*)", texts, re.MULTILINE):
+        template = re.sub(r"\n +(\[\[)?", lambda match: match[1] or " ", lines)
+        template = re.sub(r"\{\+([\w.]+)\}", lambda match: found[match[1]], template)
+        found.update(dict.fromkeys(codes.split(", "), template))
+    return found
 
+
+TEXTS = """
 # --- what stands around the findings, in a terminal and in Markdown ---------------------------
-
-SENTENCES |= {
-    "text.notes": "Notes:",
-    "text.explain": "With --explain: {parts:list}.",
-    "text.explain.notes": "{notes:# note}",
-    "text.explain.evidence": "evidence",
-    "text.explain.columns": "what the columns mean",
-    "text.missing": "-: missing.",
-    "text.blank": "Missing in all rows: {columns:, }.",
-    "text.hidden": "Columns hidden (terminal too narrow): {columns:, }.",
-}
+text.notes = Notes:
+text.explain = With --explain: {parts:list}.
+text.explain.notes = {notes:# note}
+text.explain.evidence = evidence
+text.explain.columns = what the columns mean
+text.missing = -: missing.
+text.blank = Missing in all rows: {columns:, }.
+text.hidden = Columns hidden (terminal too narrow): {columns:, }.
 
 # --- a sweep: its title, what cells are called --------------------------------------------------
-
-SENTENCES |= {
-    "sweep.title": "{settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].",
-    "sweep.app": "app {app}[[ ({classes:, })]]",
-    "sweep.empty": "No trial has been finished.",
-    "setting.workers": "{n:# worker}",
-    "setting.threads": "{n:# thread}",
-    "setting.threads_each": "{n:# thread} each in {classes:list}",
-    "setting.backlog": "backlog {n}",
-    "setting.worker_connections": "{n} worker connections",
-    "setting.tool": "{tool}[[ with {processes:# process/processes}]]",
-    "setting.load": "load by {tool}[[ with {processes:# process/processes}]]",
-    "setting.keepalive": "keep-alive",
-    "setting.kept_alive": "connections kept alive",
-    "setting.trials": "{n:# trial/trials each}",
-    "series.name": "{worker_class}[[ ({apart:, })]]",
-    "level.connections": "{connections}",
-    "level.share": "{label} (open)",
-    "level.rate": "{label}/s (open)",
-    "level.trials": "{level} ({noun:trial/trials} {numbers:list})",
-    "load.connections": "{connections:# connection}",
-    "load.share": "{label} of the capacity",
-    "load.rate": "{label} requests/s",
-    "cells.all": "every cell",
-    "cells.some": "{series:, }",
-    "cells.series": "{series} at {levels:list}",
-    "cells.invalid": "Invalid: {cells}: {text}.",
-    "cells.note": "{cells}: {text}",
-}
+sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
+sweep.app = app {app}[[ ({classes:, })]]
+sweep.empty = No trial has been finished.
+setting.workers = {n:# worker}
+setting.threads = {n:# thread}
+setting.threads_each = {n:# thread} each in {classes:list}
+setting.backlog = backlog {n}
+setting.worker_connections = {n} worker connections
+setting.tool = {tool}[[ with {processes:# process/processes}]]
+setting.load = load by {tool}[[ with {processes:# process/processes}]]
+setting.keepalive = keep-alive
+setting.kept_alive = connections kept alive
+setting.trials = {n:# trial/trials each}
+series.name = {worker_class}[[ ({apart:, })]]
+level.connections = {connections}
+level.share = {label} (open)
+level.rate = {label}/s (open)
+level.trials = {level} ({noun:trial/trials} {numbers:list})
+load.connections = {connections:# connection}
+load.share = {label} of the capacity
+load.rate = {label} requests/s
+cells.all = every cell
+cells.some = {series:, }
+cells.series = {series} at {levels:list}
+cells.invalid = Invalid: {cells}: {text}.
+cells.note = {cells}: {text}
 
 # --- a sweep: where each class stops, and what the run cost ---------------------------------------
-
-SENTENCES |= {
-    "class.no_valid_cell": "{name}: no valid cell, so nothing is known.",
-    "class.limits": (
-        "{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used]]"
-        "[[: throughput levels off at {highest_rps:number} req/s]]"
-        "[[, saturated from {saturated_from:# connection} on]]"
-        "[[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]"
-        "[[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]."
-        "[[ {why}]]"
-    ),
-    "class.reason": "{reason}.",
-    "class.slots.configured": "{slots:# slot}[[, at most {used} used]]",
-    "class.slots.unlimited": "unlimited slots[[, at most {used} used]]",
-    "class.slots.unknown": "slots not known[[, at most {used} used]]",
-    "sweep.overhead": (
-        "Overhead: the load took {factor:.3f} times the ideal (no idle slot)"
-        "[[, start and stop {beside_s:duration} per cell]]."
-    ),
-    "sweep.setup": "Overhead: start and stop took {beside_s:duration} per cell.",
-    "overhead.by_class": "load time, times the ideal: {classes:, }",
-    "overhead.of_class": "{worker_class} {factor:.3f}",
-    "setup.stages": "medians per cell: {stages:, }",
-    "setup.start": "start {seconds:duration}",
-    "setup.warmup": "warm-up {seconds:duration}",
-    "setup.stop": "stop {seconds:duration}",
-}
+class.no_valid_cell = {name}: no valid cell, so nothing is known.
+class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used]]
+    [[: throughput levels off at {highest_rps:number} req/s]]
+    [[, saturated from {saturated_from:# connection} on]]
+    [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
+    [[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]].[[ {why}]]
+class.reason = {reason}.
+class.slots.configured = {slots:# slot}[[, at most {used} used]]
+class.slots.unlimited = unlimited slots[[, at most {used} used]]
+class.slots.unknown = slots not known[[, at most {used} used]]
+sweep.overhead = Overhead: the load took {factor:.3f} times the ideal (no idle slot)[[, start and
+    stop {beside_s:duration} per cell]].
+sweep.setup = Overhead: start and stop took {beside_s:duration} per cell.
+overhead.by_class = load time, times the ideal: {classes:, }
+overhead.of_class = {worker_class} {factor:.3f}
+setup.stages = medians per cell: {stages:, }
+setup.start = start {seconds:duration}
+setup.warmup = warm-up {seconds:duration}
+setup.stop = stop {seconds:duration}
 
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
-
-SENTENCES |= {
-    "compare.open": (
-        "Open[[ at {share:percent} of the capacity]][[, {asked_rps:number} req/s]]"
-        "[[, of which {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}"
-    ),
-    "compare.reason": "{reason}.",
-    "compare.alone": (
-        "95 % answered within {p95_s:duration}; there is no closed cell to compare with."
-    ),
-    "compare.closed": (
-        "95 % answered within {p95_s:duration}, of {clients:# closed client}"
-        " ({closed_rps:number} req/s) within {closed_p95_s:duration}. {why}"
-    ),
-    "compare.backlog": (
-        "Arrivals do not wait for responses: more requests arrived than were served, so the backlog"
-        " grew as long as the load lasted (waits up to {longest_s:duration}). {clients:# closed"
-        " client} only ever wait for each other."
-    ),
-    "compare.lag": (
-        "Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average, so"
-        " this says little about the server."
-    ),
-    "compare.agree": "They agree: a request finds a free slot in both, so none has to wait.",
-    "compare.wait": (
-        "They agree: some requests wait about {wait_s:duration} in both, for a slot or the CPU."
-    ),
-    "compare.longer": (
-        "Open, responses take {ratio:.3g} times as long: arrivals do not wait for earlier"
-        " responses, so those that find all slots busy queue; closed clients would have sent theirs"
-        " later."
-    ),
-    "compare.shorter": (
-        "Closed, responses take {wait_s:duration} longer: {clients:# client} send again at once and"
-        " queue behind each other, while evenly spaced arrivals find a free slot."
-    ),
-    "phases.cell": "Phases with {load}. {phases: }",
-    "phases.ramp-up": "Ramp-up until {end_s:duration}[[ ({why})]].",
-    "phases.drain": "Drain until {end_s:duration}[[ ({why})]].",
-    "phases.steady": "Steady until {end_s:duration}[[ ({why})]].",
-    "phases.churn": "Churn until {end_s:duration}[[ ({why})]].",
-}
+compare.open = Open[[ at {share:percent} of the capacity]][[, {asked_rps:number} req/s]][[, of which
+    {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}
+compare.reason = {reason}.
+compare.alone = 95 % answered within {p95_s:duration}; there is no closed cell to compare with.
+compare.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
+    ({closed_rps:number} req/s) within {closed_p95_s:duration}. {why}
+compare.backlog = Arrivals do not wait for responses: more requests arrived than were served, so the
+    backlog grew as long as the load lasted (waits up to {longest_s:duration}).
+    {clients:# closed client} only ever wait for each other.
+compare.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average,
+    so this says little about the server.
+compare.agree = They agree: a request finds a free slot in both, so none has to wait.
+compare.wait = They agree: some requests wait about {wait_s:duration} in both, for a slot or the
+    CPU.
+compare.longer = Open, responses take {ratio:.3g} times as long: arrivals do not wait for earlier
+    responses, so those that find all slots busy queue; closed clients would have sent theirs later.
+compare.shorter = Closed, responses take {wait_s:duration} longer: {clients:# client} send again at
+    once and queue behind each other, while evenly spaced arrivals find a free slot.
+phases.cell = Phases with {load}. {phases: }
+phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
+phases.drain = Drain until {end_s:duration}[[ ({why})]].
+phases.steady = Steady until {end_s:duration}[[ ({why})]].
+phases.churn = Churn until {end_s:duration}[[ ({why})]].
 
 # --- a sweep: its tables --------------------------------------------------------------------------
-
-SENTENCES |= {
-    "table.cells": "Cells",
-    "table.breakdown": "Where the time goes, mean of the steady part",
-    "table.keepalive": "Kept-alive connections stay with the worker that accepted them",
-    "table.open": "Closed and open: the same server under N clients, and under arrivals at a rate",
-    "table.classes": "Where each class stops",
-    "note.lower_bound": (
-        "generator-bound: the load tool was the limit, so the figures are a lower bound of the"
-        " server."
-    ),
-    "note.closed_and_open": (
-        "Closed: each client waits for its answer before it asks again, so a slow server slows its"
-        " own load. Open: requests arrive evenly spaced, whether others were answered or not, and"
-        " are timed from the moment each was due."
-    ),
-    "breakdown.exact": "Exact: every request was followed from the client into the app.",
-    "breakdown.estimated": "Estimate, each part from a source of its own: {parts:, }.",
-    "breakdown.mixed": (
-        "Exact: every request was followed from the client into the app. Estimate, each part from a"
-        " source of its own: {parts:, }."
-    ),
-    "breakdown.part": "{part} ({sources: or })",
-    "value.unlimited": "unlimited",
-    "value.unknown": "not known",
-    "value.closed": "closed, {connections} conn.",
-    "value.open": "open, {rate}",
-    "value.interval": "{low:.4g} to {high:.4g}",
-}
-
-HEADINGS |= {
-    "worker_class": "class",
-    "worker_connections": "w. conn.",
-    "tool_processes": "proc.",
-    "keepalive": "keep-alive",
-    "concurrency": "conn.",
-    "slots_configured": "slots set",
-    "slots_measured": "slots used",
-    "throughput_rps": "req/s",
-    "bound_rps": "bound req/s",
-    "response_p50_s": "p50",
-    "response_p95_s": "p95",
-    "response_p99_s": "p99",
-    "response_max_s": "max",
-    "table:response_mean_s": "response",
-    "connect_s": "connect",
-    "accept_queue_s": "accept queue",
-    "in_worker_s": "in worker",
-    "service_s": "service",
-    "transfer_s": "transfer",
-    "table:unattributed_s": "rest",
-    "split_prediction_rps": "by worker req/s",
-    "measured_rps": "measured req/s",
-    "asked_rps": "asked req/s",
-    "sent_rps": "sent req/s",
-    "lag_p95_s": "lag",
-    "series": "class",
-    "capacity_rps": "capacity req/s",
-    "capacity_ci95_rps": "95 % interval",
-}
-
-MEANINGS |= {
-    "tool_processes": "processes of the load tool",
-    "concurrency": "connections kept busy",
-    "slots_configured": "requests that can be served at once by the settings",
-    "slots_measured": "the most that were served at once",
-    "bound_rps": "what connections or slots allow at best",
-    "table.cells:response_p50_s": "response time",
-    "table.cells:response_p95_s": "response time",
-    "table.cells:response_max_s": "response time",
-    "table.breakdown:connect_s": "until the client was connected",
-    "table.breakdown:accept_queue_s": "until a worker accepted the connection",
-    "table.breakdown:in_worker_s": "accepted, not yet in the app",
-    "table.breakdown:service_s": "in the app",
-    "table.breakdown:transfer_s": "until the client had the last byte",
-    "table.breakdown:unattributed_s": "what the parts leave unexplained, never spread over them",
-    "table.breakdown:exact": "whether every request was followed",
-    "split_prediction_rps": (
-        "what the connections per worker allow: each works on no more than it has slots"
-    ),
-    "table.open:sent_rps": "of what was due",
-    "table.open:response_p50_s": "response time, open: since the request was due",
-    "table.open:response_p95_s": "response time, open: since the request was due",
-    "table.open:response_p99_s": "response time, open: since the request was due",
-    "table.open:response_max_s": "response time, open: since the request was due",
-    "table.open:lag_p95_s": "how late requests were sent, 95th percentile",
-}
+table.cells = Cells
+table.breakdown = Where the time goes, mean of the steady part
+table.keepalive = Kept-alive connections stay with the worker that accepted them
+table.open = Closed and open: the same server under N clients, and under arrivals at a rate
+table.classes = Where each class stops
+note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
+    the server.
+note.closed_and_open = Closed: each client waits for its answer before it asks again, so a slow
+    server slows its own load. Open: requests arrive evenly spaced, whether others were answered or
+    not, and are timed from the moment each was due.
+breakdown.exact = Exact: every request was followed from the client into the app.
+breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.
+breakdown.mixed = Exact: every request was followed from the client into the app. Estimate, each
+    part from a source of its own: {parts:, }.
+breakdown.part = {part} ({sources: or })
+value.unlimited = unlimited
+value.unknown = not known
+value.closed = closed, {connections} conn.
+value.open = open, {rate}
+value.interval = {low:.4g} to {high:.4g}
+heading.worker_class, heading.series = class
+heading.worker_connections = w. conn.
+heading.tool_processes = proc.
+heading.keepalive = keep-alive
+heading.concurrency = conn.
+heading.slots_configured = slots set
+heading.slots_measured = slots used
+heading.throughput_rps = req/s
+heading.response_p50_s = p50
+heading.response_p95_s = p95
+heading.response_p99_s = p99
+heading.response_max_s = max
+heading.table:response_mean_s = response
+heading.table:unattributed_s = rest
+heading.split_prediction_rps = by worker req/s
+heading.lag_p95_s = lag
+heading.capacity_ci95_rps = 95 % interval
+meaning.tool_processes = processes of the load tool
+meaning.concurrency = connections kept busy
+meaning.slots_configured = requests that can be served at once by the settings
+meaning.slots_measured = the most that were served at once
+meaning.bound_rps = what connections or slots allow at best
+meaning.table.cells:response_p50_s = response time
+meaning.table.cells:response_p95_s = response time
+meaning.table.cells:response_max_s = response time
+meaning.table.breakdown:connect_s = until the client was connected
+meaning.table.breakdown:accept_queue_s = until a worker accepted the connection
+meaning.table.breakdown:in_worker_s = accepted, not yet in the app
+meaning.table.breakdown:service_s = in the app
+meaning.table.breakdown:transfer_s = until the client had the last byte
+meaning.table.breakdown:unattributed_s = what the parts leave unexplained, never spread over them
+meaning.table.breakdown:exact = whether every request was followed
+meaning.split_prediction_rps = what the connections per worker allow: each works on no more than it
+    has slots
+meaning.table.open:sent_rps = of what was due
+meaning.table.open:response_p50_s = response time, open: since the request was due
+meaning.table.open:response_p95_s = response time, open: since the request was due
+meaning.table.open:response_p99_s = response time, open: since the request was due
+meaning.table.open:response_max_s = response time, open: since the request was due
+meaning.table.open:lag_p95_s = how late requests were sent, 95th percentile
 
 # advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
-SENTENCES |= {
-    "advice.more_workers": "more workers serve more at once",
-    "advice.workers_threads_or_async": (
-        "more workers, threads (gthread) or an asynchronous class serve more at once"
-    ),
-    "advice.threads_or_async": (
-        "more threads or workers, or an asynchronous class, serve more at once"
-    ),
-    "advice.worker_connections": (
-        "a higher --worker-connections or more workers serve more at once"
-    ),
-    "advice.tornado": (
-        "a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at once"
-    ),
-}
+advice.more_workers = more workers serve more at once
+advice.workers_threads_or_async = more workers, threads (gthread) or an asynchronous class serve
+    more at once
+advice.threads_or_async = more threads or workers, or an asynchronous class, serve more at once
+advice.worker_connections = a higher --worker-connections or more workers serve more at once
+advice.tornado = a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at
+    once
 
 # --- the page: what stands around the findings ----------------------------------------------
+page.title = workerlab: {run}
+page.run = workerlab, run {run}
+page.heading.findings = Findings
+page.heading.charts = Charts
+page.heading.throughput = Throughput against concurrency
+page.heading.breakdown = Where the time went
+page.heading.keepalive = What kept-alive connections allow
+page.heading.loops = Closed loop and open model
+page.heading.cells = Request by request
+page.heading.invalid = Invalid cells: their numbers are withheld
+page.heading.notes = Notes
+page.heading.environment = Environment
+page.measured_on = What it was measured on
+page.evidence = Evidence
+page.words = In words
+page.words_and_numbers = In words and numbers
+page.chart_failed = This chart could not be drawn; its description and numbers are below.
+page.no_scripts = The charts need scripts; everything else, numbers included, is above.
+page.cell = {load}: {verdict}[[, {rate_rps:number} requests/s]]
+page.cell.where = {name} at {load}
+page.missing = Missing: {names:list}.
+page.observation.queue = the accept queue
+page.observation.states = TCP states
+page.observation.usage = CPU and memory
+page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time[[:
+    {names:list}]]. As pictures: --png DIR.
 
-SENTENCES |= {
-    "page.title": "workerlab: {run}",
-    "page.run": "workerlab, run {run}",
-    "page.heading.findings": "Findings",
-    "page.heading.charts": "Charts",
-    "page.heading.throughput": "Throughput against concurrency",
-    "page.heading.breakdown": "Where the time went",
-    "page.heading.keepalive": "What kept-alive connections allow",
-    "page.heading.loops": "Closed loop and open model",
-    "page.heading.cells": "Request by request",
-    "page.heading.invalid": "Invalid cells: their numbers are withheld",
-    "page.heading.notes": "Notes",
-    "page.heading.environment": "Environment",
-    "page.measured_on": "What it was measured on",
-    "page.evidence": "Evidence",
-    "page.words": "In words",
-    "page.words_and_numbers": "In words and numbers",
-    "page.chart_failed": "This chart could not be drawn; its description and numbers are below.",
-    "page.no_scripts": "The charts need scripts; everything else, numbers included, is above.",
-    "page.cell": "{load}: {verdict}[[, {rate_rps:number} requests/s]]",
-    "page.cell.where": "{name} at {load}",
-    "page.missing": "Missing: {names:list}.",
-    "page.observation.queue": "the accept queue",
-    "page.observation.states": "TCP states",
-    "page.observation.usage": "CPU and memory",
-    "page.cells_left_out": (
-        "To keep this page small, {count:# cell is/cells are} not shown over time"
-        "[[: {names:list}]]. As pictures: --png DIR."
-    ),
-    # --- its first line
-    "page.headline.nothing": (
-        "No cell of this run is valid, so it answers nothing; the reasons are below."
-    ),
-    "page.headline": (
-        "With {connections:# connection}, {best} answers {best_rate}[[; {worst} {worst_rate}]]."
-    ),
-    "page.headline.both": (
-        "With {connections:# connection}, both answer about {rate}: {names:, }."
-    ),
-    "page.headline.all": "With {connections:# connection}, all answer about {rate}: {names:, }.",
-    "page.headline.rate": (
-        "{rate_rps:number} requests/s[[, each in {response_s:duration}]]"
-        "[[, {wait_s:duration} of it waiting {where}]]"
-    ),
-    "page.headline.connect": "until connected",
-    "page.headline.accept_queue": "in the accept queue",
-    "page.headline.in_worker": "inside a worker",
-}
+# --- its first line
+page.headline.nothing = No cell of this run is valid, so it answers nothing; the reasons are below.
+page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {worst}
+    {worst_rate}]].
+page.headline.both = With {connections:# connection}, both answer about {rate}: {names:, }.
+page.headline.all = With {connections:# connection}, all answer about {rate}: {names:, }.
+page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]][[,
+    {wait_s:duration} of it waiting {where}]]
+page.headline.connect = until connected
+page.headline.accept_queue = in the accept queue
+page.headline.in_worker = inside a worker
 
 # --- parts of a response time ---------------------------------------------------------------
-
-SENTENCES |= {
-    "part.connect": "connect",
-    "part.accept_queue": "accept queue",
-    "part.in_worker": "in the worker",
-    "part.service": "in the app",
-    "part.pool": "pool",
-    "part.storage": "storage",
-    "part.redis": "Redis",
-    "part.serialise": "serialise",
-    "part.template": "template",
-    "part.other": "other code",
-    "part.transfer": "transfer",
-    "part.unattributed": "unattributed",
-}
+part.connect, heading.connect_s = connect
+part.accept_queue, heading.accept_queue_s = accept queue
+heading.in_worker_s = in worker
+part.in_worker = in the worker
+heading.service_s = service
+part.service, heading.service_mean_s = in the app
+part.pool, heading.pool_s = pool
+part.storage, heading.storage_s = storage
+part.redis, heading.redis_s = Redis
+part.serialise, heading.serialise_s = serialise
+part.template, heading.template_s = template
+part.other, heading.other_s = other code
+part.transfer, heading.transfer_s = transfer
+part.unattributed, heading.ladder:unattributed_s = unattributed
 
 # --- charts: axes, legends, and what a pointer shows ------------------------------------------
-
-SENTENCES |= {
-    "chart.class": "class",
-    "chart.series": "series",
-    "chart.line": "line",
-    "chart.place": "name",
-    "chart.trial": "trial",
-    "chart.verdict": "verdict",
-    "chart.worker": "worker",
-    "chart.load": "load",
-    "chart.state": "state",
-    "chart.connections": "connections",
-    "chart.connections_busy": "connections kept busy",
-    "chart.rate": "requests/s",
-    "chart.bound": "bound",
-    "chart.split_prediction": "prediction by worker",
-    "chart.measured": "measured",
-    "chart.knee": "knee: waiting begins",
-    "chart.knee_connections": "knee, connections",
-    "chart.response": "response",
-    "chart.median": "median",
-    "chart.p95": "95 %",
-    "chart.median_in": "median, {unit}",
-    "chart.p95_in": "95 %, {unit}",
-    "chart.response_in": "response time, {unit}",
-    "chart.mean_response": "mean response time, {unit}",
-    "chart.in_app_in": "in the app, {unit}",
-    "chart.since_load_began": "{unit} since the load began",
-    "chart.waiting": "waiting",
-    "chart.steady": "steady part",
-    "chart.accept_queue": "accept queue",
-    "chart.limit": "limit",
-    "chart.sockets": "sockets",
-    "chart.syn_step": "the kernel repeats a dropped SYN",
-    "chart.server": "server",
-    "chart.load_tool": "load tool",
-    "chart.host": "host",
-    "chart.cores": "cores",
-    "chart.host_busy": "% busy",
-    "chart.megabytes": "MB",
-    "chart.phase.ramp-up": "ramp-up",
-    "chart.phase.drain": "drain",
-    "chart.phase.steady": "steady",
-    "chart.phase.churn": "churn",
-    "chart.loops.closed": "closed: median to 95 %",
-    "chart.loops.open": "open: median to 95 %",
-    "chart.phases.solid": "median, or ESTABLISHED at the client",
-    "chart.phases.dashed": "95 %, or closing at either end",
-}
+chart.class = class
+chart.series = series
+chart.line = line
+chart.place = name
+chart.trial = trial
+chart.verdict = verdict
+chart.worker = worker
+chart.load = load
+chart.state = state
+chart.connections = connections
+chart.connections_busy = connections kept busy
+chart.rate = requests/s
+chart.bound = bound
+chart.split_prediction = prediction by worker
+chart.measured = measured
+chart.knee = knee: waiting begins
+chart.knee_connections = knee, connections
+chart.response, heading.response_s = response
+chart.median = median
+chart.p95 = 95 %
+chart.median_in = median, {unit}
+chart.p95_in = 95 %, {unit}
+chart.response_in = response time, {unit}
+chart.mean_response = mean response time, {unit}
+chart.in_app_in = in the app, {unit}
+chart.since_load_began = {unit} since the load began
+chart.waiting = waiting
+chart.steady = steady part
+chart.accept_queue = accept queue
+chart.limit = limit
+chart.sockets = sockets
+chart.syn_step = the kernel repeats a dropped SYN
+chart.server = server
+chart.load_tool = load tool
+chart.host = host
+chart.cores = cores
+chart.host_busy = % busy
+chart.megabytes = MB
+chart.phase.ramp-up = ramp-up
+chart.phase.drain = drain
+chart.phase.steady = steady
+chart.phase.churn = churn
+chart.loops.closed = closed: median to 95 %
+chart.loops.open = open: median to 95 %
+chart.phases.solid = median, or ESTABLISHED at the client
+chart.phases.dashed = 95 %, or closing at either end
 
 # --- charts: titles, captions, and what they show in words ------------------------------------
-
-SENTENCES |= {
-    "chart.axes": "{y} by {x}.",
-    "chart.point": "{y:number} at {x}",
-    "chart.points": "{name}: {points:, }.",
-    "chart.left_out": "Not shown, as they are 0 or missing: {points}.",
-    "chart.throughput": "Throughput against concurrency",
-    "chart.throughput.caption": (
-        "Requests per second in the steady part. Dashed: what connections and slots allow at best."
-        "[[ That continues above the chart, up to {highest_bound_rps:number}.]]"
-    ),
-    "chart.throughput.knees": "Dotted: the knee, from where more connections only wait.",
-    "chart.throughput.by_connections": "Throughput by connections.",
-    "chart.throughput.growth": (
-        "{name}: {rate_rps:number} requests/s at {connections:# connection}"
-        "[[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]]."
-    ),
-    "chart.breakdown": "{name}: where the time went",
-    "chart.breakdown.exact": "Mean of the steady part. Every request was followed by its id.",
-    "chart.breakdown.estimated": (
-        "Mean of the steady part. Each part is an estimate from a source of its own."
-    ),
-    "chart.breakdown.short": "Too short to be seen, at most {longest_s:duration}: {parts:list}.",
-    "chart.breakdown.missing": "No source: {parts:list}.",
-    "chart.breakdown.mean": "Mean response time of {name} by where it was spent.",
-    "chart.breakdown.spent": ("At {connections:# connection} {response_s:duration}: {parts:, }."),
-    "chart.breakdown.part": "{part} {time_s:duration}",
-    "chart.keepalive": "{name}: what kept-alive connections allow",
-    "chart.keepalive.caption": (
-        "A kept-alive connection stays with its worker. Bound: every slot could serve any of them."
-        " Prediction by worker: each worker serves only its own."
-    ),
-    "chart.loops": "Closed loop and open model, {name}",
-    "chart.loops.caption": (
-        "From the median to 95 % of the response times, against requests per second. Closed: each"
-        " client waits for its answer before it asks again, so a slow server slows its own load."
-        " Open: requests arrive evenly spaced, whether others were answered or not, and are timed"
-        " from the moment each was due."
-    ),
-    "chart.loops.response_times": "Response times of {name}.",
-    "chart.loops.cell": (
-        "{load}: {rate_rps:number} requests/s, half within {median_s:duration},"
-        " 95 % within {p95_s:duration}."
-    ),
-    "chart.timeline": "{where}, request by request",
-    "chart.timeline.worker": "worker {number}",
-    "chart.timeline.caption": (
-        "Each thick bar is a request inside the app, on a row of the worker that served it."
-    ),
-    "chart.timeline.waits_below": (
-        "Each thin bar below is one of them before that, from its client's start until the app was"
-        " called."
-    ),
-    "chart.timeline.waits_under_worker": (
-        "Each thin bar under a worker is one of them before that, from its client's start until the"
-        " app was called."
-    ),
-    "chart.timeline.queue_below": (
-        "Below, on the same time axis: connections waiting in the accept queue."
-    ),
-    "chart.timeline.unknown": (
-        "When the requests arrived is not known, nor how long the accept queue was."
-    ),
-    "chart.timeline.entered_in": "entered the app, {unit}",
-    "chart.timeline.waited_before_in": "waited before, {unit}",
-    "chart.timeline.waited_in": "waited, {unit}",
-    "chart.timeline.arrived": "arrived",
-    "chart.timeline.requests": (
-        "{requests:# request} on {workers:# worker}, {service_s:duration} in the app each (median)"
-        "[[; before that they waited {wait_s:duration} (median)]]"
-        "[[, at most {longest_wait_s:duration}]]"
-        "[[; the accept queue held at most {longest_queue}]]."
-    ),
-    "chart.timeline.at_once": (
-        "At most {slots} were served at once[[, {rate_rps:number} per second]]."
-    ),
-    "chart.queue": "Accept queue, {where}",
-    "chart.queue.heading": "Accept queue",
-    "chart.queue.caption": (
-        "Connections that no worker has accepted yet."
-        "[[ The limit is {limit}; the kernel lets one more in.]]"
-    ),
-    "chart.queue.most": (
-        "Accept queue of {where}: at most {longest:# connection}."
-        "[[ The limit is {limit}; the kernel lets one more in.]]"
-    ),
-    "chart.states": "TCP states, {where}",
-    "chart.states.heading": "TCP states",
-    "chart.states.caption": (
-        "Sockets by end and state, all rows on one scale; the number is the highest of the row."
-    ),
-    "chart.states.most": "Most sockets in each TCP state, {where}: {counts:, }.",
-    "chart.connects": "Time to connect, {where}",
-    "chart.connects.heading": "Time to connect",
-    "chart.connects.time": "time to connect, s",
-    "chart.connects.between": "{since} to {until} s",
-    "chart.connects.from": "from, s",
-    "chart.connects.until": "until, s",
-    "chart.connects.caption": "All connections of the load by how long connecting took.",
-    "chart.connects.steps": (
-        "Dashed: when this kernel repeats a SYN that was not answered. A connection at one of these"
-        " lines was turned away by a full accept queue and tried again."
-    ),
-    "chart.connects.late": (
-        "Time to connect, {where}: {prompt} in less than {late_after_s} s, {late} later."
-    ),
-    "chart.cpu": "CPU, {where}",
-    "chart.cpu.heading": "CPU",
-    "chart.cpu.caption": (
-        "CPU seconds per second, of the server with its workers and of the load tool; below it, how"
-        " busy all cores of the machine were."
-    ),
-    "chart.cpu.most": (
-        "CPU of {where}, at most: server [[{server:.2f} cores]]{server:missing}; load tool"
-        " [[{load_tool:.2f} cores]]{load_tool:missing}; host [[{host:percent} busy]]{host:missing}."
-    ),
-    "chart.memory": "Memory, {where}",
-    "chart.memory.heading": "Memory",
-    "chart.memory.caption": (
-        "Resident memory of the server with its workers and of the load tool (1 MB = 1024² bytes);"
-        " pages that processes share count in each of them."
-    ),
-    "chart.memory.most": (
-        "Memory of {where}, at most: server [[{server:bytes}]]{server:missing}; load tool"
-        " [[{load_tool:bytes}]]{load_tool:missing}."
-    ),
-    "chart.phases": "Phases, {where}",
-    "chart.phases.heading": "Phases",
-    "chart.phases.of": "Phases of {where}.",
-    "chart.phases.in_app": "Times inside the app, as requests left it",
-    "chart.phases.responses": "Response times",
-    "chart.phases.caption": "{times}, and the load's sockets below. They define the phases.",
-}
+chart.axes = {y} by {x}.
+chart.point = {y:number} at {x}
+chart.points = {name}: {points:, }.
+chart.left_out = Not shown, as they are 0 or missing: {points}.
+chart.throughput = Throughput against concurrency
+chart.throughput.caption = Requests per second in the steady part. Dashed: what connections and
+    slots allow at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
+chart.throughput.knees = Dotted: the knee, from where more connections only wait.
+chart.throughput.by_connections = Throughput by connections.
+chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}[[,
+    {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].
+chart.breakdown = {name}: where the time went
+chart.breakdown.exact = Mean of the steady part. Every request was followed by its id.
+chart.breakdown.estimated = Mean of the steady part. Each part is an estimate from a source of its
+    own.
+chart.breakdown.short = Too short to be seen, at most {longest_s:duration}: {parts:list}.
+chart.breakdown.missing = No source: {parts:list}.
+chart.breakdown.mean = Mean response time of {name} by where it was spent.
+chart.breakdown.spent = At {connections:# connection} {response_s:duration}: {parts:, }.
+chart.breakdown.part = {part} {time_s:duration}
+chart.keepalive = {name}: what kept-alive connections allow
+chart.keepalive.caption = A kept-alive connection stays with its worker. Bound: every slot could
+    serve any of them. Prediction by worker: each worker serves only its own.
+chart.loops = Closed loop and open model, {name}
+chart.loops.caption = From the median to 95 % of the response times, against requests per second.
+    Closed: each client waits for its answer before it asks again, so a slow server slows its own
+    load. Open: requests arrive evenly spaced, whether others were answered or not, and are timed
+    from the moment each was due.
+chart.loops.response_times = Response times of {name}.
+chart.loops.cell = {load}: {rate_rps:number} requests/s, half within {median_s:duration}, 95 %
+    within {p95_s:duration}.
+chart.timeline = {where}, request by request
+chart.timeline.worker = worker {number}
+chart.timeline.caption = Each thick bar is a request inside the app, on a row of the worker that
+    served it.
+chart.timeline.waits_below = Each thin bar below is one of them before that, from its client's start
+    until the app was called.
+chart.timeline.waits_under_worker = Each thin bar under a worker is one of them before that, from
+    its client's start until the app was called.
+chart.timeline.queue_below = Below, on the same time axis: connections waiting in the accept queue.
+chart.timeline.unknown = When the requests arrived is not known, nor how long the accept queue was.
+chart.timeline.entered_in = entered the app, {unit}
+chart.timeline.waited_before_in = waited before, {unit}
+chart.timeline.waited_in = waited, {unit}
+chart.timeline.arrived = arrived
+chart.timeline.requests = {requests:# request} on {workers:# worker}, {service_s:duration} in the
+    app each (median)[[; before that they waited {wait_s:duration} (median)]][[, at most
+    {longest_wait_s:duration}]][[; the accept queue held at most {longest_queue}]].
+chart.timeline.at_once = At most {slots} were served at once[[, {rate_rps:number} per second]].
+chart.queue = Accept queue, {where}
+chart.queue.heading = Accept queue
+chart.queue.caption = Connections that no worker has accepted yet.[[ The limit is {limit}; the
+    kernel lets one more in.]]
+chart.queue.most = Accept queue of {where}: at most {longest:# connection}.[[ The limit is {limit};
+    the kernel lets one more in.]]
+chart.states = TCP states, {where}
+chart.states.heading = TCP states
+chart.states.caption = Sockets by end and state, all rows on one scale; the number is the highest of
+    the row.
+chart.states.most = Most sockets in each TCP state, {where}: {counts:, }.
+chart.connects = Time to connect, {where}
+chart.connects.heading = Time to connect
+chart.connects.time = time to connect, s
+chart.connects.between = {since} to {until} s
+chart.connects.from = from, s
+chart.connects.until = until, s
+chart.connects.caption = All connections of the load by how long connecting took.
+chart.connects.steps = Dashed: when this kernel repeats a SYN that was not answered. A connection at
+    one of these lines was turned away by a full accept queue and tried again.
+chart.connects.late = Time to connect, {where}: {prompt} in less than {late_after_s} s, {late}
+    later.
+chart.cpu = CPU, {where}
+chart.cpu.heading = CPU
+chart.cpu.caption = CPU seconds per second, of the server with its workers and of the load tool;
+    below it, how busy all cores of the machine were.
+chart.cpu.most = CPU of {where}, at most: server [[{server:.2f} cores]]{server:missing}; load
+    tool [[{load_tool:.2f} cores]]{load_tool:missing}; host [[{host:percent} busy]]{host:missing}.
+chart.memory = Memory, {where}
+chart.memory.heading = Memory
+chart.memory.caption = Resident memory of the server with its workers and of the load tool (1 MB =
+    1024² bytes); pages that processes share count in each of them.
+chart.memory.most = Memory of {where}, at most: server [[{server:bytes}]]{server:missing}; load
+    tool [[{load_tool:bytes}]]{load_tool:missing}.
+chart.phases = Phases, {where}
+chart.phases.heading = Phases
+chart.phases.of = Phases of {where}.
+chart.phases.in_app = Times inside the app, as requests left it
+chart.phases.responses = Response times
+chart.phases.caption = {times}, and the load's sockets below. They define the phases.
 
 # --- the ladder: settings, loads, limits ----------------------------------------------------------
-
-SENTENCES |= {
-    "ladder.title": (
-        "What makes a real web app fast? A blog, one thing less at each step; {loads:, }."
-    ),
-    "ladder.title.empty": (
-        "What makes a real web app fast? A blog, one thing less at each step: no trial has been"
-        " measured."
-    ),
-    "ladder.load": "{users:# user} by {tool}",
-    "ladder.configuration": (
-        "{worker_class}, {workers:# worker}, {storage}[[, {cache}]][[, {local_cache}]]"
-    ),
-    "ladder.local_cache": "in-process cache",
-    "ladder.removed.nothing": "nothing",
-    "ladder.removed.local_cache": "in-process cache",
-    "ladder.removed.cache": "{cache}",
-    "ladder.removed.storage": "{storage} (for {instead})",
-    "ladder.removed.workers": "other workers",
-    "ladder.removed.worker_class": "async",
-    "ladder.usage.host": "host {busy:percent} busy",
-    "ladder.usage.cores": "cores: {cores:, }",
-    "ladder.cores.app": "app {cores:.2f}",
-    "ladder.cores.storage": "storage {cores:.2f}",
-    "ladder.cores.cache": "cache {cores:.2f}",
-    "ladder.cores.tool": "load tool {cores:.2f}",
-    "ladder.cores.others": "other processes {cores:.2f}",
-    "ladder.limit.tool": "load tool",
-    "ladder.limit.tool.why": "{tool}[[: {reason}]][[ ({usage:; })]]",
-    "ladder.limit.service": "{service}",
-    "ladder.limit.service.why": (
-        "{service} used {used:.2f} of the {cores:# core} it can use[[ ({usage:; })]]"
-    ),
-    "ladder.limit.app": "app",
-    "ladder.limit.app.why": (
-        "its workers used {used:.2f} of the {cores:# core} they can use[[ ({usage:; })]]"
-    ),
-    "ladder.limit.slots.why": (
-        "its {slots:# slot was/slots were} busy {share:percent} of the time[[ ({usage:; })]]"
-    ),
-    "ladder.limit.pool": "pool",
-    "ladder.limit.pool.why": (
-        "a request waits {wait_s:duration} for a free connection to the storage, longer than for"
-        " anything else[[ ({usage:; })]]"
-    ),
-    "ladder.limit.others": "other programs",
-    "ladder.limit.others.why": "other processes used {used:.2f} cores[[ ({usage:; })]]",
-    "ladder.limit.machine": "machine",
-    "ladder.limit.machine.why": "all cores are busy[[ ({usage:; })]]",
-    "ladder.limit.unknown": "not known",
-    "ladder.limit.unknown.why": "nothing is near a limit[[ ({usage:; })]]",
-}
+ladder.title = What makes a real web app fast? A blog, one thing less at each step; {loads:, }.
+ladder.title.empty = What makes a real web app fast? A blog, one thing less at each step: no trial
+    has been measured.
+ladder.load = {users:# user} by {tool}
+ladder.configuration = {worker_class}, {workers:# worker}, {storage}[[, {cache}]][[, {local_cache}]]
+ladder.local_cache, ladder.removed.local_cache = in-process cache
+ladder.removed.nothing = nothing
+ladder.removed.cache = {cache}
+ladder.removed.storage = {storage} (for {instead})
+ladder.removed.workers = other workers
+ladder.removed.worker_class = async
+ladder.usage.host = host {busy:percent} busy
+ladder.usage.cores = cores: {cores:, }
+ladder.cores.app = app {cores:.2f}
+ladder.cores.storage = storage {cores:.2f}
+ladder.cores.cache = cache {cores:.2f}
+ladder.cores.tool = load tool {cores:.2f}
+ladder.cores.others = other processes {cores:.2f}
+ladder.limit.tool = load tool
+ladder.limit.tool.why = {tool}[[: {reason}]][[ ({usage:; })]]
+ladder.limit.service = {service}
+ladder.limit.service.why = {service} used {used:.2f} of the {cores:# core} it can use
+    [[ ({usage:; })]]
+ladder.limit.app = app
+ladder.limit.app.why = its workers used {used:.2f} of the {cores:# core} they can use
+    [[ ({usage:; })]]
+ladder.limit.slots.why = its {slots:# slot was/slots were} busy {share:percent} of the time
+    [[ ({usage:; })]]
+ladder.limit.pool = pool
+ladder.limit.pool.why = a request waits {wait_s:duration} for a free connection to the storage,
+    longer than for anything else[[ ({usage:; })]]
+ladder.limit.others = other programs
+ladder.limit.others.why = other processes used {used:.2f} cores[[ ({usage:; })]]
+ladder.limit.machine = machine
+ladder.limit.machine.why = all cores are busy[[ ({usage:; })]]
+ladder.limit.unknown = not known
+ladder.limit.unknown.why = nothing is near a limit[[ ({usage:; })]]
 
 # --- the ladder: questions and answers ------------------------------------------------------------
-
-_LADDER_FASTER = (
-    "[[ Not statistically significant: {same:list}.]]"
-    "[[ Faster without it than with it: {gain:list}.]]"
-    "[[ Where the load tool was the limit (removed: {bound:list}), throughput is a lower bound, and"
-    " the factors beside it are not the app's.]]"
-)
-SENTENCES |= {
-    "ladder.question.fast": "What made it fast?",
-    "ladder.fast": (
-        "With {load}, throughput with it over throughput without it, the largest first:"
-        " {cost:list}." + _LADDER_FASTER
-    ),
-    "ladder.fast.nothing": (
-        "With {load}, nothing made it faster in a statistically significant way." + _LADDER_FASTER
-    ),
-    "ladder.fast.few": (
-        "Inconclusive: a factor has no interval, as there are too few trials of each step"
-        " (--trials {trials})."
-    ),
-    "ladder.fast.unmeasured": "Inconclusive: no two steps were measured under many users.",
-    "ladder.factor": "{removed} {factor:.2f} ({low:.2f} to {high:.2f})",
-    "ladder.ratio": (
-        "{removed} removed: {rps:number} req/s, {ratio:.2f} times the step before"
-        "[[, 95 % interval {low:.2f} to {high:.2f}]]"
-    ),
-    "ladder.question.trips": (
-        "Does each removed cache cost a round trip, and does each round trip cost throughput?"
-    ),
-    "ladder.trips": "Round trips per request: {steps:; }. {cost}",
-    "ladder.trips.no": (
-        "No: not every step has to ask farther away than the one before. Round trips per request:"
-        " {steps:; }."
-    ),
-    "ladder.trips.unmeasured": ("Inconclusive: round trips were counted in fewer than two steps."),
-    "ladder.trips.step": (
-        "{removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage"
-        " ({rps:number} req/s)"
-    ),
-    "ladder.trips.evidence": (
-        "{removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to {storage_name} per"
-        " request[[; response time of a single user {response_s:duration}]]"
-    ),
-    "ladder.trips.cost": (
-        "Each costs throughput[[, but for {same:list}, where no loss is statistically"
-        " significant]]."
-    ),
-    "ladder.trips.cost.none": "No loss of throughput is statistically significant.",
-    "ladder.trips.cost.few": (
-        "Throughput is lower after each[[ but {faster:list}]]; too few trials for an interval."
-    ),
-    "ladder.question.limits": "What limited each step: load tool, storage, app or machine?",
-    "ladder.limits": (
-        "{loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]"
-    ),
-    "ladder.limits.load": "With {load}, by what was removed: {limits:; }.",
-    "ladder.limits.of": "{limit}: {steps:list}",
-    "ladder.limits.why": "{load}, {removed} removed: {why}",
-    "ladder.limits.unmeasured": "Inconclusive: no step was measured under many users.",
-    "ladder.question.redis": "Why does losing Redis cost so little?",
-    "ladder.redis": "[[{cost} ]]{hit}[[ {cpu}]]",
-    "ladder.redis.unmeasured": "Inconclusive: no step lost Redis and nothing else.",
-    "ladder.redis.few": (
-        "Too few trials to say what it costs; without Redis throughput was {ratio:.2f} times as"
-        " high."
-    ),
-    "ladder.redis.none": "It costs nothing here that is statistically significant.",
-    "ladder.redis.gain": "It costs nothing here: throughput rose by {share:percent}.",
-    "ladder.redis.little": "Here it costs {share:percent} of the throughput.",
-    "ladder.redis.much": "Here it costs much: {share:percent} of the throughput.",
-    "ladder.redis.cpu": (
-        "A request takes {before_s:duration} of the app's CPU with Redis, {after_s:duration}"
-        " without."
-    ),
-    "ladder.hit.saves": (
-        "For a single user a hit costs {hit_s:duration} (round trip and serialisation), the storage"
-        " {miss_s:duration}: Redis saves {difference_s:duration}"
-        "[[ of a response time of {response_s:duration}]]."
-    ),
-    "ladder.hit.costs": (
-        "For a single user a hit costs {hit_s:duration} (round trip and serialisation), the storage"
-        " {miss_s:duration}: Redis costs {difference_s:duration} more than it saves"
-        "[[, of a response time of {response_s:duration}]]."
-    ),
-    "ladder.hit.unmeasured": (
-        "What a hit saves is not known: a single user was not measured in both steps."
-    ),
-    "ladder.hit.no_metrics": "What a hit saves is not known: the app published no metrics.",
-    "ladder.spent": (
-        "{load}, {configuration}: Redis {redis_s:duration}, serialisation {serialise_s:duration},"
-        " pool {pool_s:duration}, storage {storage_s:duration} per request"
-    ),
-    "ladder.cores": "{load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores",
-    "ladder.question.sync": "Why does going from async to sync change p95 more than throughput?",
-    "ladder.sync": (
-        "{moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of {users:# user} is"
-        " users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration} sync. What the"
-        " class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,"
-        " {spread_sync:.1f} times sync. {order}"
-    ),
-    "ladder.sync.unmeasured": "Inconclusive: no step lost async and nothing else.",
-    "ladder.sync.no_percentiles": "Inconclusive: the load tool reports no percentiles.",
-    "ladder.sync.chance": "The difference in throughput is not statistically significant.",
-    "ladder.sync.cpu": (
-        "A request takes {before_s:duration} of the app's CPU async, {after_s:duration} sync."
-    ),
-    "ladder.sync.moved.p95": (
-        "It does here: p95 changes by a factor of {p95:.2f}, throughput by {rps:.2f}."
-    ),
-    "ladder.sync.moved.rps": (
-        "Here throughput changes more: p95 by a factor of {p95:.2f}, throughput by {rps:.2f}."
-    ),
-    "ladder.sync.moved.neither": (
-        "Here neither changes much more than the other: p95 by a factor of {p95:.2f}, throughput by"
-        " {rps:.2f}."
-    ),
-    "ladder.sync.order.shown": (
-        "sync serves one request at a time, in order of arrival, so all wait alike; async begins"
-        " them all, and some are overtaken."
-    ),
-    "ladder.sync.order.hidden": (
-        "That sync serves in order of arrival does not show here: something else spreads the"
-        " response times."
-    ),
-    "ladder.response": (
-        "{configuration}: mean {mean_s:duration}, p50 {p50_s:duration}, p95 {p95_s:duration}"
-    ),
-    "ladder.question.services": "Which servers were used as storage and cache?",
-    "ladder.services": "{services:; }.",
-    "ladder.services.unknown": "Inconclusive: the run does not say.",
-    "ladder.service": "{service}: {version}",
-    "ladder.service.none": "{service}: not used[[ ({why})]]",
-}
+ladder.fast.others = [[ Not statistically significant: {same:list}.]][[ Faster without it than with
+    it: {gain:list}.]][[ Where the load tool was the limit (removed: {bound:list}), throughput is a
+    lower bound, and the factors beside it are not the app's.]]
+ladder.question.fast = What made it fast?
+ladder.fast = With {load}, throughput with it over throughput without it, the largest first:
+    {cost:list}.{+ladder.fast.others}
+ladder.fast.nothing = With {load}, nothing made it faster in a statistically significant
+    way.{+ladder.fast.others}
+ladder.fast.few = Inconclusive: a factor has no interval, as there are too few trials of each step
+    (--trials {trials}).
+ladder.fast.unmeasured = Inconclusive: no two steps were measured under many users.
+ladder.factor = {removed} {factor:.2f} ({low:.2f} to {high:.2f})
+ladder.ratio = {removed} removed: {rps:number} req/s, {ratio:.2f} times the step before[[, 95 %
+    interval {low:.2f} to {high:.2f}]]
+ladder.question.trips = Does each removed cache cost a round trip, and does each round trip cost
+    throughput?
+ladder.trips = Round trips per request: {steps:; }. {cost}
+ladder.trips.no = No: not every step has to ask farther away than the one before. Round trips per
+    request: {steps:; }.
+ladder.trips.unmeasured = Inconclusive: round trips were counted in fewer than two steps.
+ladder.trips.step = {removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage
+    ({rps:number} req/s)
+ladder.trips.evidence = {removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to
+    {storage_name} per request[[; response time of a single user {response_s:duration}]]
+ladder.trips.cost = Each costs throughput[[, but for {same:list}, where no loss is statistically
+    significant]].
+ladder.trips.cost.none = No loss of throughput is statistically significant.
+ladder.trips.cost.few = Throughput is lower after each[[ but {faster:list}]]; too few trials for an
+    interval.
+ladder.question.limits = What limited each step: load tool, storage, app or machine?
+ladder.limits = {loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]
+ladder.limits.load = With {load}, by what was removed: {limits:; }.
+ladder.limits.of = {limit}: {steps:list}
+ladder.limits.why = {load}, {removed} removed: {why}
+ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
+ladder.question.redis = Why does losing Redis cost so little?
+ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
+ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
+ladder.redis.few = Too few trials to say what it costs; without Redis throughput was {ratio:.2f}
+    times as high.
+ladder.redis.none = It costs nothing here that is statistically significant.
+ladder.redis.gain = It costs nothing here: throughput rose by {share:percent}.
+ladder.redis.little = Here it costs {share:percent} of the throughput.
+ladder.redis.much = Here it costs much: {share:percent} of the throughput.
+ladder.redis.cpu = A request takes {before_s:duration} of the app's CPU with Redis,
+    {after_s:duration} without.
+ladder.hit.saves = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
+    the storage {miss_s:duration}: Redis saves {difference_s:duration}[[ of a response time of
+    {response_s:duration}]].
+ladder.hit.costs = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
+    the storage {miss_s:duration}: Redis costs {difference_s:duration} more than it saves[[, of a
+    response time of {response_s:duration}]].
+ladder.hit.unmeasured = What a hit saves is not known: a single user was not measured in both steps.
+ladder.hit.no_metrics = What a hit saves is not known: the app published no metrics.
+ladder.spent = {load}, {configuration}: Redis {redis_s:duration}, serialisation
+    {serialise_s:duration}, pool {pool_s:duration}, storage {storage_s:duration} per request
+ladder.cores = {load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores
+ladder.question.sync = Why does going from async to sync change p95 more than throughput?
+ladder.sync = {moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of
+    {users:# user} is users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration}
+    sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
+    {spread_sync:.1f} times sync. {order}
+ladder.sync.unmeasured = Inconclusive: no step lost async and nothing else.
+ladder.sync.no_percentiles = Inconclusive: the load tool reports no percentiles.
+ladder.sync.chance = The difference in throughput is not statistically significant.
+ladder.sync.cpu = A request takes {before_s:duration} of the app's CPU async, {after_s:duration}
+    sync.
+ladder.sync.moved.p95 = It does here: p95 changes by a factor of {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.moved.rps = Here throughput changes more: p95 by a factor of {p95:.2f}, throughput by
+    {rps:.2f}.
+ladder.sync.moved.neither = Here neither changes much more than the other: p95 by a factor of
+    {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.order.shown = sync serves one request at a time, in order of arrival, so all wait alike;
+    async begins them all, and some are overtaken.
+ladder.sync.order.hidden = That sync serves in order of arrival does not show here: something else
+    spreads the response times.
+ladder.response = {configuration}: mean {mean_s:duration}, p50 {p50_s:duration}, p95
+    {p95_s:duration}
+ladder.question.services = Which servers were used as storage and cache?
+ladder.services = {services:; }.
+ladder.services.unknown = Inconclusive: the run does not say.
+ladder.service = {service}: {version}
+ladder.service.none = {service}: not used[[ ({why})]]
 
 # --- the ladder: tables, charts, notes ------------------------------------------------------------
-
-SENTENCES |= {
-    "ladder.table.steps": "The steps",
-    "ladder.table.steps.note": "Each step lacks what those above it lack, and one thing more.",
-    "ladder.table.rates": "The ladder, {load}",
-    "ladder.table.rates.note": (
-        "Factor: requests/s (the geometric mean of the trials) over those of the step before; from"
-        " and to: its 95 % interval over fresh launches of the server."
-    ),
-    "ladder.table.trips": "Round trips, {load}",
-    "ladder.table.trips.note": (
-        "Round trips per request, and each cache's hits as a share of its lookups: counted in the"
-        " app's workers during the steady part."
-    ),
-    "ladder.table.cores": "Cores, {load}",
-    "ladder.table.cores.note": (
-        "Cores: CPU seconds per second. Missing: not started by the lab, or part of the app."
-    ),
-    "ladder.table.times": "Where the time goes, {load}",
-    "ladder.table.times.note": (
-        "Means of the steady part. Connect to in worker: before the app was called. Pool: until a"
-        " connection to the storage was free. Storage and Redis: their round trips. Other code: in"
-        " the app and none of these. In asynchronous code a part includes what the worker did for"
-        " other requests meanwhile. Below 0: the sources overlap. Unattributed: seen by no source;"
-        " on kept connections mostly requests that a busy worker has read and not begun, and"
-        " answers that the load tool has not read."
-    ),
-    "ladder.chart.removed": "removed",
-    "ladder.chart.rates": "Requests per second",
-    "ladder.chart.rps": "requests/s",
-    "ladder.chart.time": "{unit} per request",
-    "ladder.chart.times.note": "Means of the steady part. What is below 0 is not drawn.",
-    "ladder.chart.trips": "Round trips per request",
-    "ladder.chart.trips.axis": "round trips",
-    "ladder.chart.trips.note": (
-        "Counted in the app's workers; a hit in the cache inside them costs none."
-    ),
-    "ladder.left_out": "Left out: {configuration}: {why}",
-    "ladder.invalid": "{configuration}, {load}, trial {trial}: {reason}",
-    "ladder.few_trials": (
-        "The interval of a factor needs at least {needed:# trial} of each step"
-        " (--trials {needed}); one has {fewest}."
-    ),
-    "ladder.disturbed": (
-        "Other processes used up to {most:.2f} cores, more than {limit:g} in {times} of"
-        " {steps:# step}: everything is slower there, and trials differ more. Close them and"
-        " repeat."
-    ),
-}
-
-HEADINGS |= {
-    "why_not": "left out because",
-    "local_hit_ratio": "hits in process",
-    "redis_hit_ratio": "hits in Redis",
-    "redis_trips": "Redis trips",
-    "counted_requests": "requests counted",
-    "factor_low": "from",
-    "factor_high": "to",
-    "app_cores": "app",
-    "storage_cores": "storage",
-    "cache_cores": "cache",
-    "tool_cores": "load tool",
-    "app_cpu_per_request_s": "app CPU per request",
-    "response_s": "response",
-    "pool_s": "pool",
-    "storage_s": "storage",
-    "redis_s": "Redis",
-    "serialise_s": "serialise",
-    "template_s": "template",
-    "other_s": "other code",
-    "ladder:unattributed_s": "unattributed",
-}
+ladder.table.steps = The steps
+ladder.table.steps.note = Each step lacks what those above it lack, and one thing more.
+ladder.table.rates = The ladder, {load}
+ladder.table.rates.note = Factor: requests/s (the geometric mean of the trials) over those of the
+    step before; from and to: its 95 % interval over fresh launches of the server.
+ladder.table.trips = Round trips, {load}
+ladder.table.trips.note = Round trips per request, and each cache's hits as a share of its lookups:
+    counted in the app's workers during the steady part.
+ladder.table.cores = Cores, {load}
+ladder.table.cores.note = Cores: CPU seconds per second. Missing: not started by the lab, or part of
+    the app.
+ladder.table.times = Where the time goes, {load}
+ladder.table.times.note = Means of the steady part. Connect to in worker: before the app was called.
+    Pool: until a connection to the storage was free. Storage and Redis: their round trips. Other
+    code: in the app and none of these. In asynchronous code a part includes what the worker did for
+    other requests meanwhile. Below 0: the sources overlap. Unattributed: seen by no source; on kept
+    connections mostly requests that a busy worker has read and not begun, and answers that the load
+    tool has not read.
+ladder.chart.removed = removed
+ladder.chart.rates = Requests per second
+ladder.chart.rps = requests/s
+ladder.chart.time = {unit} per request
+ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn.
+ladder.chart.trips = Round trips per request
+ladder.chart.trips.axis = round trips
+ladder.chart.trips.note = Counted in the app's workers; a hit in the cache inside them costs none.
+ladder.left_out = Left out: {configuration}: {why}
+ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
+ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials
+    {needed}); one has {fewest}.
+ladder.disturbed = Other processes used up to {most:.2f} cores, more than {limit:g} in {times} of
+    {steps:# step}: everything is slower there, and trials differ more. Close them and repeat.
+heading.why_not = left out because
+heading.local_hit_ratio = hits in process
+heading.redis_hit_ratio = hits in Redis
+heading.redis_trips = Redis trips
+heading.counted_requests = requests counted
+heading.factor_low = from
+heading.factor_high = to
+heading.app_cores = app
+heading.storage_cores = storage
+heading.cache_cores = cache
+heading.tool_cores = load tool
+heading.app_cpu_per_request_s = app CPU per request
 
 # --- what is known before a run starts ------------------------------------------------------------
-
-SENTENCES |= {
-    "plan.tool_fast": "the load tool is fast: it sends at a rate, over a ramp, for a time",
-    "plan.no_ab": "ab is not installed, using the embedded load tool `fast` ({hint})",
-    "plan.overridden": "{config}: {setting} = {value} is overridden: {why}",
-    "plan.accesslog_overridden": "{config}: accesslog is overridden: a log into a pipe stalls",
-    "plan.flag_ignored": "{flag} has no effect: {classes:list} ignore it",
-    "plan.setting_ignored": "{config}: {setting} = {value} has no effect on {classes:, }",
-    "plan.taken_for_wsgi": (
-        "{worker_class} is taken for a WSGI class, since its base classes do not say; if it serves"
-        " ASGI, add --app apps.sleep_asgi:app"
-    ),
-    "plan.drops": (
-        "{connections} connections are more than {slots} slots and a backlog of {backlog} hold;"
-        " clients repeat a dropped SYN ever more slowly, so such a cell may take minutes"
-    ),
-    "plan.load_hosts": (
-        "each trial begins when the load hosts have joined, within {join_s} s; run this on"
-        " {hosts:list} (it serves all trials; Ctrl-C ends it):\n\n    {command}\n"
-    ),
-}
+plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time
+plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
+plan.overridden = {config}: {setting} = {value} is overridden: {why}
+plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe stalls
+plan.flag_ignored = {flag} has no effect: {classes:list} ignore it
+plan.setting_ignored = {config}: {setting} = {value} has no effect on {classes:, }
+plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
+    if it serves ASGI, add --app apps.sleep_asgi:app
+plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
+    clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
+plan.load_hosts = each trial begins when the load hosts have joined, within {join_s} s; run this on
+    {hosts:list} (it serves all trials; Ctrl-C ends it):{command:block}
 
 # --- runs of any kind -----------------------------------------------------------------------------
-
-SENTENCES |= {
-    "note.left_out": "Left out: {why}",
-    "note.not_measured": "{what} was not measured: {why}.",
-    "note.unfinished": (
-        "{trials:# trial} not finished. Resume with: workerlab {command} --resume {run}"
-    ),
-}
+note.left_out = Left out: {why}
+note.not_measured = {what} was not measured: {why}.
+note.unfinished = {trials:# trial} not finished. Resume with: workerlab {command} --resume {run}
 
 # --- bottleneck -----------------------------------------------------------------------------------
-
-_USERS = (
-    "with {more:number} times as many users, throughput is {brings:factor} times as high"
-    "[[, and each waits {wait:factor} times as long]]."
-)
-_PROCESSES = (
-    "with {processes:# process/processes} of {generator}, throughput is {brings:factor} times as"
-    " high[[; the host was {busy:percent} busy]]."
-)
-
-SENTENCES |= {
-    "bottleneck.title": (
-        "Is it the server or the load generator? One factor at a time. Generator: {generator};"
-        " server: {worker_class} with {workers:# worker}."
-    ),
-    "bottleneck.title.empty": (
-        "Is it the server or the load generator? One factor at a time: no cell has been finished."
-    ),
-    "bottleneck.question.verdict": "Is it the server or the load generator?",
-    "bottleneck.generator": (
-        "The generator, {generator}, is the bottleneck, so its figures are a lower bound of the"
-        " server[[: another one got {brings:factor} times the throughput from it]]."
-    ),
-    "bottleneck.server.kept_up": (
-        "The server is the bottleneck: {generator} kept up with more of it."
-    ),
-    "bottleneck.server.others": (
-        "The server is the bottleneck: no other generator gets more out of it than {generator}."
-    ),
-    "bottleneck.inconclusive": "Inconclusive: these cells show no limit of either.",
-    "bottleneck.busy": (
-        "{generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}"
-    ),
-    "bottleneck.cores": ("the server used {server:.2f} cores[[, the generator {generator:.2f}]]"),
-    "bottleneck.threads.no_more": "more threads brought no more ({rates})",
-    "bottleneck.servers.no_more": "a second server brought no more ({rates})",
-    "bottleneck.rates": "[[{users:# user}: ]]{rates:, }",
-    "bottleneck.rate": "{level} {rps:number} req/s",
-    "bottleneck.level.users": "{level:# user}",
-    "bottleneck.level.threads": "{level:# thread}",
-    "bottleneck.level.servers": "{level:# server}",
-    "bottleneck.level.processes": "{level:# process/processes}",
-    "bottleneck.level.tool": "{level}",
-    "bottleneck.question.users": "Do more users bring more throughput?",
-    "bottleneck.users.yes": "Yes: " + _USERS,
-    "bottleneck.users.hardly": "Hardly: " + _USERS,
-    "bottleneck.users.no": "No: " + _USERS,
-    "bottleneck.question.threads": "Do more threads in the server help?",
-    "bottleneck.question.servers": "Does a second server help?",
-    "bottleneck.question.processes": "Do more processes of the generator help?",
-    "bottleneck.processes.yes": "Yes: " + _PROCESSES,
-    "bottleneck.processes.no": "No: " + _PROCESSES,
-    "bottleneck.processes.few_cores": (
-        "Inconclusive: {processes:# process/processes} and the server need {needed} cores, this"
-        " machine has {cores}. On these, " + _PROCESSES
-    ),
-    "bottleneck.question.tool": "Does another generator get more out of the same server?",
-    "bottleneck.tool.yes": (
-        "Yes: with {users:# user}, {other} gets {brings:factor} times the throughput of {generator}"
-        " from the same server. What {generator} measured is a lower bound."
-    ),
-    "bottleneck.tool.no": (
-        "No: with {users:# user}, {other} gets {brings:factor} times the throughput of {generator}."
-    ),
-    "bottleneck.question.inside": "Where is a request while it waits?",
-    "bottleneck.inside": (
-        "With {users:# user} a response takes {response_s:duration}, of which the request is"
-        " {inside_s:duration} in the server ({share:percent}): accept queue, worker and app."
-    ),
-    "bottleneck.inside.time": "{users:# user}: {inside_s:duration} of {response_s:duration}",
-    "bottleneck.cell": (
-        "{tool}[[ x{processes}]] at {users:# user}, {threads:# thread}[[, {servers:# server}]]"
-    ),
-    "bottleneck.invalid": "{cell}: {reason}",
-    "bottleneck.table.users": "More users",
-    "bottleneck.table.threads": "More threads in the server",
-    "bottleneck.table.servers": "A second server, on a port of its own",
-    "bottleneck.table.processes": "The generator in more processes",
-    "bottleneck.table.tool": "Another generator",
-    "bottleneck.table.note": (
-        "Mean and p95: response times as the generator reports them. In the app: by the workers'"
-        " records."
-    ),
-    "bottleneck.line": (
-        "{tool}[[, {processes:# process/processes}]][[, {servers:# server}]]"
-        "[[, {threads:# thread}]]"
-    ),
-    "bottleneck.chart": "Throughput by users",
-    "bottleneck.chart.users": "users",
-    "bottleneck.chart.rps": "requests/s",
-    "bottleneck.chart.note": (
-        "What differs from {generator} on the usual server is named; all ask for the same page."
-    ),
-}
-for _factor in ("threads", "servers"):
-    SENTENCES |= {
-        f"bottleneck.{_factor}.yes": (
-            "Yes: throughput is up to {brings:factor} times as high, so the server was a limit."
-        ),
-        f"bottleneck.{_factor}.less": "No: throughput falls to {least:factor} times what it was.",
-        f"bottleneck.{_factor}.no": (
-            "No: throughput differs by less than {change:percent}. The server is not the limit."
-        ),
-    }
-
-HEADINGS |= {
-    "bottleneck:tool": "generator",
-    "processes": "proc.",
-    "bottleneck:response_mean_s": "mean",
-    "service_mean_s": "in the app",
-    "errors": "causes",
-    "achieved_concurrency": "in flight",
-    "generator_bound": "generator-bound",
-}
+bottleneck.users.more = with {more:number} times as many users, throughput is {brings:factor} times
+    as high[[, and each waits {wait:factor} times as long]].
+bottleneck.processes.more = with {processes:# process/processes} of {generator}, throughput is
+    {brings:factor} times as high[[; the host was {busy:percent} busy]].
+bottleneck.title = Is it the server or the load generator? One factor at a time. Generator:
+    {generator}; server: {worker_class} with {workers:# worker}.
+bottleneck.title.empty = Is it the server or the load generator? One factor at a time: no cell has
+    been finished.
+bottleneck.question.verdict = Is it the server or the load generator?
+bottleneck.generator = The generator, {generator}, is the bottleneck, so its figures are a lower
+    bound of the server[[: another one got {brings:factor} times the throughput from it]].
+bottleneck.server.kept_up = The server is the bottleneck: {generator} kept up with more of it.
+bottleneck.server.others = The server is the bottleneck: no other generator gets more out of it than
+    {generator}.
+bottleneck.inconclusive = Inconclusive: these cells show no limit of either.
+bottleneck.busy = {generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}
+bottleneck.cores = the server used {server:.2f} cores[[, the generator {generator:.2f}]]
+bottleneck.threads.no_more = more threads brought no more ({rates})
+bottleneck.servers.no_more = a second server brought no more ({rates})
+bottleneck.rates = [[{users:# user}: ]]{rates:, }
+bottleneck.rate = {level} {rps:number} req/s
+bottleneck.level.users = {level:# user}
+bottleneck.level.threads = {level:# thread}
+bottleneck.level.servers = {level:# server}
+bottleneck.level.processes = {level:# process/processes}
+bottleneck.level.tool = {level}
+bottleneck.question.users = Do more users bring more throughput?
+bottleneck.users.yes = Yes: {+bottleneck.users.more}
+bottleneck.users.hardly = Hardly: {+bottleneck.users.more}
+bottleneck.users.no = No: {+bottleneck.users.more}
+bottleneck.question.threads = Do more threads in the server help?
+bottleneck.question.servers = Does a second server help?
+bottleneck.question.processes = Do more processes of the generator help?
+bottleneck.processes.yes = Yes: {+bottleneck.processes.more}
+bottleneck.processes.no = No: {+bottleneck.processes.more}
+bottleneck.processes.few_cores = Inconclusive: {processes:# process/processes} and the server need
+    {needed} cores, this machine has {cores}. On these, {+bottleneck.processes.more}
+bottleneck.question.tool = Does another generator get more out of the same server?
+bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {brings:factor} times the throughput of
+    {generator} from the same server. What {generator} measured is a lower bound.
+bottleneck.tool.no = No: with {users:# user}, {other} gets {brings:factor} times the throughput of
+    {generator}.
+bottleneck.question.inside = Where is a request while it waits?
+bottleneck.inside = With {users:# user} a response takes {response_s:duration}, of which the request
+    is {inside_s:duration} in the server ({share:percent}): accept queue, worker and app.
+bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
+bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}[[,
+    {servers:# server}]]
+bottleneck.invalid = {cell}: {reason}
+bottleneck.table.users = More users
+bottleneck.table.threads = More threads in the server
+bottleneck.table.servers = A second server, on a port of its own
+bottleneck.table.processes = The generator in more processes
+bottleneck.table.tool = Another generator
+bottleneck.table.note = Mean and p95: response times as the generator reports them. In the app: by
+    the workers' records.
+bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]][[,
+    {threads:# thread}]]
+bottleneck.chart = Throughput by users
+bottleneck.chart.users = users
+bottleneck.chart.rps = requests/s
+bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
+    same page.
+bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {brings:factor} times as
+    high, so the server was a limit.
+bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {least:factor} times what
+    it was.
+bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less than {change:percent}.
+    The server is not the limit.
+heading.bottleneck:tool = generator
+heading.processes = proc.
+heading.bottleneck:response_mean_s = mean
+heading.errors = causes
+heading.achieved_concurrency = in flight
+heading.generator_bound = generator-bound
 
 # --- limits: how far one client goes --------------------------------------------------------------
-
-SENTENCES |= {
-    "limits.title": "How far one client goes, and what stops it",
-    "limits.left_out.ports": (
-        "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
-    ),
-    "limits.left_out.quick": (
-        "Left out: the synchronous client and the million requests, because of --quick."
-    ),
-    "limits.left_out.connections": (
-        "Left out: more than {connections:count} connections. The limit of open files is"
-        " {files:count}; raise it (ulimit -n 10064) for 10,000."
-    ),
-    "limits.left_out.mistakes": (
-        "Left out: the classic mistakes. They need aiohttp (pip install aiohttp)."
-    ),
-    "limits.chapter.clients": "A hundred requests, by a client of each kind",
-    "limits.chapter.unbounded": (
-        "With and without a bound, where a process may have 1,024 files open"
-    ),
-    "limits.chapter.far": "How far it goes",
-    "limits.chapter.ports": "More connections than local ports",
-    "limits.chapter.mistakes": "Two classic mistakes and their symptoms",
-    "limits.step.synchronous": "synchronous: one after the other",
-    "limits.step.asynchronous": "asynchronous: all at once",
-    "limits.step.unbounded": "no bound",
-    "limits.step.raised": "no bound, limit raised",
-    "limits.step.bounded": "at most {connections:count} at once",
-    "limits.step.bodies": "{body_bytes:bytes} each",
-    "limits.step.new_connections": "{body_bytes:bytes} each, a new connection for each",
-    "limits.step.ports_used_up": "{ports:count} ports",
-    "limits.step.ports_sources": "{ports:count} ports, {sources} source addresses",
-    "limits.step.ports_reuse": "{ports:count} ports, fewer connections, reused",
-    "limits.step.mistake": "the mistake",
-    "limits.step.abandoned": "the mistake with tasks",
-    "limits.step.cure": "the cure",
-    "limits.step_failed": "{step} ({failed:count} failed)",
-    "limits.not_measured": "not measured: {why}",
-    "limits.step": (
-        "{tool}, {requests:# request} over {connections:# connection} ({step}):"
-        " {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:count} failed[[:"
-        " {errors:counts}]]"
-    ),
-    "limits.chart.title": "Time for so many requests",
-    "limits.chart.x": "requests",
-    "limits.chart.y": "seconds",
-    "limits.chart.series": "{connections:# connection}",
-    "limits.chart.ideal": "ideal",
-    "limits.chart.note": (
-        "Steps without a failure. Ideal: delays / connections, or the longest answer."
-    ),
-    "limits.question.asynchronous": "What does an asynchronous client gain?",
-    "limits.asynchronous": (
-        "{requests:count} requests at once took {took_s:duration}[[, hardly longer than the longest"
-        " answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]."
-        " One after the other, they [[took {alone_s:duration}, {times:number} times as long]]"
-        "[[would take {delays_s:duration}, the sum of all delays]]."
-    ),
-    "limits.question.unbounded": "What stops a client without a bound?",
-    "limits.causes": "{causes: }",
-    "limits.no_files": (
-        "Errno 24 (too many open files): {failed:# request} got no file for their connection."
-        " {connections:count} connections were wanted at once[[, and a process may have"
-        " {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many"
-        " requests are under way."
-    ),
-    "limits.no_address": (
-        "Errno 99 (cannot assign requested address): {failed:# request} found no free local port."
-        " {connections:count} connections were wanted at once[[, and there are {ports:count}"
-        " ports]]; each connection takes one, for each pair of a source address and a server. Reuse"
-        " connections (keep-alive), connect from more source addresses (on loopback 127.0.0.2,"
-        " 127.0.0.3, and so on), or widen net.ipv4.ip_local_port_range."
-    ),
-    "limits.enough_files": (
-        "{requests:count} requests at once did not run out of files here: {failed:count} failed."
-    ),
-    "limits.question.bounded": "What avoids it?",
-    "limits.bounded": (
-        "Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:count} connections took"
-        " {quick_s:duration}, the {slow:count} {slow_s:duration}.]]"
-    ),
-    "limits.not_bounded": "Nothing did here: {bad:; }.",
-    "limits.question.far": "How far does one client go?",
-    "limits.far": (
-        "At least to {requests:count} requests over {connections:# connection} without a failure,"
-        " in {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}."
-    ),
-    "limits.near_ideal": "close to the best possible",
-    "limits.above_ideal": "so the client or the machine was slower than the server",
-    "limits.question.memory": "How much memory does that take?",
-    "limits.memory": (
-        "At most {memory_bytes:bytes} for {requests:count} requests: timings are counted in a"
-        " histogram, and bodies are dropped once they are verified."
-    ),
-    "limits.memory_of": "{requests:# request}: {memory_bytes:bytes}",
-    "limits.question.bodies": "And with large bodies?",
-    "limits.bodies": (
-        "{bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete"
-        " in {took_s:duration} ({bytes_per_s:bytes} per second); {failed:count} failed."
-    ),
-    "limits.question.ports": "What happens when the local ports run out?",
-    "limits.ports": "{causes: }[[ Without a failure: {good:; }.]]",
-    "limits.enough_ports": (
-        "They did not run out here: {failed:count} failed.[[ Without a failure: {good:; }.]]"
-    ),
-    "limits.mistake.missing_await": "missing await",
-    "limits.mistake.session_per_request": "session per request",
-    "limits.form": (
-        "{code}: {returned:counts} returned, {requests:# request} and {connections:# connection}"
-        " at the server[[; reported: {complaints:counts}]]"
-    ),
-    "limits.question.missing_await": "How does a missing await show?",
-    "limits.missing_await": (
-        "As many objects come back as answers were expected ({returned:counts}), at once"
-        " ({took_s:duration}), but the server sees {requests:# request}; with await it sees"
-        " {right_requests:count}."
-    ),
-    "limits.question.session_per_request": "How does a session per request show?",
-    "limits.session_per_request": (
-        "{connections:# connection} for {requests:# request}, where one session needs"
-        " {right_connections:count}. It took {times:number} times as long ({took_s:duration}"
-        " instead of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT"
-        " instead of {right_time_wait:count}]]."
-    ),
-}
-HEADINGS |= {
-    "tool": "load tool",
-    "wall_s": "took",
-    "ideal_s": "ideal",
-    "wall_to_ideal": "took / ideal",
-    "memory_bytes": "memory",
-    "cpu_s": "CPU total",
-    "asked": "requests wanted",
-    "got": "returned",
-    "requests_seen": "requests at the server",
-    "connections_seen": "connections there",
-    "took_s": "took",
-    "time_wait": "in TIME_WAIT",
-    "complaints": "reported",
-}
-MEANINGS |= {
-    "limits:ideal_s": (
-        "the server's delays, added up and shared by the connections, and at least its longest"
-        " answer"
-    ),
-    "limits:wall_to_ideal": (
-        "fast sends its first request alone, and at the end connections run out of requests; the"
-        " fewer requests each has, the more this adds"
-    ),
-    "limits:memory_bytes": "the highest sample of the load tool",
-    "limits:cpu_s": "of the load tool, from its start to its end",
-    "time_wait": "sockets of the client that its kernel keeps for a minute",
-}
+limits.title = How far one client goes, and what stops it
+limits.left_out.ports = Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux
+    6.3 can).
+limits.left_out.quick = Left out: the synchronous client and the million requests, because of
+    --quick.
+limits.left_out.connections = Left out: more than {connections:count} connections. The limit of open
+    files is {files:count}; raise it (ulimit -n 10064) for 10,000.
+limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp (pip install aiohttp).
+limits.chapter.clients = A hundred requests, by a client of each kind
+limits.chapter.unbounded = With and without a bound, where a process may have 1,024 files open
+limits.chapter.far = How far it goes
+limits.chapter.ports = More connections than local ports
+limits.chapter.mistakes = Two classic mistakes and their symptoms
+limits.step.synchronous = synchronous: one after the other
+limits.step.asynchronous = asynchronous: all at once
+limits.step.unbounded = no bound
+limits.step.raised = no bound, limit raised
+limits.step.bounded = at most {connections:count} at once
+limits.step.bodies = {body_bytes:bytes} each
+limits.step.new_connections = {body_bytes:bytes} each, a new connection for each
+limits.step.ports_used_up = {ports:count} ports
+limits.step.ports_sources = {ports:count} ports, {sources} source addresses
+limits.step.ports_reuse = {ports:count} ports, fewer connections, reused
+limits.step.mistake = the mistake
+limits.step.abandoned = the mistake with tasks
+limits.step.cure = the cure
+limits.step_failed = {step} ({failed:count} failed)
+limits.not_measured = not measured: {why}
+limits.step = {tool}, {requests:# request} over {connections:# connection} ({step}):
+    {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:count} failed[[: {errors:counts}]]
+limits.chart.title = Time for so many requests
+limits.chart.x = requests
+limits.chart.y = seconds
+limits.chart.series = {connections:# connection}
+limits.chart.ideal, heading.ideal_s = ideal
+limits.chart.note = Steps without a failure. Ideal: delays / connections, or the longest answer.
+limits.question.asynchronous = What does an asynchronous client gain?
+limits.asynchronous = {requests:count} requests at once took {took_s:duration}[[, hardly longer than
+    the longest answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]. One
+    after the other, they [[took {alone_s:duration}, {times:number} times as long]][[would take
+    {delays_s:duration}, the sum of all delays]].
+limits.question.unbounded = What stops a client without a bound?
+limits.causes = {causes: }
+limits.no_files = Errno 24 (too many open files): {failed:# request} got no file for their
+    connection. {connections:count} connections were wanted at once[[, and a process may have
+    {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many
+    requests are under way.
+limits.no_address = Errno 99 (cannot assign requested address): {failed:# request} found no free
+    local port. {connections:count} connections were wanted at once[[, and there are {ports:count}
+    ports]]; each connection takes one, for each pair of a source address and a server. Reuse
+    connections (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3,
+    and so on), or widen net.ipv4.ip_local_port_range.
+limits.enough_files = {requests:count} requests at once did not run out of files here:
+    {failed:count} failed.
+limits.question.bounded = What avoids it?
+limits.bounded = Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:count} connections
+    took {quick_s:duration}, the {slow:count} {slow_s:duration}.]]
+limits.not_bounded = Nothing did here: {bad:; }.
+limits.question.far = How far does one client go?
+limits.far = At least to {requests:count} requests over {connections:# connection} without a
+    failure, in {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}.
+limits.near_ideal = close to the best possible
+limits.above_ideal = so the client or the machine was slower than the server
+limits.question.memory = How much memory does that take?
+limits.memory = At most {memory_bytes:bytes} for {requests:count} requests: timings are counted in a
+    histogram, and bodies are dropped once they are verified.
+limits.memory_of = {requests:# request}: {memory_bytes:bytes}
+limits.question.bodies = And with large bodies?
+limits.bodies = {bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived
+    complete in {took_s:duration} ({bytes_per_s:bytes} per second); {failed:count} failed.
+limits.question.ports = What happens when the local ports run out?
+limits.ports = {causes: }[[ Without a failure: {good:; }.]]
+limits.enough_ports = They did not run out here: {failed:count} failed.[[ Without a failure:
+    {good:; }.]]
+limits.mistake.missing_await = missing await
+limits.mistake.session_per_request = session per request
+limits.form = {code}: {returned:counts} returned, {requests:# request} and
+    {connections:# connection} at the server[[; reported: {complaints:counts}]]
+limits.question.missing_await = How does a missing await show?
+limits.missing_await = As many objects come back as answers were expected ({returned:counts}), at
+    once ({took_s:duration}), but the server sees {requests:# request}; with await it sees
+    {right_requests:count}.
+limits.question.session_per_request = How does a session per request show?
+limits.session_per_request = {connections:# connection} for {requests:# request}, where one session
+    needs {right_connections:count}. It took {times:number} times as long ({took_s:duration} instead
+    of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT instead of
+    {right_time_wait:count}]].
+heading.tool = load tool
+heading.wall_s, heading.took_s = took
+heading.wall_to_ideal = took / ideal
+heading.cpu_s = CPU total
+heading.asked = requests wanted
+heading.got = returned
+heading.requests_seen = requests at the server
+heading.connections_seen = connections there
+heading.time_wait = in TIME_WAIT
+heading.complaints = reported
+meaning.limits:ideal_s = the server's delays, added up and shared by the connections, and at least
+    its longest answer
+meaning.limits:wall_to_ideal = fast sends its first request alone, and at the end connections run
+    out of requests; the fewer requests each has, the more this adds
+meaning.limits:memory_bytes = the highest sample of the load tool
+meaning.limits:cpu_s = of the load tool, from its start to its end
+meaning.time_wait = sockets of the client that its kernel keeps for a minute
 
 # --- generators: the load generators themselves ---------------------------------------------------
-
-_PYTHON_LOW = (
-    "[[ Of those in Python, {first} needs least ({first_s:duration}), then {second}"
-    " ({second_s:duration}).]]"
-)
-_GIL_GROWTH = (
-    "{many:# thread} send {growth:number} times as much as {few:count}, with at most"
-    " {thread_cores:.2f} cores"
-)
-SENTENCES |= {
-    "generators.title": (
-        "Load generators, each against the same server, which does nothing; {core}; {connections}."
-    ),
-    "generators.core.own": "the server has core {core} to itself",
-    "generators.core.shared": "the server shares the only core",
-    "generators.connections.kept": "kept-alive connections",
-    "generators.connections.anew": "a new connection for each request",
-    "generators.table.full": "At full speed",
-    "generators.table.full_times": "Response times at full speed",
-    "generators.table.low": (
-        "At a low rate[[: {connections:# connection} to a server that answers late]]"
-    ),
-    "generators.table.low_times": "Response times at that rate",
-    "generators.load": "{name} at {connections:# connection}",
-    "generators.no_time": "its output holds no time",
-    "generators.doubt": "{name} at {connections:# connection}: {doubt}.",
-    "generators.doubt.uncounted": "the server's own count is missing",
-    "generators.doubt.more": (
-        "it counts {counted:# answer}, the server sent {sent:count}; one of them is wrong"
-    ),
-    "generators.note.gaps": (
-        "CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were more than"
-        " {limit_s:g} s apart in {wide} of {loads:# load}]]."
-    ),
-    "generators.note.others": (
-        "Other processes used up to {cores:.2f} cores, more than {limit:g} in {times} of"
-        " {loads:# load}: what needed a core was slower there. Close them and repeat."
-    ),
-    "generators.note.wrk": (
-        "wrk corrects its response times with samples that it makes up, and uses two threads above"
-        " 64 connections."
-    ),
-    "generators.not_measured": "Inconclusive: no generator was measured at full speed.",
-    "generators.question.low_rate": "Which generator needs the least CPU at a low rate?",
-    "generators.low_rate": (
-        "At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per request."
-        + _PYTHON_LOW
-    ),
-    "generators.low_rate.tie": (
-        "At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of CPU per"
-        " request: the kernel's clock is too coarse to tell them apart." + _PYTHON_LOW
-    ),
-    "generators.low_rate.no_cpu": (
-        "Inconclusive: no CPU time of a generator was recorded at the low rate."
-    ),
-    "generators.low_rate.cpu": (
-        "{name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or take"
-        " {step_s:duration})"
-    ),
-    "generators.low_rate.slow": "{name} sent only {rps:number} requests/s",
-    "generators.low_rate.short": "low rate",
-    "generators.question.high_rate": "Which generator sends the most at a high rate?",
-    "generators.high_rate": (
-        "{best}.[[ Of those in Python, {python}, {times:number} times {second}.]]"
-    ),
-    "generators.reach": (
-        "{name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f} cores]]"
-        "[[, a lower bound: the server's core was {busy:percent} busy]]"
-    ),
-    "generators.question.gil": "Where does the GIL show?",
-    "generators.gil.few_levels": (
-        "Inconclusive: this needs threads at two levels of connections, and processes."
-    ),
-    "generators.gil.no_cpu": "Inconclusive: no CPU time was recorded.",
-    "generators.gil.disturbed": (
-        "Inconclusive: other processes used up to {others_cores:.2f} cores meanwhile. Close them"
-        " and repeat."
-    ),
-    "generators.gil.grows": f"Not here: {_GIL_GROWTH}.",
-    "generators.gil.several_cores": (
-        f"Not here: {_GIL_GROWTH}; threads that share a GIL do not use that many."
-    ),
-    "generators.gil.few_cores": (
-        f"Inconclusive: {_GIL_GROWTH}, but processes used no more than {{process_cores:.2f}}"
-        " either[[; this machine has {cores:# core}, and the server needs one]]."
-    ),
-    "generators.gil.shows": (
-        f"In the threads: {_GIL_GROWTH}; processes used {{process_cores:.2f}}."
-    ),
-    "generators.question.machine": "Where is a second machine needed?",
-    "generators.machine": (
-        "From {rps:number} requests/s on[[ ({lower})]]: that is the most that the fastest generator"
-        " here, {name}, gets out of this machine. A server that answers more than a third of it"
-        " ({safe_rps:number}) cannot be measured reliably from one machine."
-    ),
-    "generators.machine.server_busy": "a lower bound: the server was busy",
-    "generators.machine.others_busy": "a lower bound: other processes were busy",
-    "generators.machine.ceiling": (
-        "{name}: up to {safe_rps:number} requests/s reliably, {rps:number} at most"
-    ),
-    "generators.machine.busy": (
-        "{name} at {connections:# connection}: the server's core was {busy:percent} busy"
-    ),
-    "generators.question.overhead": ("Which generators inflate latency with client-side queueing?"),
-    "generators.overhead": (
-        "In {off} of {loads:# load} more than half of the median that is reported is client"
-        " overhead. Most: {worst}; least: {least}."
-    ),
-    "generators.overhead.of": (
-        "{name} at {connections:# connection}, {overhead_s:duration} of {reported_s:duration}"
-    ),
-    "generators.overhead.times": (
-        "{name} at {connections:# connection}[[ ({low})]]: reports {reported_s:duration}, the"
-        " server took {server_s:duration}"
-    ),
-    "generators.overhead.unknown": (
-        "Inconclusive: wherever response times are known, the server's core was busy, so that"
-        " requests waited in front of it."
-    ),
-    "generators.axis.connections": "connections",
-    "generators.axis.rps": "requests/s",
-    "generators.axis.microseconds": "microseconds",
-    "generators.axis.megabytes": "MB",
-    "generators.chart.throughput": "Throughput",
-    "generators.chart.throughput.note": (
-        "Each generator at full speed. Grid lines are a factor of ten apart."
-    ),
-    "generators.chart.cpu": "CPU per request",
-    "generators.chart.cpu.note": (
-        "What one request costs the generator, in the middle of the load."
-    ),
-    "generators.chart.memory": "Memory",
-    "generators.chart.memory.note": "The highest sample, of all its processes.",
-    "generators.chart.overhead": "Client overhead, p50",
-    "generators.chart.overhead.note": (
-        "What the generator adds to the response times that it reports: its own queueing."
-    ),
-}
-HEADINGS |= {
-    "connections": "conn.",
-    "cpu_per_request_s": "CPU per request",
-    "server_cores": "server cores",
-    "host_busy": "host busy",
-    "host_memory_bytes": "host memory",
-    "achieved_concurrency": "in flight",
-    "generators:response_p50_s": "p50 reported",
-    "generators:response_p99_s": "p99 reported",
-    "service_p50_s": "p50 server-side",
-    "service_p99_s": "p99 server-side",
-    "own_p50_s": "p50 client overhead",
-    "own_p99_s": "p99 client overhead",
-}
-MEANINGS |= {
-    "generators:cpu_per_request_s": "of the generator, in the middle of the load",
-    "generators:cores": "used by the generator, in the middle of the load",
-    "generators:cpu_s": "of the generator, from its start to its end",
-    "generators:memory_bytes": "the highest sample; pages that processes share count in each",
-    "generators:server_cores": "used by the server, of its one; near 1, the server sets the limit",
-    "generators:achieved_concurrency": ("requests under way at once, as the generator counts them"),
-}
-for _statistic in ("p50", "p99"):
-    MEANINGS |= {
-        f"generators:response_{_statistic}_s": "response time as the generator reports it",
-        f"service_{_statistic}_s": "from a request read until its answer was sent",
-        f"own_{_statistic}_s": (
-            "the difference: the generator's own queueing and the way through the kernel; missing"
-            " below 1 %, the resolution of these numbers"
-        ),
-    }
+generators.low_rate.python = [[ Of those in Python, {first} needs least ({first_s:duration}), then
+    {second} ({second_s:duration}).]]
+generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}, with at
+    most {thread_cores:.2f} cores
+generators.title = Load generators, each against the same server, which does nothing; {core};
+    {connections}.
+generators.core.own = the server has core {core} to itself
+generators.core.shared = the server shares the only core
+generators.connections.kept = kept-alive connections
+generators.connections.anew = a new connection for each request
+generators.table.full = At full speed
+generators.table.full_times = Response times at full speed
+generators.table.low = At a low rate[[: {connections:# connection} to a server that answers late]]
+generators.table.low_times = Response times at that rate
+generators.load = {name} at {connections:# connection}
+generators.no_time = its output holds no time
+generators.doubt = {name} at {connections:# connection}: {doubt}.
+generators.doubt.uncounted = the server's own count is missing
+generators.doubt.more = it counts {counted:# answer}, the server sent {sent:count}; one of them is
+    wrong
+generators.note.gaps = CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were
+    more than {limit_s:g} s apart in {wide} of {loads:# load}]].
+generators.note.others = Other processes used up to {cores:.2f} cores, more than {limit:g} in
+    {times} of {loads:# load}: what needed a core was slower there. Close them and repeat.
+generators.note.wrk = wrk corrects its response times with samples that it makes up, and uses two
+    threads above 64 connections.
+generators.not_measured = Inconclusive: no generator was measured at full speed.
+generators.question.low_rate = Which generator needs the least CPU at a low rate?
+generators.low_rate = At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per
+    request.{+generators.low_rate.python}
+generators.low_rate.tie = At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of
+    CPU per request: the kernel's clock is too coarse to tell them
+    apart.{+generators.low_rate.python}
+generators.low_rate.no_cpu = Inconclusive: no CPU time of a generator was recorded at the low rate.
+generators.low_rate.cpu = {name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or
+    take {step_s:duration})
+generators.low_rate.slow = {name} sent only {rps:number} requests/s
+generators.low_rate.short = low rate
+generators.question.high_rate = Which generator sends the most at a high rate?
+generators.high_rate = {best}.[[ Of those in Python, {python}, {times:number} times {second}.]]
+generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
+    cores]][[, a lower bound: the server's core was {busy:percent} busy]]
+generators.question.gil = Where does the GIL show?
+generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
+    processes.
+generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
+generators.gil.disturbed = Inconclusive: other processes used up to {others_cores:.2f} cores
+    meanwhile. Close them and repeat.
+generators.gil.grows = Not here: {+generators.gil.growth}.
+generators.gil.several_cores = Not here: {+generators.gil.growth}; threads that share a GIL do not
+    use that many.
+generators.gil.few_cores = Inconclusive: {+generators.gil.growth}, but processes used no more than
+    {process_cores:.2f} either[[; this machine has {cores:# core}, and the server needs one]].
+generators.gil.shows = In the threads: {+generators.gil.growth}; processes used {process_cores:.2f}.
+generators.question.machine = Where is a second machine needed?
+generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the most that the
+    fastest generator here, {name}, gets out of this machine. A server that answers more than a
+    third of it ({safe_rps:number}) cannot be measured reliably from one machine.
+generators.machine.server_busy = a lower bound: the server was busy
+generators.machine.others_busy = a lower bound: other processes were busy
+generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
+    most
+generators.machine.busy = {name} at {connections:# connection}: the server's core was {busy:percent}
+    busy
+generators.question.overhead = Which generators inflate latency with client-side queueing?
+generators.overhead = In {off} of {loads:# load} more than half of the median that is reported is
+    client overhead. Most: {worst}; least: {least}.
+generators.overhead.of = {name} at {connections:# connection}, {overhead_s:duration} of
+    {reported_s:duration}
+generators.overhead.times = {name} at {connections:# connection}[[ ({low})]]: reports
+    {reported_s:duration}, the server took {server_s:duration}
+generators.overhead.unknown = Inconclusive: wherever response times are known, the server's core was
+    busy, so that requests waited in front of it.
+generators.axis.connections = connections
+generators.axis.rps = requests/s
+generators.axis.microseconds = microseconds
+generators.axis.megabytes = MB
+generators.chart.throughput = Throughput
+generators.chart.throughput.note = Each generator at full speed. Grid lines are a factor of ten
+    apart.
+generators.chart.cpu = CPU per request
+generators.chart.cpu.note = What one request costs the generator, in the middle of the load.
+generators.chart.memory = Memory
+generators.chart.memory.note = The highest sample, of all its processes.
+generators.chart.overhead = Client overhead, p50
+generators.chart.overhead.note = What the generator adds to the response times that it reports: its
+    own queueing.
+heading.connections = conn.
+heading.cpu_per_request_s = CPU per request
+heading.generators:response_p50_s = p50 reported
+heading.generators:response_p99_s = p99 reported
+heading.service_p50_s = p50 server-side
+heading.service_p99_s = p99 server-side
+heading.own_p50_s = p50 client overhead
+heading.own_p99_s = p99 client overhead
+meaning.generators:cpu_per_request_s = of the generator, in the middle of the load
+meaning.generators:cores = used by the generator, in the middle of the load
+meaning.generators:cpu_s = of the generator, from its start to its end
+meaning.generators:memory_bytes = the highest sample; pages that processes share count in each
+meaning.generators:server_cores = used by the server, of its one; near 1, the server sets the limit
+meaning.generators:achieved_concurrency = requests under way at once, as the generator counts them
+meaning.generators:response_p50_s, meaning.generators:response_p99_s = response time as the
+    generator reports it
+meaning.service_p50_s, meaning.service_p99_s = from a request read until its answer was sent
+meaning.own_p50_s, meaning.own_p99_s = the difference: the generator's own queueing and the way
+    through the kernel; missing below 1 %, the resolution of these numbers
 
 # --- the analysis ------------------------------------------------------------------------------
 
 # faults of a trial, found while it ran
-SENTENCES |= {
-    "fault.interrupted": "{reason}",
-    "fault.unavailable": "unavailable: {reason}",
-    "fault.server": "{reason}",
-    "fault.tool": "{reason}",
-    "fault.answer": "{reason}",
-    "fault.storage": "{reason}",
-    "fault.unmeasured": "{reason}",
-}
+fault.interrupted, fault.server, fault.tool = {reason}
+fault.answer, fault.storage, fault.unmeasured = {reason}
+fault.unavailable = unavailable: {reason}
 
 # checks: why a trial is invalid
-SENTENCES |= {
-    "verdict.invalid": "{reasons:; }",
-    "check.not_finished": "the trial did not run to its end",
-    "check.not_started": "the load was never started",
-    "check.unreadable": "the load tool's output cannot be read: {why}",
-    "check.no_output": "{tool} left no output",
-    "check.no_lone_request": "no lone request was timed, so there is nothing to compare with",
-    "check.map_full": (
-        "more requests than the span maps hold (worker {pids:, }): use fewer rounds or a shorter"
-        " load"
-    ),
-    "check.no_answer": "no request was answered[[ ({causes:counts})]]",
-    "check.no_success": (
-        "none of the {answered:# answer} had the expected status {expected}[[ ({causes:counts})]]"
-    ),
-    "check.never_reached_app": (
-        "{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} never reached"
-        " the app"
-    ),
-    "check.unknown_to_client": (
-        "{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} unknown to the"
-        " client"
-    ),
-    "check.rate": (
-        "{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took"
-        " {workers_s:duration} for the same requests"
-    ),
-    "check.timed_rate": (
-        "{tool} reports {rps:number} requests/s, the workers completed {completed} requests in its"
-        " {duration_s:duration}"
-    ),
-    "check.late": (
-        "{responses:# response} came after {tool}'s timeout, and its response times leave them out:"
-        " use fewer connections"
-    ),
-    "check.too_many_in_flight": (
-        "{tool} reports {mean_s:duration} per response, which would keep {in_flight:number}"
-        " requests in flight on {connections:# connection}: impossible"
-    ),
-    "check.idle_connections": (
-        "{tool} did not keep {connections:# connection} busy: its responses add up to"
-        " {in_flight:number} requests in flight"
-    ),
-    "check.bodies": (
-        "response body mismatch: {differ} of {answered:# answer} differed from the stored page"
-    ),
-    "check.body": (
-        "response body mismatch: its SHA-256 begins with {sha256}, that of the stored page with"
-        " {expected}"
-    ),
-    "check.too_few_requests": (
-        "{completed:# request} completed: too few to see a steady part with {in_flight} in flight;"
-        " give it more rounds or more time"
-    ),
-    "check.too_short": (
-        "the part of the load with {in_flight} requests in flight is too short"
-        " ({length_s:duration}): give it more rounds or more time"
-    ),
-}
+verdict.invalid = {reasons:; }
+check.not_finished = the trial did not run to its end
+check.not_started = the load was never started
+check.unreadable = the load tool's output cannot be read: {why}
+check.no_output = {tool} left no output
+check.no_lone_request = no lone request was timed, so there is nothing to compare with
+check.map_full = more requests than the span maps hold (worker {pids:, }): use fewer rounds or a
+    shorter load
+check.no_answer = no request was answered[[ ({causes:counts})]]
+check.no_success = none of the {answered:# answer} had the expected status {expected}
+    [[ ({causes:counts})]]
+check.never_reached_app = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
+    never reached the app
+check.unknown_to_client = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
+    unknown to the client
+check.rate = {tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took
+    {workers_s:duration} for the same requests
+check.timed_rate = {tool} reports {rps:number} requests/s, the workers completed {completed}
+    requests in its {duration_s:duration}
+check.late = {responses:# response} came after {tool}'s timeout, and its response times leave them
+    out: use fewer connections
+check.too_many_in_flight = {tool} reports {mean_s:duration} per response, which would keep
+    {in_flight:number} requests in flight on {connections:# connection}: impossible
+check.idle_connections = {tool} did not keep {connections:# connection} busy: its responses add up
+    to {in_flight:number} requests in flight
+check.bodies = response body mismatch: {differ} of {answered:# answer} differed from the stored page
+check.body = response body mismatch: its SHA-256 begins with {sha256}, that of the stored page with
+    {expected}
+check.too_few_requests = {completed:# request} completed: too few to see a steady part with
+    {in_flight} in flight; give it more rounds or more time
+check.too_short = the part of the load with {in_flight} requests in flight is too short
+    ({length_s:duration}): give it more rounds or more time
 
 # verdicts: the reason of each; it ends with what failed
-FAILED = "[[; {failures}]]"
-EACH_WAITS = "once steady, each request spends {wait_s:duration} of {response_s:duration} waiting"
-SENTENCES |= {
-    code: sentence + FAILED
-    for code, sentence in {
-        "verdict.all_slots_busy": (
-            "{connections:# connection} kept all {slots} slots busy, and no request waited"
-        ),
-        "verdict.at_knee": (
-            "{connections:# connection} reached the knee: throughput levels off at {rps:number}"
-            " requests/s"
-        ),
-        "verdict.slots_free": (
-            "{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and no"
-            " request waited"
-        ),
-        "verdict.slowed": (
-            "with {connections:# connection} a request spends {service_s:duration} inside the app,"
-            " a lone one {lone_s:duration}: requests slow each other down[[; {drops}]]"
-        ),
-        "verdict.slots_shared": (
-            "{connections:# connection} share {slots:# slot}[[ ({limit})]]: "
-            + EACH_WAITS
-            + "[[; {drops}]]"
-        ),
-        "verdict.uneven": (
-            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
-            " as they are dealt unevenly to the workers ({per_worker:, } requests per worker): "
-            + EACH_WAITS
-            + "[[; {drops}]]"
-        ),
-        "verdict.slots_unused": (
-            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
-            " as at most {used} of {slots} slots were in use at once: "
-            + EACH_WAITS
-            + "[[; {drops}]]"
-        ),
-        "verdict.slots_idle": (
-            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,"
-            " although {used} slots were in use: " + EACH_WAITS + "[[; {drops}]]"
-        ),
-        "verdict.generator_bound": (
-            "{tool} is the limit, not the server: {reasons:; }; the server can do at least"
-            " {rps:number} requests/s"
-        ),
-        "verdict.perhaps_generator_bound": (
-            "{tool} may be the limit, and not the server: {reasons:; }; the server can do at least"
-            " {rps:number} requests/s"
-        ),
-        "open.keeps_up": (
-            "all {asked_rps:number} requests/s that arrived were answered[[; half within"
-            " {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]]"
-        ),
-        "open.backlog_grows": (
-            "{asked_rps:number} requests/s arrived and {done_rps:number} were answered: the"
-            " backlog grew by {grows_rps:number} a second[[, and requests waited up to"
-            " {longest_s:duration}]]"
-        ),
-        "open.backlog_fills_connections": (
-            "{asked_rps:number} requests/s arrived and {done_rps:number} were answered: the"
-            " backlog filled all {connections} connections, and {unsent:# request} never left"
-            " the load tool[[; requests waited up to {longest_s:duration}]]"
-        ),
-        "open.tool_sends_less": (
-            "{tool} sent {sent_rps:number} of the {asked_rps:number} requests/s it was asked for"
-            " ({unsent:# request} not sent), while {busy:number} of {connections} connections were"
-            " busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the"
-            " server; ask for less"
-        ),
-        "open.tool_sends_late": (
-            "{tool} sent its requests {lag_s:duration} late on average, while {busy:number} of"
-            " {connections} connections were busy on average[[; it used {cores:.2f} cores]]: the"
-            " load tool was the limit, not the server; ask for less"
-        ),
-    }.items()
-}
-SENTENCES |= {
-    "verdict.failures": "{requests} failed[[ ({causes:counts})]]",
-    "slots.unlimited": "no limit configured",
-    "slots.unknown": "limit not known",
-}
+verdict.each_waits = once steady, each request spends {wait_s:duration} of {response_s:duration}
+    waiting
+verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and no request
+    waited[[; {failures}]]
+verdict.at_knee = {connections:# connection} reached the knee: throughput levels off at {rps:number}
+    requests/s[[; {failures}]]
+verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
+    no request waited[[; {failures}]]
+verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the
+    app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
+verdict.slots_shared = {connections:# connection} share {slots:# slot}[[ ({limit})]]:
+    {+verdict.each_waits}[[; {drops}]][[; {failures}]]
+verdict.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, as they are dealt unevenly to the workers ({per_worker:, } requests per worker):
+    {+verdict.each_waits}[[; {drops}]][[; {failures}]]
+verdict.slots_unused = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, as at most {used} of {slots} slots were in use at once: {+verdict.each_waits}[[;
+    {drops}]][[; {failures}]]
+verdict.slots_idle = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]][[;
+    {failures}]]
+verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at
+    least {rps:number} requests/s[[; {failures}]]
+verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {reasons:; }; the
+    server can do at least {rps:number} requests/s[[; {failures}]]
+open.keeps_up = all {asked_rps:number} requests/s that arrived were answered[[; half within
+    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
+open.backlog_grows = {asked_rps:number} requests/s arrived and {done_rps:number} were answered: the
+    backlog grew by {grows_rps:number} a second[[, and requests waited up to {longest_s:duration}]]
+    [[; {failures}]]
+open.backlog_fills_connections = {asked_rps:number} requests/s arrived and {done_rps:number} were
+    answered: the backlog filled all {connections} connections, and {unsent:# request} never left
+    the load tool[[; requests waited up to {longest_s:duration}]][[; {failures}]]
+open.tool_sends_less = {tool} sent {sent_rps:number} of the {asked_rps:number} requests/s it was
+    asked for ({unsent:# request} not sent), while {busy:number} of {connections} connections were
+    busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the server; ask
+    for less[[; {failures}]]
+open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
+    {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
+    the load tool was the limit, not the server; ask for less[[; {failures}]]
+verdict.failures = {requests} failed[[ ({causes:counts})]]
+slots.unlimited = no limit configured
+slots.unknown = limit not known
 
 # load tool: why it was the limit
-SENTENCES |= {
-    "load_tool.cpu": (
-        "it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use"
-    ),
-    "load_tool.plateau": (
-        "from {below} to {connections} connections requests/s changed by {gain:change}, although"
-        " no part of the server is busy ([[slots {slots:percent}, ]]workers' CPU"
-        " {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections}"
-        " requests were inside it at once"
-    ),
-    "load_tool.ceiling": (
-        "against a server that does nothing it reaches {ceiling_rps:number} requests/s"
-        " ({connections:# connection}), less than {times:g} times the {rps:number} measured here"
-    ),
-    "load_tool.second_tool": (
-        "{tool}[[ with {processes} processes]] got {rps:number} requests/s from the same server"
-        " with as many connections, {more:percent} more"
-    ),
-    "load_tool.connections": ("only {established} of {connections:# connection} were established"),
-    "load_tool.no_address": (
-        "{requests:# request} found no free local port (errno 99): keep connections, or widen"
-        " ip_local_port_range"
-    ),
-    "load_tool.no_files": ("{requests:# request} could open no file (errno 24): raise ulimit -n"),
-}
+load_tool.cpu = it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use
+load_tool.plateau = from {below} to {connections} connections requests/s changed by {gain:change},
+    although no part of the server is busy ([[slots {slots:percent}, ]]workers' CPU
+    {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections} requests
+    were inside it at once
+load_tool.ceiling = against a server that does nothing it reaches {ceiling_rps:number} requests/s
+    ({connections:# connection}), less than {times:g} times the {rps:number} measured here
+load_tool.second_tool = {tool}[[ with {processes} processes]] got {rps:number} requests/s from the
+    same server with as many connections, {more:percent} more
+load_tool.connections = only {established} of {connections:# connection} were established
+load_tool.no_address = {requests:# request} found no free local port (errno 99): keep connections,
+    or widen ip_local_port_range
+load_tool.no_files = {requests:# request} could open no file (errno 24): raise ulimit -n
 
 # handshakes that a full accept queue dropped
-NAMESPACE = "counted in the whole network namespace"
+handshakes.namespace = counted in the whole network namespace
+handshakes.dropped = the accept queue was full: {counters:values} ({+handshakes.namespace})[[;
+    {steps}]]
+handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
+    was full and the kernel dropped handshakes
+
+# diagnosis: what holds a cell up; with the advice that follows and what failed, one sentence
+diagnosis.end = [[; {advice:; }]][[; {failures}]].
+diagnosis.load_tool = {limit}{+diagnosis.end}
+diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
+    is {limit})]] and the kernel dropped handshakes: {counters:values} ({+handshakes.namespace})[[;
+    up to {half_open:# connection} existed for the client alone, as the last packet of the handshake
+    was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
+    worker]]{+diagnosis.end}
+diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
+    handshakes{+diagnosis.end}
+diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
+diagnosis.blocked_loop = Workers serve one request at a time: something blocks the event loop
+    ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
+    app){+diagnosis.end}
+diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
+    requests/s while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, }){+diagnosis.end}
+diagnosis.busy_workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so
+    {connections:# connection} reached no more than {rps:number} requests/s{+diagnosis.end}
+diagnosis.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s: they are dealt unevenly, and slots idle in one worker while requests wait
+    {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]][[requests
+    per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number} requests/s when dealt
+    like this]]){+diagnosis.end}
+diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
+    {connect_s:milliseconds}]]{+diagnosis.end}
+diagnosis.slow_together = With {connections:# connection} a request spends {service_s:duration}
+    inside the app, a lone one {lone_s:duration}: requests slow each other down[[ (the server uses
+    {used:cores} of {cores})]]{+diagnosis.end}
+diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
+    and nothing waited{+diagnosis.end}
+diagnosis.all_slots_busy = {connections:# connection} used {used} slots and nothing waited; more
+    connections will{+diagnosis.end}
+diagnosis.failures = {requests:# request} failed ({causes:counts})
+diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
+    used]]
+diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at
+    once ({limit})
+diagnosis.others_wait = the other {others} wait {places: and }
+diagnosis.requests_wait = requests wait {places: and }
+waits.connect = {wait_s:duration} to connect
+waits.accept_queue = {wait_s:duration} in the accept queue
+waits.accept_queue_or_client = {wait_s:duration} in the accept queue or as connections of the client
+    alone
+waits.in_worker = {wait_s:duration} inside the workers, accepted and not begun
+waits.transfer = {wait_s:duration} after the app, until the answer has arrived
+waits.unattributed = {wait_s:duration} unattributed
+waits.unknown = {wait_s:duration}, in no place that is known
+cores.server = the server {cores:cores}
+cores.load_tool = the load tool {cores:cores}
+cores.others = other programs {cores:cores}
+cores.unknown = per-process CPU unavailable
+
+# advice that follows from a diagnosis, beside a class's own way to more slots
+advice.blocks = it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a
+    sleep, a database driver, an HTTP client): use
+advice.faster_load_tool = a faster load tool (fast, wrk), more processes of it (--tool-processes) or
+    a second machine for it would show what the server can do
+advice.load_from_elsewhere = a faster load tool (fast, wrk) or a second machine for it would show
+    what the server can do: the cores of this one are {host:percent} busy
+advice.backlog_hides = a longer --backlog only moves the wait into a longer queue
+advice.move_computing = it computes ({cores:cores} for {workers:# worker}): move the work to other
+    processes, or run as many workers as there are cores
+advice.patch_before_preload = preload_app loads the app before gevent patches blocking calls: turn
+    it off, or start the app with gevent.monkey.patch_all()
+advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with threads
+advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
+advice.faster_code_or_more_cores = faster code, more cores or a load tool on another machine bring
+    more
+advice.close_other_programs = close the other programs and measure again
+advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more
+advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections, a service
+    behind the app)
+advice.class_that_deals_evenly = a class that accepts only what it can serve (sync, gevent) shares
+    them evenly
+advice.worker_connections_as_threads = --worker-connections {threads}, as many as threads, leaves
+    what a worker cannot serve in the accept queue for the next that can
+advice.ends_keepalive = it also disables keep-alive
+
+# knee: where it is, or why there is none
+knee.no_cell = unknown: no valid cell
+knee.levels_off = the last step ({below} → {highest}) gained {gain:percent}
+knee.all_slots_busy = at {highest} connections all {slots} slots are busy and the others wait
+knee.one_level = at least {least:number}: one level cannot show where it stops; add {add} or more
+knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last
+    step ({below} → {highest}); add {add} or more
+knee.above = > {highest}
+knee.no_limit = > {highest}: no limit found up to {highest}
+knee.above_slots = > {highest}, although {slots} slots are configured
+knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy; add {add} or
+    more
+knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
+    limit, not the server
+knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit
+
+# capacity: why there is none
+capacity.no_cell = no valid cell
+capacity.still_growing = throughput did not stop growing
+capacity.trials_differ = the trials differ too much for an interval
+capacity.no_level_below = no number of connections is below the knee
+capacity.needs = an interval needs {wants: and }
+capacity.trials = at least {trials} trials
+capacity.low_level = a level of at most {level}
+capacity.high_level = a level of at least {level}
+capacity.tool_is_limit = {tool} is the limit in every cell
+
+# breakdown: its sources, and what it leaves out
+source.client = the client
+source.client_whole_load = the client, over the whole load
+source.client_bytes = the client's first and last byte, over the whole load
+source.queue = queue length, by Little's law
+source.queue_and_half_open = queue length and half-open connections, by Little's law
+source.accept = accept timed in the workers
+source.accept_and_start = accept and start timed in the workers
+source.unread = unread requests, by Little's law
+source.spans = the workers' spans
+source.spans_and_client = spans and the client
+breakdown.left_out = the breakdown leaves out {requests:# request} that failed before the app had
+    finished
+breakdown.sent_late = no breakdown: requests were sent {lag_s:duration} late on average, as they
+    found no free connection or the load tool was busy
+
+# phases: what marks each
+phase.rises = ESTABLISHED only rises, from {first} to {last} of the load's connections
+phase.established = 1 LISTEN and {established} ESTABLISHED, both ends of {connections} connections
+phase.ramp_up = {+phase.rises}[[ until {until_s:duration}; then response times rise to their level]]
+phase.never_steady = {+phase.rises}; response times rose until the load ended, so no part of it is
+    steady: raise --duration
+phase.drain = no new connections, and response times fall from {before_s:duration} to
+    {after_s:duration}
+phase.steady = {+phase.established}[[; responses take {p50_s:duration}, 90 % of them {p5_s:duration}
+    to {p95_s:duration}]]
+phase.steady_in_app = {+phase.established}; requests spend {p50_s:duration} inside the app, 90 % of
+    them {p5_s:duration} to {p95_s:duration}
+phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left}
+    of {most} still ESTABLISHED
+
+# timelines: what was left out and how
+timeline.cut = Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of
+    {requests:,} requests.
+timeline.never_ended = {requests:# request} never ended; drawn to the end.
+timeline.queue_peaks = The accept queue is drawn at its longest of every {every_s:duration}.
+timeline.partial = Shown only in part: {sampler} ({why}).
+sampler.queue = accept queue
+sampler.processes = CPU and memory
+sampler.connections = TCP connections
+sampler.counters = kernel counters
+sampler.services = CPU of storage and cache
+sampler.app_metrics = app metrics
+
+# notes
+note.recorded = {text}
+note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
+    {trials}) and levels on both sides of the knee
+note.no_capacity = {worker_class} by {tool}: no capacity, {why}
+note.slower_alone = lone requests took {lone_s:duration}, slower than under load, where no request
+    holds a slot for more than {most_s:duration} on average: bound and knee are computed from that
+note.short_window = the steady part lasted only {length_s:duration}: raise --rounds
+note.missing = {samplers:, } missing: {why}
+note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
+    server dropped anything
+note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
+note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
+    the mean service of {service_s:duration}
+note.waiting_never_accepted = no waiting time: {tool}'s response times hold {requests:# request}
+    that never reached a worker
+note.waiting_unanswered = no waiting time: some requests reached a worker and were never answered
+note.sent_late = {lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent
+    late while connections were free, so these times say little about the server
+note.share_of_highest = shares are of the highest throughput that the closed loop reached
+    ({rps:number} requests/s); its capacity may be higher: add higher levels
+"""
 
 
 def _steps(values: Mapping[str, Any]) -> str:
@@ -1580,285 +1303,5 @@ def _steps(values: Mapping[str, Any]) -> str:
     return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
 
 
-SENTENCES |= {
-    "handshakes.steps": _steps,
-    "handshakes.dropped": (
-        f"the accept queue was full: {{counters:values}} ({NAMESPACE})[[; {{steps}}]]"
-    ),
-    "handshakes.suspected": (
-        "connecting took up to {longest_s:duration}, likely because the accept queue was full and"
-        " the kernel dropped handshakes"
-    ),
-}
-
-# diagnosis: what holds a cell up; with the advice that follows and what failed, one sentence
-SENTENCES |= {
-    code: sentence + "[[; {advice:; }]][[; {failures}]]."
-    for code, sentence in {
-        "diagnosis.load_tool": "{limit}",
-        "diagnosis.full_queue": (
-            "{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is"
-            f" {{limit}})]] and the kernel dropped handshakes: {{counters:values}} ({NAMESPACE})"
-            "[[; up to {half_open:# connection} existed for the client alone, as the last packet of"
-            " the handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached"
-            " a worker]]"
-        ),
-        "diagnosis.full_queue.brief": (
-            "{sharing}; the accept queue was full and the kernel dropped handshakes"
-        ),
-        "diagnosis.full_queue_likely": "{sharing}; {waiting}; {drops}",
-        "diagnosis.blocked_loop": (
-            "Workers serve one request at a time: something blocks the event loop"
-            " ({connections:# connection} on {workers:# worker}, and no worker ever had two"
-            " requests in the app)"
-        ),
-        "diagnosis.busy_machine": (
-            "The machine is the limit: {connections:# connection} reached {rps:number} requests/s"
-            " while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
-        ),
-        "diagnosis.busy_workers": (
-            "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so"
-            " {connections:# connection} reached no more than {rps:number} requests/s"
-        ),
-        "diagnosis.uneven": (
-            "{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s:"
-            " they are dealt unevenly, and slots idle in one worker while requests wait"
-            " {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]]"
-            "[[requests per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number}"
-            " requests/s when dealt like this]])"
-        ),
-        "diagnosis.waiting": (
-            "{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]"
-        ),
-        "diagnosis.slow_together": (
-            "With {connections:# connection} a request spends {service_s:duration} inside the app,"
-            " a lone one {lone_s:duration}: requests slow each other down[[ (the server uses"
-            " {used:cores} of {cores})]]"
-        ),
-        "diagnosis.nothing_waits": (
-            "{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]] and nothing"
-            " waited"
-        ),
-        "diagnosis.all_slots_busy": (
-            "{connections:# connection} used {used} slots and nothing waited; more connections will"
-        ),
-    }.items()
-}
-SENTENCES |= {
-    "diagnosis.failures": "{requests:# request} failed ({causes:counts})",
-    "diagnosis.sharing": (
-        "{connections:# connection} share {slots:# slot}[[, of which at most {used} were used]]"
-    ),
-    "diagnosis.sharing_no_limit": (
-        "{connections:# connection} had at most {used:# request} in the app at once ({limit})"
-    ),
-    "diagnosis.others_wait": "the other {others} wait {places: and }",
-    "diagnosis.requests_wait": "requests wait {places: and }",
-    "waits.connect": "{wait_s:duration} to connect",
-    "waits.accept_queue": "{wait_s:duration} in the accept queue",
-    "waits.accept_queue_or_client": (
-        "{wait_s:duration} in the accept queue or as connections of the client alone"
-    ),
-    "waits.in_worker": "{wait_s:duration} inside the workers, accepted and not begun",
-    "waits.transfer": "{wait_s:duration} after the app, until the answer has arrived",
-    "waits.unattributed": "{wait_s:duration} unattributed",
-    "waits.unknown": "{wait_s:duration}, in no place that is known",
-    "cores.server": "the server {cores:cores}",
-    "cores.load_tool": "the load tool {cores:cores}",
-    "cores.others": "other programs {cores:cores}",
-    "cores.unknown": "per-process CPU unavailable",
-}
-
-# advice that follows from a diagnosis, beside a class's own way to more slots
-BLOCKS = (
-    "it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a sleep, a"
-    " database driver, an HTTP client): use "
-)
-SENTENCES |= {
-    "advice.faster_load_tool": (
-        "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second"
-        " machine for it would show what the server can do"
-    ),
-    "advice.load_from_elsewhere": (
-        "a faster load tool (fast, wrk) or a second machine for it would show what the server can"
-        " do: the cores of this one are {host:percent} busy"
-    ),
-    "advice.backlog_hides": "a longer --backlog only moves the wait into a longer queue",
-    "advice.move_computing": (
-        "it computes ({cores:cores} for {workers:# worker}): move the work to other processes, or"
-        " run as many workers as there are cores"
-    ),
-    "advice.patch_before_preload": (
-        "preload_app loads the app before gevent patches blocking calls: turn it off, or start the"
-        " app with gevent.monkey.patch_all()"
-    ),
-    "advice.asynchronous_calls": BLOCKS + "asynchronous calls, or a class with threads",
-    "advice.patched_calls": BLOCKS + "calls its loop can patch, or a class with threads",
-    "advice.faster_code_or_more_cores": (
-        "faster code, more cores or a load tool on another machine bring more"
-    ),
-    "advice.close_other_programs": "close the other programs and measure again",
-    "advice.faster_code_or_more_workers": (
-        "faster code or more workers, up to one a core, bring more"
-    ),
-    "advice.look_for_what_is_shared": (
-        "look for what they share (a lock, a pool of connections, a service behind the app)"
-    ),
-    "advice.class_that_deals_evenly": (
-        "a class that accepts only what it can serve (sync, gevent) shares them evenly"
-    ),
-    "advice.worker_connections_as_threads": (
-        "--worker-connections {threads}, as many as threads, leaves what a worker cannot serve in"
-        " the accept queue for the next that can"
-    ),
-    "advice.ends_keepalive": "it also disables keep-alive",
-}
-
-# knee: where it is, or why there is none
-SENTENCES |= {
-    "knee.no_cell": "unknown: no valid cell",
-    "knee.levels_off": "the last step ({below} → {highest}) gained {gain:percent}",
-    "knee.all_slots_busy": (
-        "at {highest} connections all {slots} slots are busy and the others wait"
-    ),
-    "knee.one_level": (
-        "at least {least:number}: one level cannot show where it stops; add {add} or more"
-    ),
-    "knee.still_gains": (
-        "at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last step"
-        " ({below} → {highest}); add {add} or more"
-    ),
-    "knee.above": "> {highest}",
-    "knee.no_limit": "> {highest}: no limit found up to {highest}",
-    "knee.above_slots": "> {highest}, although {slots} slots are configured",
-    "knee.no_wait_with_all_slots": (
-        "at least {highest}: nothing waits with all slots busy; add {add} or more"
-    ),
-    "knee.tool_is_limit": (
-        "at least {least:number}: from {connections:# connection} on {tool} is the limit, not the"
-        " server"
-    ),
-    "knee.tool_is_limit_later": ("{knee}; from {connections:# connection} on {tool} is the limit"),
-}
-
-# capacity: why there is none
-SENTENCES |= {
-    "capacity.no_cell": "no valid cell",
-    "capacity.still_growing": "throughput did not stop growing",
-    "capacity.trials_differ": "the trials differ too much for an interval",
-    "capacity.no_level_below": "no number of connections is below the knee",
-    "capacity.needs": "an interval needs {wants: and }",
-    "capacity.trials": "at least {trials} trials",
-    "capacity.low_level": "a level of at most {level}",
-    "capacity.high_level": "a level of at least {level}",
-    "capacity.tool_is_limit": "{tool} is the limit in every cell",
-}
-
-# breakdown: its sources, and what it leaves out
-SENTENCES |= {
-    "source.client": "the client",
-    "source.client_whole_load": "the client, over the whole load",
-    "source.client_bytes": "the client's first and last byte, over the whole load",
-    "source.queue": "queue length, by Little's law",
-    "source.queue_and_half_open": "queue length and half-open connections, by Little's law",
-    "source.accept": "accept timed in the workers",
-    "source.accept_and_start": "accept and start timed in the workers",
-    "source.unread": "unread requests, by Little's law",
-    "source.spans": "the workers' spans",
-    "source.spans_and_client": "spans and the client",
-    "breakdown.left_out": (
-        "the breakdown leaves out {requests:# request} that failed before the app had finished"
-    ),
-    "breakdown.sent_late": (
-        "no breakdown: requests were sent {lag_s:duration} late on average, as they found no free"
-        " connection or the load tool was busy"
-    ),
-}
-
-# phases: what marks each
-RISES = "ESTABLISHED only rises, from {first} to {last} of the load's connections"
-ESTABLISHED = "1 LISTEN and {established} ESTABLISHED, both ends of {connections} connections"
-SENTENCES |= {
-    "phase.ramp_up": (
-        RISES + "[[ until {until_s:duration}; then response times rise to their level]]"
-    ),
-    "phase.never_steady": (
-        RISES + "; response times rose until the load ended, so no part of it is steady: raise"
-        " --duration"
-    ),
-    "phase.drain": (
-        "no new connections, and response times fall from {before_s:duration} to {after_s:duration}"
-    ),
-    "phase.steady": (
-        ESTABLISHED + "[[; responses take {p50_s:duration}, 90 % of them {p5_s:duration} to"
-        " {p95_s:duration}]]"
-    ),
-    "phase.steady_in_app": (
-        ESTABLISHED + "; requests spend {p50_s:duration} inside the app, 90 % of them"
-        " {p5_s:duration} to {p95_s:duration}"
-    ),
-    "phase.churn": (
-        "connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left} of"
-        " {most} still ESTABLISHED"
-    ),
-}
-
-# timelines: what was left out and how
-SENTENCES |= {
-    "timeline.cut": (
-        "Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of {requests:,}"
-        " requests."
-    ),
-    "timeline.never_ended": "{requests:# request} never ended; drawn to the end.",
-    "timeline.queue_peaks": (
-        "The accept queue is drawn at its longest of every {every_s:duration}."
-    ),
-    "timeline.partial": "Shown only in part: {sampler} ({why}).",
-    "sampler.queue": "accept queue",
-    "sampler.processes": "CPU and memory",
-    "sampler.connections": "TCP connections",
-    "sampler.counters": "kernel counters",
-    "sampler.services": "CPU of storage and cache",
-    "sampler.app_metrics": "app metrics",
-}
-
-# notes
-SENTENCES |= {
-    "note.recorded": "{text}",
-    "note.capacity_needs_trials": (
-        "capacity with its interval needs at least {trials} trials (--trials {trials}) and levels"
-        " on both sides of the knee"
-    ),
-    "note.no_capacity": "{worker_class} by {tool}: no capacity, {why}",
-    "note.slower_alone": (
-        "lone requests took {lone_s:duration}, slower than under load, where no request holds a"
-        " slot for more than {most_s:duration} on average: bound and knee are computed from that"
-    ),
-    "note.short_window": "the steady part lasted only {length_s:duration}: raise --rounds",
-    "note.missing": "{samplers:, } missing: {why}",
-    "note.counters_of_others": (
-        f"{{counters:values}}: {NAMESPACE}, and nothing shows that this server dropped anything"
-    ),
-    "note.waiting_by_little": (
-        "waiting follows from Little's law: {tool} gives no exact mean response"
-    ),
-    "note.waiting_negative": (
-        "no waiting time: the mean response of {response_s:duration} is shorter than the mean"
-        " service of {service_s:duration}"
-    ),
-    "note.waiting_never_accepted": (
-        "no waiting time: {tool}'s response times hold {requests:# request} that never reached a"
-        " worker"
-    ),
-    "note.waiting_unanswered": (
-        "no waiting time: some requests reached a worker and were never answered"
-    ),
-    "note.sent_late": (
-        "{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent late"
-        " while connections were free, so these times say little about the server"
-    ),
-    "note.share_of_highest": (
-        "shares are of the highest throughput that the closed loop reached ({rps:number}"
-        " requests/s); its capacity may be higher: add higher levels"
-    ),
-}
+TEMPLATES = _read(TEXTS)
+SENTENCES: Mapping[str, Sentence] = TEMPLATES | {"handshakes.steps": _steps}
