@@ -12,10 +12,10 @@ from harness.analysis.diagnosis import diagnosis
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.keepalive import kept_connections, predicted_rps
-from harness.analysis.load_tool import in_flight, lower_bound
+from harness.analysis.load_tool import in_flight
 from harness.analysis.samples import missing_notes
 from harness.analysis.series import Series
-from harness.analysis.verdict import verdict
+from harness.analysis.verdict import of_closed
 from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
 
@@ -43,15 +43,12 @@ def result(facts: Facts, series: Series) -> CellResult:
     """A valid cell of the closed loop."""
     assert series.lone_s is not None  # without it, no trial of the series is valid
     lone_s, bound = series.lone_s, series.bound.get(facts.key)
-    word, reason = verdict(facts, lone_s, series)
-    if bound:
-        word, reason = "generator-bound", lower_bound(facts, bound)
     bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
     length_s = facts.window.length_s if facts.window else SHORT_S
     short = [Finding("note.short_window", {"length_s": length_s})] if length_s < SHORT_S else []
-    cell = measured(facts, word, reason)
+    cell = measured(facts, *of_closed(facts, lone_s, series))
     cell = replace(
         cell,
         lone_s=lone_s,

@@ -243,10 +243,3 @@ def in_flight(measured: Measurement) -> float | None:
     if mean_s is None or not measured.exact_mean or measured.duration_s <= 0:
         return None
     return measured.requests * mean_s / measured.duration_s
-
-
-def lower_bound(facts: Facts, reasons: tuple[Finding, ...]) -> Finding:
-    """Why a cell says nothing of the server's limit, and what it does say."""
-    certain = any(reason.code != CEILING for reason in reasons)
-    code = "verdict.generator_bound" if certain else "verdict.perhaps_generator_bound"
-    return Finding(code, {"tool": facts.tool, "reasons": reasons, "rps": facts.rps})

@@ -1,24 +1,53 @@
-"""The verdict of a valid cell of the closed loop, and its reason.
+"""The verdict of a valid cell, and its reason.
 
-u = X*R0/N is the part of their time that N connections spend being served rather than waiting
+`of_closed`: so many connections, each of which waits for its answer. Where the load tool was the
+limit, the cell is generator-bound; else it is judged by
+
+    u = X*R0/N, the part of their time that N connections spend being served rather than waiting
+
 (1 where nothing waits). Below 0.95 the cell is saturated, unless more connections were seen to
 bring more (gthread deals 4 connections unevenly to 4 workers, and 8 still gain) or there is only
 one, which has nobody to wait for. Where the kernel dropped handshakes it is saturated whatever more
 connections brought: the accept queue was full. Otherwise it is at capacity where the connections
 reach the knee or the slots, else below it.
+
+`of_offered`: requests come at a rate. What is asked of a cell:
+
+    came out   completions in the steady window, from the spans, against the rate asked for
+    sent       what the load tool sent of what was due; less than 99 % is always said
+    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
+
+    all sent, came out >= 97 % of the rate         the server keeps up
+    all sent, less came out                        saturated: the backlog grows with every second
+    not all sent, connections busy                 saturated: the backlog reached the load tool
+    not all sent, or late, and connections idle    generator-bound: the load tool is too slow
+
+Late: a quarter of the mean response or more is lag. Connections count as busy from 45 % of them on
+average on: where a backlog grows evenly until all are taken, half of them are taken on average,
+whenever that moment comes; later, more.
 """
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
 from harness.analysis.knee import FLAT, REACHED
+from harness.analysis.load_tool import CEILING
 from harness.analysis.series import Series
-from harness.model import Finding, Verdict
+from harness.model import Finding, Measurement, Verdict
+
+KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
+ALL_SENT = 0.99
+CONNECTIONS_BUSY = 0.45
+NEAR = 0.95  # of the capacity
+LATE = 0.25  # of the mean response
 
 
-def verdict(facts: Facts, lone_s: float, series: Series) -> tuple[Verdict, Finding]:
-    """One of below capacity, at capacity, saturated; and why, with numbers."""
+def of_closed(facts: Facts, lone_s: float, series: Series) -> tuple[Verdict, Finding]:
+    if bound := series.bound.get(facts.key):
+        return "generator-bound", _lower_bound(facts, bound)
     n, slots, knee = facts.connections, facts.slots, series.knee.connections
     if facts.rps * lone_s / n < REACHED:
         more = [rps for level, rps in series.levels.items() if level > n]
@@ -56,3 +85,91 @@ def _waits(facts: Facts, lone_s: float) -> Finding:
     if slots is not None and facts.open_at_once < REACHED * facts.parallel:
         return _finding("slots_unused", **common, slots=slots)
     return _finding("slots_idle", **common)
+
+
+def _lower_bound(facts: Facts, reasons: tuple[Finding, ...]) -> Finding:
+    """Why a cell says nothing of the server's limit, and what it does say."""
+    certain = any(reason.code != CEILING for reason in reasons)
+    code = "verdict.generator_bound" if certain else "verdict.perhaps_generator_bound"
+    return Finding(code, {"tool": facts.tool, "reasons": reasons, "rps": facts.rps})
+
+
+class Offered(Struct, frozen=True):
+    """What was offered to a server by a load tool of at most so many `connections`, and what became
+    of it: requests/s that were asked for and that were done, and what the tool says of them."""
+
+    tool: str
+    connections: int
+    asked_rps: float
+    done_rps: float
+    said: Measurement
+    capacity_rps: float | None = None
+    generator_cores: float | None = None
+
+    @property
+    def sent_rps(self) -> float | None:
+        """Of what was due; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        if sent is None or unsent is None or sent + unsent <= 0:
+            return None
+        return self.asked_rps * sent / (sent + unsent)
+
+    @property
+    def busy(self) -> float | None:
+        """Connections under way on average."""
+        said = self.said
+        if said.response.mean is None or said.duration_s <= 0:
+            return None
+        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
+        return under_way_s * said.requests / said.duration_s
+
+    @property
+    def all_sent(self) -> bool:
+        return self.sent_rps is None or self.sent_rps >= ALL_SENT * self.asked_rps
+
+    @property
+    def idle(self) -> bool:
+        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
+        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
+
+    @property
+    def late(self) -> bool:
+        lag, mean = self.said.lag.mean, self.said.response.mean
+        return lag is not None and mean is not None and lag >= LATE * mean > 0
+
+    @property
+    def keeps_up(self) -> bool:
+        return self.all_sent and self.done_rps >= KEEPS_UP * self.asked_rps
+
+
+def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    asked = {"asked_rps": offered.asked_rps}
+    if offered.keeps_up:
+        capacity_rps, times = offered.capacity_rps, offered.said.response
+        full = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+        known = times.p50 is not None and times.p95 is not None
+        typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {}
+        word: Verdict = "at capacity" if full else "below capacity"
+        return word, Finding("open.keeps_up", {**asked, "p50_s": None, "p95_s": None, **typical})
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
+    backlog = {**asked, "done_rps": offered.done_rps, "longest_s": offered.said.response.max}
+    if offered.all_sent:
+        grows_rps = max(0.0, offered.asked_rps - offered.done_rps)
+        return "saturated", Finding("open.backlog_grows", {**backlog, "grows_rps": grows_rps})
+    full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
+    return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
+
+
+def _too_slow(offered: Offered) -> Finding:
+    """What the load tool did not do, and what shows that nobody kept it from that."""
+    shows = {
+        "tool": offered.tool,
+        "busy": offered.busy or 0.0,
+        "connections": offered.connections,
+        "cores": offered.generator_cores,
+    }
+    if offered.all_sent:
+        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
+    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
+    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})

@@ -111,21 +111,18 @@ class Histogram:
         """The inverse of `to_json`. ValueError for anything else, and where its parts disagree."""
         found = cls()
         try:
-            found.count, found.sum = _whole(values["count"]), _whole(values["sum"])
-            buckets = {int(number): _whole(n) for number, n in values["buckets"].items()}
-            if values["least"] is not None or values["most"] is not None:
-                found.least, found.most = _whole(values["least"]), _whole(values["most"])
+            found.count, found.sum = values["count"], values["sum"]
+            buckets = {int(number): n for number, n in values["buckets"].items()}
+            least, most = values["least"], values["most"]
+            ends = () if least is None and most is None else (least, most)
+            numbers = (found.count, found.sum, *buckets.values(), *ends)
+            if not {*map(type, numbers)} <= {int} or min(numbers) < 0:
+                raise ValueError(f"not counts: {values!r:.100}")
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a histogram: {error!r}") from None
         found._buckets.update(buckets)
-        ends = {bucket(end) for end in (found.least, found.most) if end is not None}
+        found.least, found.most = least, most
         known = {min(buckets), max(buckets)} if found.count and buckets else set()
-        if found.count != sum(buckets.values()) or ends != known:
+        if found.count != sum(buckets.values()) or {bucket(end) for end in ends} != known:
             raise ValueError("a histogram whose parts disagree")
         return found
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"not a count: {value!r}")
-    return value

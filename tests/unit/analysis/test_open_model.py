@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import TrialData, analyse
-from harness.analysis.open_model import Offered, capacity_of, verdict
+from harness.analysis.open_model import capacity_of
+from harness.analysis.verdict import Offered, of_offered
 from harness.model import CellResult, Measurement, Rate, Report, Summary
 from harness.report.document import of_sweep
 from harness.report.html.figures import spec
@@ -118,7 +119,7 @@ def test_less_than_asked_is_always_said(rate: float, tool_s: float, connections:
     )
 )
 def test_what_did_not_come_out_is_never_below_capacity(seen: Offered) -> None:
-    word, reason = verdict(seen)
+    word, reason = of_offered(seen)
     assert text(reason)
     assert word != "invalid"
     if word in ("below capacity", "at capacity"):
