@@ -7,7 +7,6 @@ import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 
-import psutil
 from msgspec import Struct
 
 from harness.model import App, Fault, FaultKind, Server
@@ -84,6 +83,8 @@ class Running(Serving, kw_only=True):
             if not one.process.running:
                 why = f"{_ending(one.process.exit_code)}): {last_error(one.log)}"
                 return Fault("server", f"the server ended under the load ({why}")
+        import psutil  # 20 ms, which reading a saved run need not spend
+
         now = read_proofs(self.launch.trial)
         gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
         new = now.keys() - self.proofs.keys()
