@@ -12,7 +12,7 @@ from hypothesis import settings
 from harness.server.worker_classes import CLASSES
 
 # Machines are shared: how long an example takes says nothing about it
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.load_profile("untimed")
 
 

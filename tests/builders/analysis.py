@@ -12,8 +12,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter, deque
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -42,6 +45,8 @@ from harness.model import (
 )
 from harness.numbers.quantiles import summarise
 from harness.server.worker_classes import class_named
+
+by_worker = attrgetter("worker")
 
 ORIGIN_NS = 1_000_000_000
 NS = 1_000_000_000
@@ -121,30 +126,36 @@ def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
     )
 
 
+def opened_between(intervals: Iterable[tuple[float, float]]) -> Callable[[float], int]:
+    """How many of these are open at a moment; each is from its first moment on, until its last."""
+    since, until = map(sorted, zip(*intervals, strict=True))
+    return lambda at_s: bisect_right(since, at_s) - bisect_right(until, at_s)
+
+
 def observations_of(done: Sequence[Served], every_s: float) -> Observations:
     """Samplers that see all and cost nothing: an accept queue and nothing else waits in the
     kernel, each open request is a connection of its worker."""
     most = max(one.end_s for one in done)
     moments = [every_s * number for number in range(math.floor(most / every_s) + 1)]
-
-    def held(at_s: float) -> Counter[int]:
-        return Counter(100 + one.worker for one in done if one.accepted_s <= at_s < one.end_s)
-
+    unaccepted = opened_between((one.sent_s, one.accepted_s) for one in done)
+    unserved = opened_between((one.accepted_s, one.start_s) for one in done)
+    connected = opened_between((one.sent_s, one.end_s) for one in done)
+    held = {
+        100 + worker: opened_between((one.accepted_s, one.end_s) for one in mine)
+        for worker, mine in groupby(sorted(done, key=by_worker), by_worker)
+    }
     return Observations(
-        queue=tuple(
-            QueueSample(ns(at), sum(one.sent_s <= at < one.accepted_s for one in done), 2048)
-            for at in moments
-        ),
+        queue=tuple(QueueSample(ns(at), unaccepted(at), 2048) for at in moments),
         processes=tuple(
             ProcessSample(ns(at), at / 10, at / 20, at / 4, 50 << 20, 10 << 20) for at in moments
         ),
         connections=tuple(
             ConnectionSample(
                 ns(at),
-                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
-                {"ESTABLISHED": sum(one.sent_s <= at < one.end_s for one in done)},
-                held(at),
-                sum(one.accepted_s <= at < one.start_s for one in done),
+                {"ESTABLISHED": connected(at)},
+                {"ESTABLISHED": connected(at)},
+                {pid: count for pid, of in held.items() if (count := of(at))},
+                unserved(at),
             )
             for at in moments
         ),

@@ -50,7 +50,10 @@ APPS = st.builds(
     env=PAIRS,
     sleep_s=st.none() | st.floats(0, 3600),
 )
+TOOLS = st.sampled_from(["ab", "wrk", "fast"])
+LEVELS = st.integers(1, 30_000)
 SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, COUNTS, app=APPS)
+CELLS = st.builds(Cell, SERVERS, TOOLS, LEVELS, st.booleans(), processes=st.integers(1, 2))
 
 
 def some(one: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -60,8 +63,8 @@ def some(one: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tupl
 AXES = st.fixed_dictionaries(
     {
         "servers": some(SERVERS, key=lambda server: server.key),
-        "tools": some(st.sampled_from(["ab", "wrk", "fast"])),
-        "levels": some(st.integers(1, 30_000)),
+        "tools": some(TOOLS),
+        "levels": some(LEVELS),
         "keepalive": st.sampled_from([(False,), (True,), (False, True)]),
         "processes": st.sampled_from([(1,), (1, 2)]),
         "rates": st.lists(RATES, max_size=2, unique_by=lambda rate: rate.label).map(tuple),

@@ -19,18 +19,15 @@ from harness.experiments.execution import launch_for
 from harness.experiments.planning import plan_of
 from harness.load import ab
 from harness.load.registry import TOOLS
-from harness.model import App, Cell, Plan, Server, UsageError
+from harness.model import App, Plan, Server, UsageError
 from harness.plan import ideal_s, load_for, predicted_s, product, records_for, trials
 from harness.server import preflight
 from harness.server.preflight import Interpreter
 from harness.server.worker_classes import CLASSES, configured_slots
-from tests.builders.plan import AXES, SERVER, plan, plans
+from tests.builders.plan import AXES, CELLS, SERVER, plan, plans
 
 LONE_S = st.floats(1e-4, 600)
-
-
-def a_cell(of: Plan, data: st.DataObject) -> Cell:
-    return data.draw(st.sampled_from(of.cells))
+A_CELL = plans(CELLS.map(lambda cell: (cell,)))
 
 
 # --- amounts --------------------------------------------------------------------------------
@@ -54,9 +51,9 @@ def test_ideal(
     assert ideal_s(requests, concurrency, slots, lone_s) == pytest.approx(ideal)
 
 
-@given(plans(), LONE_S, st.data())
-def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
-    cell = a_cell(of, data)
+@given(A_CELL, LONE_S)
+def test_load(of: Plan, lone_s: float) -> None:
+    (cell,) = of.cells
     load, app = load_for(of, cell, lone_s), cell.server.app
     assert load.concurrency == cell.concurrency
     assert load.requests == 1 + of.rounds * cell.concurrency
@@ -65,11 +62,9 @@ def test_load(of: Plan, lone_s: float, data: st.DataObject) -> None:
     assert asked == (app.method, app.headers, app.body_file, app.expect_status)
 
 
-@given(plans(), LONE_S, st.data())
-def test_the_deadline_is_beyond_all_that_may_be_right(
-    of: Plan, lone_s: float, data: st.DataObject
-) -> None:
-    cell = a_cell(of, data)
+@given(A_CELL, LONE_S)
+def test_the_deadline_is_beyond_all_that_may_be_right(of: Plan, lone_s: float) -> None:
+    (cell,) = of.cells
     load = load_for(of, cell, lone_s)
     for slots in (configured_slots(cell.server), cell.server.workers):
         assert load.deadline_s > ideal_s(load.requests, cell.concurrency, slots, lone_s)
@@ -77,13 +72,11 @@ def test_the_deadline_is_beyond_all_that_may_be_right(
     assert math.isfinite(load.deadline_s)
 
 
-@given(plans(), LONE_S, st.data())
-def test_a_full_accept_queue_has_the_time_its_clients_take(
-    of: Plan, lone_s: float, data: st.DataObject
-) -> None:
+@given(A_CELL, LONE_S)
+def test_a_full_accept_queue_has_the_time_its_clients_take(of: Plan, lone_s: float) -> None:
     """They repeat what was dropped for more than a minute, and ab, which waits no longer than its
     -s for anything to happen, would give up without a report."""
-    cell = a_cell(of, data)
+    (cell,) = of.cells
     load = load_for(of, cell, lone_s)
     words = ab.AB.command(load, "http://x/", "/run/x").argv
     patience_s = int(words[words.index("-s") + 1])
@@ -92,22 +85,20 @@ def test_a_full_accept_queue_has_the_time_its_clients_take(
         assert patience_s >= 90
 
 
-@given(plans(), LONE_S, st.booleans(), st.data())
-def test_the_prediction_is_more_than_the_load(
-    of: Plan, lone_s: float, counted: bool, data: st.DataObject
-) -> None:
-    cell = replace(a_cell(of, data), tool="ab" if counted else "wrk")
+@given(A_CELL, LONE_S)
+def test_the_prediction_is_more_than_the_load(of: Plan, lone_s: float) -> None:
+    (cell,) = of.cells
     load, slots = load_for(of, cell, lone_s), configured_slots(cell.server)
     ideal = ideal_s(load.requests, cell.concurrency, slots, lone_s)
-    predicted = predicted_s(of, cell, lone_s)
-    assert predicted > (ideal if counted else load.duration_s)
+    assert predicted_s(of, replace(cell, tool="ab"), lone_s) > ideal
+    assert predicted_s(of, replace(cell, tool="wrk"), lone_s) > load.duration_s
 
 
-@given(plans(), st.data())
-def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, data: st.DataObject) -> None:
+@given(A_CELL, LONE_S)
+def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, lone_s: float) -> None:
     """The kernel may deal every request to one worker."""
-    cell = replace(a_cell(of, data), tool="wrk")
-    load = load_for(of, cell, data.draw(LONE_S))
+    cell = replace(of.cells[0], tool="wrk")
+    load = load_for(of, cell, lone_s)
     assert records_for(of, replace(cell, tool="ab")) > load.requests
     sleep_s = cell.server.app.sleep_s
     if sleep_s and sleep_s >= 0.01:

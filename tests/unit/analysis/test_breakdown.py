@@ -161,7 +161,7 @@ def test_samples_weigh_as_long_as_they_hold() -> None:
     assert steady.level([(5, 1), (5, 5)], 2) is None
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=40)
 @given(
     workers=st.integers(1, 5),
     connections=st.integers(1, 20),

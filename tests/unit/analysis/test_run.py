@@ -219,7 +219,7 @@ def test_missing_capacity_is_noted() -> None:
     assert every(note)["capacity.low_level"].values == {"level": 2}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=25)
 @given(
     workers=st.integers(1, 9),
     levels=st.sets(st.integers(1, 40), min_size=1, max_size=3),

@@ -33,7 +33,7 @@ def by_start(done: list[Span]) -> list[Span]:
     return sorted(done, key=lambda span: span.start_ns)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=150)
 @given(
     slots=st.integers(1, 40),
     connections=st.integers(1, 40),
@@ -55,7 +55,7 @@ def test_an_ideal_server_gives_what_its_slots_allow(
     assert rate.rps == pytest.approx(min(connections, slots) / delay_s, rel=0.01)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=100)
 @given(
     slots=st.integers(1, 12),
     connections=st.integers(1, 24),

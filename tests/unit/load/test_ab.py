@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -357,7 +357,6 @@ def test_an_aborted_run_says_why(exit_code: int | None, stderr: str, why: str) -
         ab.AB.parse(Output(stdout="", stderr=stderr, exit_code=exit_code))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 90_000_000), min_size=101, max_size=700))
 def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
     """And every hundredth of them exactly."""
@@ -373,7 +372,6 @@ def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
         assert filled[rank] == totals[rank] / 1000
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text(), st.text(), st.sampled_from([0, 0, 0, 1, 104, -9, None]))
 def test_garbage_is_an_error_and_nothing_else(
     stdout: str, stderr: str, row_file: str, percentile_file: str, exit_code: int | None
@@ -383,7 +381,6 @@ def test_garbage_is_an_error_and_nothing_else(
         ab.AB.parse(Output(stdout, stderr, exit_code, files))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_line_of_garbage_is_an_error_or_nothing(data: st.DataObject) -> None:
     """Any line replaced by any other: the same meaning, or ParseError, or an honest other cause."""

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -232,7 +232,6 @@ def test_a_generator_that_failed_is_told_with_its_last_words() -> None:
         FAST.parse(Output("", "fast: no space left\n", 3))
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.sampled_from([0, 0, 0, 1, -2, None]))
 def test_garbage_is_an_error_and_nothing_else(stdout: str, rows: str, code: int | None) -> None:
     with pytest.raises(ParseError):
@@ -250,7 +249,6 @@ SAYS = {
 }
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*DOCUMENT]), st.none() | st.text() | st.floats() | st.integers())
 def test_a_strange_value_is_an_error_or_changes_nothing_else(name: str, value: object) -> None:
     try:
@@ -262,7 +260,6 @@ def test_a_strange_value_is_an_error_or_changes_nothing_else(name: str, value: o
     assert found == same
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_rows_of_garbage_are_an_error_and_nothing_else(rows: str) -> None:
     with pytest.raises(ParseError):

@@ -7,7 +7,7 @@ import tracemalloc
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.load.generators.http1 import Garbage, Response
@@ -91,14 +91,12 @@ def test_what_is_not_http(data: bytes, pieces: int) -> None:
     assert read(data, pieces)[0] == "garbage"
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(1, 50), st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n"]))
 def test_any_bytes_have_an_outcome(data: bytes, pieces: int, before: bytes) -> None:
     outcome = read(before + data, pieces)[0]
     assert outcome in ("complete", "complete at the end", "garbage", "truncated", "closed")
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.integers(1, 60))
 def test_any_chunks_in_any_pieces(chunks: list[bytes], pieces: int) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

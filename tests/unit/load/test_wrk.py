@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -59,7 +59,6 @@ def test_the_words_round_times_up_to_whole_seconds() -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.integers(1, 20_000))
 def test_threads_always_divide_the_connections(concurrency: int) -> None:
     threads = wrk.threads(concurrency)
@@ -100,7 +99,6 @@ def test_a_header_twice_is_refused() -> None:
     wrk.WRK.check(load(headers=(("X-A", "1"), ("X-B", "2"))))
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_lua_reads_back_what_was_quoted(text: str) -> None:
     """A Lua string holds a backslash, a quote or a byte outside ASCII only by number."""
@@ -226,7 +224,6 @@ def test_the_scripts_own_error_is_the_reason() -> None:
         wrk.WRK.parse(Output(TEXT, stderr="report.lua:5: no such file\n"))
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.sampled_from([0, 0, 0, 1, -2, None]))
 def test_garbage_is_an_error_and_nothing_else(
     stdout: str, stderr: str, exit_code: int | None
@@ -242,14 +239,12 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_a_strange_line_of_the_script_is_an_error_and_nothing_else(document: object) -> None:
     with pytest.raises(ParseError):
         wrk.WRK.parse(Output(f"{TEXT}{wrk.MARKER}{json.dumps(document)}\n"))
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*FIELDS]), st.none() | st.integers() | st.floats() | st.just(10**400))
 def test_a_strange_figure_is_an_error_or_changes_nothing_else(
     name: str, value: float | None

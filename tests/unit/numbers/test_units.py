@@ -4,7 +4,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.numbers import units
@@ -73,7 +73,6 @@ def test_what_is_no_duration(text: str) -> None:
         units.scan_duration(text)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_scanning_garbage_fails_in_one_way(text: str) -> None:
     for scan in (units.scan_duration, units.scan_count, units.scan_bytes):
@@ -83,19 +82,16 @@ def test_scanning_garbage_fails_in_one_way(text: str) -> None:
             continue
 
 
-@settings(deadline=None)
 @given(st.floats(1e-5, 119))
 def test_a_formatted_duration_scans_to_itself(seconds: float) -> None:
     assert units.scan_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=6e-3)
 
 
-@settings(deadline=None)
 @given(st.floats(0.85, 1e17) | st.integers(1, 10**17))
 def test_a_formatted_size_scans_to_itself(value: float) -> None:
     assert units.scan_bytes(units.format_bytes(value)) == pytest.approx(value, rel=6e-3)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 119))
 def test_no_figure_has_four_digits_before_its_point(seconds: float) -> None:
     whole = units.format_duration(seconds).rstrip(" smu").partition(".")[0]
@@ -110,13 +106,11 @@ def test_quantiles_interpolate_between_two_values(q: float, value: float) -> Non
     assert quantile([1.0, 2.0, 3.0, 4.0], q) == pytest.approx(value)
 
 
-@settings(deadline=None)
 @given(SAMPLES)
 def test_the_middle_is_the_median(values: list[float]) -> None:
     assert quantile(sorted(values), 0.5) == pytest.approx(statistics.median(values))
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.floats(0, 1), st.floats(0, 1))
 def test_quantiles_ascend_within_the_sample(values: list[float], a: float, b: float) -> None:
     ordered = sorted(values)
@@ -136,7 +130,6 @@ def test_a_summary_of_nothing_knows_nothing() -> None:
     assert summarise([]) == (None,) * 5
 
 
-@settings(deadline=None)
 @given(SAMPLES)
 def test_a_summary_does_not_depend_on_order(values: list[float]) -> None:
     assert summarise(values) == summarise(sorted(values))
