@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.model import Span, Spans
-from harness.observe.spans import parse_map, read_spans, served, shrink, used_bytes
+from harness.observe.spans import AT_ONCE, parse_map, read_spans, served, shrink, used_bytes
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 NS = st.integers(1, 2**63 - 1)
@@ -97,7 +97,10 @@ def test_a_request_id_that_is_no_text_is_shown_all_the_same() -> None:
 GAPPY = st.lists(st.one_of(st.none(), st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES)))
 
 
-@given(PIDS, GAPPY, st.integers(0, 5))
+FREE = st.one_of(st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * AT_ONCE + off))
+
+
+@given(PIDS, GAPPY, FREE)
 def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) -> None:
     records = [bytes(RECORD.size) if row is None else row.packed() for row in places]
     data = map_bytes(pid, []) + b"".join(records) + bytes(free * RECORD.size)
