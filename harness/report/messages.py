@@ -72,10 +72,6 @@ def counted(count: float, noun: str) -> str:
     return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
 
 
-def by_cause(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count_text(count)} x {name}" for name, count in sorted(counts.items()))
-
-
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "duration": format_duration,
     "seconds": format_duration,
@@ -89,7 +85,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "missing": lambda value: "missing" if value is None else "",
     "list": lambda items: listed([_item(one) for one in items]),
     "count": count_text,
-    "counts": by_cause,
+    "counts": lambda of: ", ".join(f"{count_text(n)} x {name}" for name, n in sorted(of.items())),
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
     "block": "\n\n    {}\n".format,
 }
@@ -120,14 +116,10 @@ _FORMATTER = _Formatter()
 EMPTY: tuple[Any, ...] = (None, "", (), [], {})
 
 
-def _names(template: str) -> list[str]:
-    return [name for _, name, _, _ in _FORMATTER.parse(template) if name]
-
-
 def _filled(template: str, values: Mapping[str, Any]) -> str:
     def kept(match: re.Match[str]) -> str:
-        known = (values.get(name) for name in _names(match[1]))
-        return "" if any(one in EMPTY for one in known) else match[1]
+        named = (values.get(name) for _, name, _, _ in _FORMATTER.parse(match[1]) if name)
+        return "" if any(one in EMPTY for one in named) else match[1]
 
     return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
 
@@ -205,7 +197,7 @@ setting.backlog = backlog {n}
 setting.worker_connections = {n} worker connections
 setting.tool = {tool}[[ with {processes:# process/processes}]]
 setting.load = load by {tool}[[ with {processes:# process/processes}]]
-setting.keepalive = keep-alive
+setting.keepalive, heading.keepalive = keep-alive
 setting.kept_alive = connections kept alive
 setting.trials = {n:# trial/trials each}
 series.name = {worker_class}[[ ({apart:, })]]
@@ -289,11 +281,10 @@ value.unknown = not known
 value.closed = closed, {connections} conn.
 value.open = open, {rate}
 value.interval = {low:.4g} to {high:.4g}
-heading.worker_class, heading.series = class
+heading.worker_class, heading.series, chart.class = class
 heading.worker_connections = w. conn.
-heading.tool_processes = proc.
-heading.keepalive = keep-alive
-heading.concurrency = conn.
+heading.tool_processes, heading.processes = proc.
+heading.concurrency, heading.connections = conn.
 heading.slots_configured = slots set
 heading.slots_measured = slots used
 heading.throughput_rps = req/s
@@ -307,7 +298,6 @@ heading.split_prediction_rps = by worker req/s
 heading.lag_p95_s = lag
 heading.capacity_ci95_rps = 95 % interval
 meaning.tool_processes = processes of the load tool
-meaning.concurrency = connections kept busy
 meaning.slots_configured = requests that can be served at once by the settings
 meaning.slots_measured = the most that were served at once
 meaning.bound_rps = what connections or slots allow at best
@@ -344,7 +334,7 @@ page.title = workerlab: {run}
 page.run = workerlab, run {run}
 page.heading.findings = Findings
 page.heading.charts = Charts
-page.heading.throughput = Throughput against concurrency
+page.heading.throughput, chart.throughput = Throughput against concurrency
 page.heading.breakdown = Where the time went
 page.heading.keepalive = What kept-alive connections allow
 page.heading.loops = Closed loop and open model
@@ -362,8 +352,7 @@ page.cell = {load}: {verdict}[[, {rate_rps:number} requests/s]]
 page.cell.where = {name} at {load}
 page.missing = Missing: {names:list}.
 page.observation.queue = the accept queue
-page.observation.states = TCP states
-page.observation.usage = CPU and memory
+page.observation.usage, sampler.processes = CPU and memory
 page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time[[:
     {names:list}]]. As pictures: --png DIR.
 
@@ -381,13 +370,13 @@ page.headline.in_worker = inside a worker
 
 # --- parts of a response time ---------------------------------------------------------------
 part.connect, heading.connect_s = connect
-part.accept_queue, heading.accept_queue_s = accept queue
+part.accept_queue, heading.accept_queue_s, chart.accept_queue, sampler.queue = accept queue
 heading.in_worker_s = in worker
 part.in_worker = in the worker
 heading.service_s = service
 part.service, heading.service_mean_s = in the app
-part.pool, heading.pool_s = pool
-part.storage, heading.storage_s = storage
+part.pool, heading.pool_s, ladder.limit.pool = pool
+part.storage, heading.storage_s, heading.storage_cores = storage
 part.redis, heading.redis_s = Redis
 part.serialise, heading.serialise_s = serialise
 part.template, heading.template_s = template
@@ -396,7 +385,6 @@ part.transfer, heading.transfer_s = transfer
 part.unattributed, heading.ladder:unattributed_s = unattributed
 
 # --- charts: axes, legends, and what a pointer shows ------------------------------------------
-chart.class = class
 chart.series = series
 chart.line = line
 chart.place = name
@@ -405,9 +393,9 @@ chart.verdict = verdict
 chart.worker = worker
 chart.load = load
 chart.state = state
-chart.connections = connections
-chart.connections_busy = connections kept busy
-chart.rate = requests/s
+chart.connections, generators.axis.connections = connections
+chart.connections_busy, meaning.concurrency = connections kept busy
+chart.rate, ladder.chart.rps, bottleneck.chart.rps, generators.axis.rps = requests/s
 chart.bound = bound
 chart.split_prediction = prediction by worker
 chart.measured = measured
@@ -424,16 +412,15 @@ chart.in_app_in = in the app, {unit}
 chart.since_load_began = {unit} since the load began
 chart.waiting = waiting
 chart.steady = steady part
-chart.accept_queue = accept queue
 chart.limit = limit
 chart.sockets = sockets
 chart.syn_step = the kernel repeats a dropped SYN
 chart.server = server
-chart.load_tool = load tool
+chart.load_tool, ladder.limit.tool, heading.tool_cores, heading.tool = load tool
 chart.host = host
 chart.cores = cores
 chart.host_busy = % busy
-chart.megabytes = MB
+chart.megabytes, generators.axis.megabytes = MB
 chart.phase.ramp-up = ramp-up
 chart.phase.drain = drain
 chart.phase.steady = steady
@@ -448,7 +435,6 @@ chart.axes = {y} by {x}.
 chart.point = {y:number} at {x}
 chart.points = {name}: {points:, }.
 chart.left_out = Not shown, as they are 0 or missing: {points}.
-chart.throughput = Throughput against concurrency
 chart.throughput.caption = Requests per second in the steady part. Dashed: what connections and
     slots allow at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
 chart.throughput.knees = Dotted: the knee, from where more connections only wait.
@@ -493,19 +479,17 @@ chart.timeline.requests = {requests:# request} on {workers:# worker}, {service_s
     app each (median)[[; before that they waited {wait_s:duration} (median)]][[, at most
     {longest_wait_s:duration}]][[; the accept queue held at most {longest_queue}]].
 chart.timeline.at_once = At most {slots} were served at once[[, {rate_rps:number} per second]].
-chart.queue = Accept queue, {where}
-chart.queue.heading = Accept queue
+chart.of_cell = {what}, {where}
+chart.queue = Accept queue
 chart.queue.caption = Connections that no worker has accepted yet.[[ The limit is {limit}; the
     kernel lets one more in.]]
 chart.queue.most = Accept queue of {where}: at most {longest:# connection}.[[ The limit is {limit};
     the kernel lets one more in.]]
-chart.states = TCP states, {where}
-chart.states.heading = TCP states
+chart.states, page.observation.states = TCP states
 chart.states.caption = Sockets by end and state, all rows on one scale; the number is the highest of
     the row.
 chart.states.most = Most sockets in each TCP state, {where}: {counts:, }.
-chart.connects = Time to connect, {where}
-chart.connects.heading = Time to connect
+chart.connects = Time to connect
 chart.connects.time = time to connect, s
 chart.connects.between = {since} to {until} s
 chart.connects.from = from, s
@@ -515,20 +499,17 @@ chart.connects.steps = Dashed: when this kernel repeats a SYN that was not answe
     one of these lines was turned away by a full accept queue and tried again.
 chart.connects.late = Time to connect, {where}: {prompt} in less than {late_after_s} s, {late}
     later.
-chart.cpu = CPU, {where}
-chart.cpu.heading = CPU
+chart.cpu = CPU
 chart.cpu.caption = CPU seconds per second, of the server with its workers and of the load tool;
     below it, how busy all cores of the machine were.
 chart.cpu.most = CPU of {where}, at most: server [[{server:.2f} cores]]{server:missing}; load
     tool [[{load_tool:.2f} cores]]{load_tool:missing}; host [[{host:percent} busy]]{host:missing}.
-chart.memory = Memory, {where}
-chart.memory.heading = Memory
+chart.memory, generators.chart.memory = Memory
 chart.memory.caption = Resident memory of the server with its workers and of the load tool (1 MB =
     1024² bytes); pages that processes share count in each of them.
 chart.memory.most = Memory of {where}, at most: server [[{server:bytes}]]{server:missing}; load
     tool [[{load_tool:bytes}]]{load_tool:missing}.
-chart.phases = Phases, {where}
-chart.phases.heading = Phases
+chart.phases = Phases
 chart.phases.of = Phases of {where}.
 chart.phases.in_app = Times inside the app, as requests left it
 chart.phases.responses = Response times
@@ -553,17 +534,15 @@ ladder.cores.storage = storage {cores:.2f}
 ladder.cores.cache = cache {cores:.2f}
 ladder.cores.tool = load tool {cores:.2f}
 ladder.cores.others = other processes {cores:.2f}
-ladder.limit.tool = load tool
 ladder.limit.tool.why = {tool}[[: {reason}]][[ ({usage:; })]]
 ladder.limit.service = {service}
 ladder.limit.service.why = {service} used {used:.2f} of the {cores:# core} it can use
     [[ ({usage:; })]]
-ladder.limit.app = app
+ladder.limit.app, heading.app_cores = app
 ladder.limit.app.why = its workers used {used:.2f} of the {cores:# core} they can use
     [[ ({usage:; })]]
 ladder.limit.slots.why = its {slots:# slot was/slots were} busy {share:percent} of the time
     [[ ({usage:; })]]
-ladder.limit.pool = pool
 ladder.limit.pool.why = a request waits {wait_s:duration} for a free connection to the storage,
     longer than for anything else[[ ({usage:; })]]
 ladder.limit.others = other programs
@@ -679,7 +658,6 @@ ladder.table.times.note = Means of the steady part. Connect to in worker: before
     tool has not read.
 ladder.chart.removed = removed
 ladder.chart.rates = Requests per second
-ladder.chart.rps = requests/s
 ladder.chart.time = {unit} per request
 ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn.
 ladder.chart.trips = Round trips per request
@@ -698,10 +676,7 @@ heading.redis_trips = Redis trips
 heading.counted_requests = requests counted
 heading.factor_low = from
 heading.factor_high = to
-heading.app_cores = app
-heading.storage_cores = storage
 heading.cache_cores = cache
-heading.tool_cores = load tool
 heading.app_cpu_per_request_s = app CPU per request
 
 # --- what is known before a run starts ------------------------------------------------------------
@@ -784,7 +759,6 @@ bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# serv
     {threads:# thread}]]
 bottleneck.chart = Throughput by users
 bottleneck.chart.users = users
-bottleneck.chart.rps = requests/s
 bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
     same page.
 bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {brings:factor} times as
@@ -794,7 +768,6 @@ bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {leas
 bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less than {change:percent}.
     The server is not the limit.
 heading.bottleneck:tool = generator
-heading.processes = proc.
 heading.bottleneck:response_mean_s = mean
 heading.errors = causes
 heading.achieved_concurrency = in flight
@@ -888,7 +861,6 @@ limits.session_per_request = {connections:# connection} for {requests:# request}
     needs {right_connections:count}. It took {times:number} times as long ({took_s:duration} instead
     of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT instead of
     {right_time_wait:count}]].
-heading.tool = load tool
 heading.wall_s, heading.took_s = took
 heading.wall_to_ideal = took / ideal
 heading.cpu_s = CPU total
@@ -980,22 +952,16 @@ generators.overhead.times = {name} at {connections:# connection}[[ ({low})]]: re
     {reported_s:duration}, the server took {server_s:duration}
 generators.overhead.unknown = Inconclusive: wherever response times are known, the server's core was
     busy, so that requests waited in front of it.
-generators.axis.connections = connections
-generators.axis.rps = requests/s
 generators.axis.microseconds = microseconds
-generators.axis.megabytes = MB
 generators.chart.throughput = Throughput
 generators.chart.throughput.note = Each generator at full speed. Grid lines are a factor of ten
     apart.
-generators.chart.cpu = CPU per request
+generators.chart.cpu, heading.cpu_per_request_s = CPU per request
 generators.chart.cpu.note = What one request costs the generator, in the middle of the load.
-generators.chart.memory = Memory
 generators.chart.memory.note = The highest sample, of all its processes.
 generators.chart.overhead = Client overhead, p50
 generators.chart.overhead.note = What the generator adds to the response times that it reports: its
     own queueing.
-heading.connections = conn.
-heading.cpu_per_request_s = CPU per request
 heading.generators:response_p50_s = p50 reported
 heading.generators:response_p99_s = p99 reported
 heading.service_p50_s = p50 server-side
@@ -1264,8 +1230,6 @@ timeline.cut = Drawn are the first {drawn_s:duration} of {load_s:duration}, {dra
 timeline.never_ended = {requests:# request} never ended; drawn to the end.
 timeline.queue_peaks = The accept queue is drawn at its longest of every {every_s:duration}.
 timeline.partial = Shown only in part: {sampler} ({why}).
-sampler.queue = accept queue
-sampler.processes = CPU and memory
 sampler.connections = TCP connections
 sampler.counters = kernel counters
 sampler.services = CPU of storage and cache

@@ -89,9 +89,10 @@ def of_cell(
     **more: Any,
 ) -> Figure:
     """One of those that each cell has; its name lacks that of the cell."""
+    what = Finding(f"chart.{kind}")
+    title = Finding("chart.of_cell", {"what": what, "where": where})
     return Figure(
-        **{"name": kind, "heading": Finding(f"chart.{kind}.heading"), **more},
-        title=Finding(f"chart.{kind}", {"where": where}),
+        **{"name": kind, "title": title, "heading": what, **more},
         caption=tuple(caption),
         alternative=tuple(alternative),
         panes=tuple(panes),

@@ -141,7 +141,7 @@ def connects(seen: Timeline, where: Finding) -> Figure | None:
             Finding("chart.connects.caption"), Finding("chart.connects.steps") if steps else None
         ),
         alternative=[Finding("chart.connects.late", values)],
-        heads=(Finding("chart.connects.heading"), Finding("chart.connections")),
+        heads=(Finding("chart.connects"), Finding("chart.connections")),
         rows=tuple(
             (say("chart.connects.between", since=f"{since:g}", until=f"{until:g}"), str(count))
             for since, until, count in seen.connects

@@ -58,6 +58,7 @@ def timeline(cell: CellResult, seen: Timeline, where: Finding) -> Figure | None:
         ),
         caption=[Finding("chart.timeline.caption"), Finding(f"chart.timeline.{arrivals}")],
         alternative=_words(cell, seen),
+        title=Finding("chart.timeline", {"where": where}),
         heading="",
     )
 

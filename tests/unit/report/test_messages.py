@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 
 from harness.model import Column
-from harness.report.messages import SENTENCES, TEMPLATES, TEXTS, _names, heading, meaning
+from harness.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning
 
 
 def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
@@ -24,7 +25,8 @@ def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
 
 def test_every_template_names_values() -> None:
     assert not [code for code, one in TEMPLATES.items() if one.count("[[") != one.count("]]")]
-    assert all(name.isidentifier() for one in TEMPLATES.values() for name in _names(one))
+    fields = [field for one in TEMPLATES.values() for field in string.Formatter().parse(one)]
+    assert all(name.isidentifier() for _, name, _, _ in fields if name is not None)
 
 
 def test_columns_by_table_by_kind_of_table_and_by_name() -> None:
