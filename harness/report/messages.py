@@ -45,7 +45,7 @@ from harness.numbers.units import format_bytes, format_duration, three_digits
 Sentence = str | Callable[[Mapping[str, Any]], str]
 
 JOINS = (", ", "; ", " ", " and ", " or ", "\n")
-OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 
 
 def amount(value: float) -> str:
@@ -168,10 +168,11 @@ def counts_text(counts: Mapping[str, int]) -> str:
 def _read(texts: str) -> dict[str, str]:
     """The templates by their codes."""
     found: dict[str, str] = {}
-    for codes, lines in re.findall(r"^(\S+(?:, \S+)*) = (.*(?:\n +.*)*)", texts, re.MULTILINE):
-        template = re.sub(r"\n +(\[\[)?", lambda match: match[1] or " ", lines)
-        template = re.sub(r"\{\+([\w.]+)\}", lambda match: found[match[1]], template)
-        found.update(dict.fromkeys(codes.split(", "), template))
+    for line in texts.replace("\n    [[", "[[").replace("\n    ", " ").splitlines():
+        if line and not line.startswith("# "):
+            codes, _, template = line.partition(" = ")
+            template = re.sub(r"\{\+([\w.]+)\}", lambda match: found[match[1]], template)
+            found.update(dict.fromkeys(codes.split(", "), template))
     return found
 
 
@@ -353,8 +354,8 @@ page.cell.where = {name} at {load}
 page.missing = Missing: {names:list}.
 page.observation.queue = the accept queue
 page.observation.usage, sampler.processes = CPU and memory
-page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time[[:
-    {names:list}]]. As pictures: --png DIR.
+page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time
+    [[: {names:list}]]. As pictures: --png DIR.
 
 # --- its first line
 page.headline.nothing = No cell of this run is valid, so it answers nothing; the reasons are below.
@@ -362,8 +363,8 @@ page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {
     {worst_rate}]].
 page.headline.both = With {connections:# connection}, both answer about {rate}: {names:, }.
 page.headline.all = With {connections:# connection}, all answer about {rate}: {names:, }.
-page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]][[,
-    {wait_s:duration} of it waiting {where}]]
+page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]]
+    [[, {wait_s:duration} of it waiting {where}]]
 page.headline.connect = until connected
 page.headline.accept_queue = in the accept queue
 page.headline.in_worker = inside a worker
@@ -439,8 +440,8 @@ chart.throughput.caption = Requests per second in the steady part. Dashed: what 
     slots allow at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
 chart.throughput.knees = Dotted: the knee, from where more connections only wait.
 chart.throughput.by_connections = Throughput by connections.
-chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}[[,
-    {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].
+chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}
+    [[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].
 chart.breakdown = {name}: where the time went
 chart.breakdown.exact = Mean of the steady part. Every request was followed by its id.
 chart.breakdown.estimated = Mean of the steady part. Each part is an estimate from a source of its
@@ -745,8 +746,8 @@ bottleneck.question.inside = Where is a request while it waits?
 bottleneck.inside = With {users:# user} a response takes {response_s:duration}, of which the request
     is {inside_s:duration} in the server ({share:percent}): accept queue, worker and app.
 bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
-bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}[[,
-    {servers:# server}]]
+bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
+    [[, {servers:# server}]]
 bottleneck.invalid = {cell}: {reason}
 bottleneck.table.users = More users
 bottleneck.table.threads = More threads in the server
@@ -755,8 +756,8 @@ bottleneck.table.processes = The generator in more processes
 bottleneck.table.tool = Another generator
 bottleneck.table.note = Mean and p95: response times as the generator reports them. In the app: by
     the workers' records.
-bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]][[,
-    {threads:# thread}]]
+bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
+    [[, {threads:# thread}]]
 bottleneck.chart = Throughput by users
 bottleneck.chart.users = users
 bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
@@ -1038,11 +1039,11 @@ verdict.uneven = {connections:# connection} reached {rps:number} of {possible_rp
     requests/s, as they are dealt unevenly to the workers ({per_worker:, } requests per worker):
     {+verdict.each_waits}[[; {drops}]][[; {failures}]]
 verdict.slots_unused = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s, as at most {used} of {slots} slots were in use at once: {+verdict.each_waits}[[;
-    {drops}]][[; {failures}]]
+    requests/s, as at most {used} of {slots} slots were in use at once: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
 verdict.slots_idle = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]][[;
-    {failures}]]
+    requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]]
+    [[; {failures}]]
 verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at
     least {rps:number} requests/s[[; {failures}]]
 verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {reasons:; }; the
@@ -1083,8 +1084,8 @@ load_tool.no_files = {requests:# request} could open no file (errno 24): raise u
 
 # handshakes that a full accept queue dropped
 handshakes.namespace = counted in the whole network namespace
-handshakes.dropped = the accept queue was full: {counters:values} ({+handshakes.namespace})[[;
-    {steps}]]
+handshakes.dropped = the accept queue was full: {counters:values} ({+handshakes.namespace})
+    [[; {steps}]]
 handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
     was full and the kernel dropped handshakes
 
@@ -1092,9 +1093,9 @@ handshakes.suspected = connecting took up to {longest_s:duration}, likely becaus
 diagnosis.end = [[; {advice:; }]][[; {failures}]].
 diagnosis.load_tool = {limit}{+diagnosis.end}
 diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
-    is {limit})]] and the kernel dropped handshakes: {counters:values} ({+handshakes.namespace})[[;
-    up to {half_open:# connection} existed for the client alone, as the last packet of the handshake
-    was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
+    is {limit})]] and the kernel dropped handshakes: {counters:values} ({+handshakes.namespace})
+    [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
+    handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
     worker]]{+diagnosis.end}
 diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
     handshakes{+diagnosis.end}
