@@ -274,8 +274,7 @@ note.closed_and_open = Closed: each client waits for its answer before it asks a
     not, and are timed from the moment each was due.
 breakdown.exact = Exact: every request was followed from the client into the app.
 breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.
-breakdown.mixed = Exact: every request was followed from the client into the app. Estimate, each
-    part from a source of its own: {parts:, }.
+breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
 breakdown.part = {part} ({sources: or })
 value.unlimited = unlimited
 value.unknown = not known
@@ -456,9 +455,7 @@ chart.keepalive.caption = A kept-alive connection stays with its worker. Bound: 
     serve any of them. Prediction by worker: each worker serves only its own.
 chart.loops = Closed loop and open model, {name}
 chart.loops.caption = From the median to 95 % of the response times, against requests per second.
-    Closed: each client waits for its answer before it asks again, so a slow server slows its own
-    load. Open: requests arrive evenly spaced, whether others were answered or not, and are timed
-    from the moment each was due.
+    {+note.closed_and_open}
 chart.loops.response_times = Response times of {name}.
 chart.loops.cell = {load}: {rate_rps:number} requests/s, half within {median_s:duration}, 95 %
     within {p95_s:duration}.
