@@ -302,7 +302,7 @@ class Record(Struct, frozen=True):
     exit_code: int | None = None
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = {}  # effective configuration
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
@@ -470,7 +470,7 @@ class Measurement(Struct, frozen=True):
     cpu_s: float | None = None  # of the tool, by itself
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     body_sha256: str | None = None  # of the body that every complete answer had, where it compares
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -31,12 +31,8 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
         verdict="invalid",
         reason=Finding("verdict.invalid", {"reasons": tuple(reasons)}),
         worker_class=data.worker_class,
-        notes=_recorded(data.record.warnings if data.record else ()),
+        notes=data.record.warnings if data.record else (),
     )
-
-
-def _recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
-    return tuple(Finding("note.recorded", {"text": text}) for text in texts)
 
 
 def result(facts: Facts, series: Series) -> CellResult:
@@ -107,7 +103,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         accept_queue_max=longest,
         accept_queue_limit=limit,
         usage=facts.usage,
-        notes=_recorded((*facts.record.warnings, *measurement.notes)),
+        notes=(*facts.record.warnings, *measurement.notes),
     )
 
 

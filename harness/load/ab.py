@@ -44,7 +44,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from harness.load.tool import Tool
-from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
+from harness.model import (
+    Command,
+    Finding,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    Summary,
+    UsageError,
+)
 from harness.numbers.quantiles import summarise
 
 ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
@@ -337,7 +346,7 @@ def _lone(rows: list[_Row], totals: list[float]) -> float | None:
     return totals[ranks[0]] / 1000
 
 
-def _notes(rows: list[_Row]) -> tuple[str, ...]:
+def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
     """What the rows show that is odd, but does not make the rest doubtful."""
     early = sum(row.wait_ms > row.total_ms for row in rows)
-    return (f"ab timed the first byte of {early} requests after their end",) if early else ()
+    return (Finding("note.ab_first_byte_last", {"requests": early}),) if early else ()

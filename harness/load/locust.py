@@ -35,7 +35,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from harness.load.generators.document import WRONG
-from harness.load.programs import Count, Digest, converted, summary_of
+from harness.load.programs import Count, Digest, converted, recorded, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram
@@ -253,7 +253,7 @@ def _measurement(name: str, said: Result) -> Measurement:
         sent=sent,
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
-        notes=tuple(dict.fromkeys(part.note for part in parts if part.note)),
+        notes=recorded(part.note for part in parts if part.note),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,7 +21,16 @@ import msgspec
 
 from harness.load.generators.document import FORMAT
 from harness.load.tool import Tool
-from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
+from harness.model import (
+    Command,
+    Finding,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    Summary,
+    UsageError,
+)
 from harness.numbers.histogram import Histogram
 
 T = TypeVar("T")
@@ -211,29 +221,25 @@ def measurement(said: Document) -> Measurement:
         lag=summary_of(said.lag),
         cpu_s=said.cpu_ns / NS,
         body_sha256=said.body_sha256,
-        notes=(*_remarks(said), *said.notes),
+        notes=tuple(_notes(said)),
     )
 
 
-def _remarks(said: Document) -> list[str]:
-    asked_rps, found = said.asked.rate_rps, []
+def recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
+    """What a program told in its own words, each once."""
+    return tuple(Finding("note.recorded", {"text": text}) for text in dict.fromkeys(texts))
+
+
+def _notes(said: Document) -> Iterator[Finding]:
     if said.reconnects:
-        found.append(
-            f"{said.reconnects} kept connections were closed by the server as a request"
-            " was sent on them: those requests were sent again on new ones"
-        )
+        yield Finding("note.reconnects", {"requests": said.reconnects})
+    unsent = {"unsent": said.unsent}
     if said.deadline_struck:
-        found.append(f"stopped at its deadline: {said.unsent} requests were never sent")
-    elif said.unsent and asked_rps:
-        due = said.sent + said.unsent
-        found.append(
-            f"{said.unsent} of {due} requests that were due at {asked_rps:g} a second were"
-            " never sent"
-        )
+        yield Finding("note.deadline_struck", unsent)
+    elif said.unsent and said.asked.rate_rps:
+        due = {"due": said.sent + said.unsent, "asked_rps": said.asked.rate_rps}
+        yield Finding("note.never_sent", unsent | due)
     late_ns = said.lag.quantile(0.5)
     if not said.unsent and late_ns is not None and late_ns > LATE_NS:
-        found.append(
-            f"half of the requests were sent more than {late_ns / 1e6:.0f} ms after they were due:"
-            " either all connections waited for answers, or the generator could not keep up"
-        )
-    return found
+        yield Finding("note.half_sent_late", {"lag_s": late_ns / NS})
+    yield from recorded(said.notes)

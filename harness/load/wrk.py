@@ -32,7 +32,16 @@ import msgspec
 
 from harness.load.programs import Count
 from harness.load.tool import Tool, given_twice
-from harness.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
+from harness.model import (
+    Command,
+    Finding,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    Summary,
+    UsageError,
+)
 from harness.numbers.units import scan_bytes, scan_count, scan_duration
 
 SCRIPT = "report.lua"
@@ -182,10 +191,9 @@ def _socket_errors(exact: _Exact) -> dict[str, int]:
     return {name: getattr(exact, name) for name in ("connect", "read", "write", "timeout")}
 
 
-def _notes(exact: _Exact) -> tuple[str, ...]:
-    lost = f"wrk lost {exact.connect} of its connections when connecting, for the whole run"
-    late = f"{exact.timeout} responses came after wrk's timeout and are not in its latencies"
-    return (lost,) * bool(exact.connect) + (late,) * bool(exact.timeout)
+def _notes(exact: _Exact) -> tuple[Finding, ...]:
+    found = {"lost_connections": exact.connect, "late_responses": exact.timeout}
+    return tuple(Finding(f"note.wrk_{code}", {"n": n}) for code, n in found.items() if n)
 
 
 def _response(exact: _Exact) -> Summary:

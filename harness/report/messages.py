@@ -1235,6 +1235,22 @@ sampler.app_metrics = app metrics
 
 # notes
 note.recorded = {text}
+note.ab_first_byte_last = ab timed the first byte of {requests:# request} after the end of the same
+note.wrk_lost_connections = wrk lost {n:# connection} when connecting, for the whole run
+note.wrk_late_responses = {n:# response} came after wrk's timeout, and {n:is/are} not in its
+    latencies
+note.reconnects = {requests:# kept connection} {requests:was/were} closed by the server as a request
+    was sent on {requests:it/them}; {requests:it was/they were} sent again on
+    {requests:a new one/new ones}
+note.deadline_struck = stopped at its deadline: {unsent:# request} {unsent:was/were} never sent
+note.never_sent = {unsent:count} of {due:# request} due at {asked_rps:number} a second
+    {unsent:was/were} never sent
+note.half_sent_late = half of the requests were sent more than {lag_s:milliseconds} after they were
+    due; either all connections waited for answers, or the generator could not keep up
+note.not_warmed_up = warm-up did not reach {workers:# worker}
+note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's timeout while waiting
+    for a request that never came: a client may hold connections, made late, on which it has nothing
+    left to send
 note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
     {trials}) and levels on both sides of the knee
 note.no_capacity = {worker_class} by {tool}: no capacity, {why}

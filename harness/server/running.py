@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.model import App, Fault, FaultKind, Server
+from harness.model import App, Fault, FaultKind, Finding, Server
 from harness.observe.spans import read_spans
 from harness.server.process import Guarded
 
@@ -59,7 +59,7 @@ class Serving(Struct, kw_only=True):
     start_s: float = 0.0
     warmup_s: float = 0.0
     lone_s: list[float] = []  # response times of requests on their own
-    warnings: list[str] = []
+    warnings: list[Finding] = []
     drops: bool = False  # the load has more connections than the accept queue takes
     others: list[Serving] = []  # of the same kind, beside this one
 
@@ -93,7 +93,9 @@ class Running(Serving, kw_only=True):
         idle = self._killed_idle() if self.drops else set[int]()
         if gone <= idle and len(new) <= len(idle):
             self.proofs = now
-            self.warnings.append(_waited_in_vain(len(idle)))
+            # ab opens new connections while others still connect. What comes up when its last
+            # request is sent stays open and unused: a sync worker that accepts it waits for ever
+            self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
             return None
         who = ", ".join(map(str, gone)) or "one"
         return Fault("server", f"worker {who} died under the load: {last_error(self.log)}")
@@ -110,16 +112,6 @@ def _ending(code: int | None) -> str:
     if code is None:
         return "exit code unknown"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _waited_in_vain(workers: int) -> str:
-    """ab opens new connections while others still connect, and when all its requests are sent,
-    those that come up late stay open and unused: a sync worker that accepts one waits for ever."""
-    who = "1 worker was" if workers == 1 else f"{workers} workers were"
-    return (
-        f"{who} killed by Gunicorn's timeout while waiting for a request that never came: a client"
-        " may hold connections, made late, on which it has nothing left to send"
-    )
 
 
 def numbered(trial: Path, name: str, number: int) -> Path:

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness.model import Finding
 from harness.observe.spans import served
 from harness.server.running import Faulty, Running, last_error, read_proofs
 
@@ -84,8 +85,8 @@ def _reach_every_worker(server: Running, until: float) -> None:
     try:
         while len(reached := served(launch.trial) - server.strangers) < launch.server.workers:
             if time.monotonic() > until:
-                left = launch.server.workers - len(reached)
-                server.warnings.append(f"warm-up did not reach {left} worker(s)")
+                left = {"workers": launch.server.workers - len(reached)}
+                server.warnings.append(Finding("note.not_warmed_up", left))
                 return
             list(pool.map(one, range(at_once)))
     finally:

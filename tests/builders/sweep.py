@@ -7,7 +7,16 @@ from msgspec.structs import replace
 from harness.analysis import analyse
 from harness.model import Document, Fault, Rate
 from harness.report.document import of_sweep
-from tests.builders.analysis import SYNC, bare, dropping, evidence, gthread, kept, server
+from tests.builders.analysis import (
+    SYNC,
+    bare,
+    dropping,
+    evidence,
+    gthread,
+    kept,
+    sentence,
+    server,
+)
 from tests.builders.open_model import opened
 
 
@@ -34,7 +43,9 @@ def everything() -> Document:
     died = replace(died, record=replace(died.record, fault=fault))
     noted = evidence(server("tornado"), 4)
     assert noted.record is not None
-    noted = replace(noted, record=replace(noted.record, warnings=("load 3.9: close programs",)))
+    noted = replace(
+        noted, record=replace(noted.record, warnings=(sentence("load 3.9: close programs"),))
+    )
     trials += [dropping(), dropping("fast", counters=None)]
     asked = server("gthread", 2, 4)
     trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from harness import run_store as store
-from harness.model import EnvironmentProblem, Fault, Record, UsageError
+from harness.model import EnvironmentProblem, Fault, Finding, Record, UsageError
 from harness.run_store import SCHEMA
+from tests.builders.analysis import sentence
 from tests.builders.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ FULL = Record(
     exit_code=-9,
     worker_pids=(10, 11),
     proof={"gunicorn": "25.3.0", "patched": None, "versions": {"h11": "1"}},
-    warnings=("warm-up did not reach 1 worker(s)",),
+    warnings=(Finding("note.not_warmed_up", {"workers": 1}),),
 )
 
 
@@ -78,7 +79,7 @@ RECORDS = st.builds(
     argv=st.lists(TEXT, max_size=3).map(tuple),
     worker_pids=st.lists(st.integers(), max_size=3).map(tuple),
     proof=st.dictionaries(TEXT, st.none() | TEXT | st.integers(), max_size=3),
-    warnings=st.lists(TEXT, max_size=2).map(tuple),
+    warnings=st.lists(TEXT.map(sentence), max_size=2).map(tuple),
 )
 
 
@@ -295,7 +296,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with store.appending(run) as writer:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
     try:
-        writer.ended(Record("too-long", None, warnings=("x" * 1000,)))
+        writer.ended(Record("too-long", None, argv=("x" * 1000,)))
     except OSError as error:
         print(error.errno)
 """

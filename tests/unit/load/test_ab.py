@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.load import ab
-from harness.model import Load, Output, ParseError, UsageError
+from harness.model import Finding, Load, Output, ParseError, UsageError
 
 URL = "http://127.0.0.1:8000/"
 
@@ -284,7 +284,7 @@ def test_failures_by_cause(
 def test_a_first_byte_after_the_end_is_noted() -> None:
     text = rows().replace("\t112\t112\t112\n", "\t112\t112\t140\n")
     assert ab.AB.parse(output(row_file=text)).notes == (
-        "ab timed the first byte of 1 requests after their end",
+        Finding("note.ab_first_byte_last", {"requests": 1}),
     )
 
 

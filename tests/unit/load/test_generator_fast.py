@@ -24,7 +24,7 @@ from harness.load.generators import fast
 from harness.load.generators.document import Tally, document
 from harness.load.generators.request import destination
 from harness.load.generators.words import OPTIONAL, Words, parse
-from harness.model import Load, Measurement, Output
+from harness.model import Finding, Load, Measurement, Output
 
 T = TypeVar("T")
 PATIENCE_S = 10.0  # nothing here takes a tenth of it; only a hang does
@@ -268,7 +268,7 @@ def test_a_stalling_server_ends_with_the_deadline() -> None:
         answers(after_the_first), concurrency=3, requests=10, words=("--deadline", "0.2")
     )
     assert (found.requests, found.errors) == (1, {"timeout": 3})
-    assert found.notes == ("stopped at its deadline: 6 requests were never sent",)
+    assert [note.values["unsent"] for note in found.notes] == [6]
     assert 0.2 <= found.duration_s < PATIENCE_S
     assert found.lone_s is not None
 
@@ -387,7 +387,7 @@ def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -
     found, site = kept(saying(data, then=then))
     assert site.connections == len(site.requests) == 9
     assert not any(timing.reused for timing in found.timings)
-    assert not any("kept connections" in note for note in found.notes)
+    assert "note.reconnects" not in [note.code for note in found.notes]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: s
     # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
     assert site.connections == 5
     assert len(site.requests) == 13
-    assert found.notes[0].startswith("4 kept connections were closed by the server")
+    assert found.notes[0] == Finding("note.reconnects", {"requests": 4})
     assert len(found.connects_s) == 1
     again = [t for t in found.timings if not t.reused and t.connect_s not in found.connects_s]
     assert [timing.request_id for timing in again] == ["3", "5", "7", "9"]
@@ -436,7 +436,7 @@ def test_it_is_tried_once_more_and_not_for_ever() -> None:
     found, site = kept(answers(after_the_first), concurrency=1, requests=3)
     assert (found.requests, found.errors) == (1, {"closed": 2})
     assert len(site.requests) == 4
-    assert found.notes[0].startswith("1 kept connections")
+    assert found.notes[0] == Finding("note.reconnects", {"requests": 1})
 
 
 def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:

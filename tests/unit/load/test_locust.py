@@ -14,6 +14,7 @@ from harness.load import locust
 from harness.load.registry import TOOLS
 from harness.model import Load, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram
+from tests.builders.analysis import sentence
 
 URL = "http://127.0.0.1:8000/"
 DATA = Path(__file__).parents[2] / "data"
@@ -174,7 +175,7 @@ def test_several_processes_are_added_up_without_comparing_their_clocks() -> None
     assert found.achieved_concurrency == pytest.approx(0.18 / 0.12)
     assert found.origin_ns is None
     assert found.cpu_s == pytest.approx(0.011)  # the master's too
-    assert found.notes == ("odd",)
+    assert found.notes == (sentence("odd"),)
 
 
 def test_a_process_that_had_no_user_adds_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.model import App, Server
+from harness.model import App, Finding, Server
 from harness.server.inside import probe
 from harness.server.running import Launch, Running, read_proofs
 
@@ -77,7 +77,7 @@ def test_a_worker_killed_while_it_waited_in_vain(
     assert (fault is None) is tolerated
     if tolerated:
         assert set(running.proofs) == {pid, os.getpid()}
-        assert "1 worker was killed by Gunicorn's timeout" in running.warnings[0]
+        assert running.warnings == [Finding("note.waited_in_vain", {"workers": 1})]
     else:
         assert fault is not None
         assert f"worker {pid} died under the load" in fault.reason
