@@ -22,34 +22,28 @@ from apps.blog.storage import Storage, storage_of
 BATCH = 100
 
 
-async def seed(storage: Storage, options: argparse.Namespace) -> None:
-    await storage.prepare()
-    there = (await storage.page(1)).posts
-    for first in range(there + 1, options.posts + 1, BATCH):
-        last = min(first + BATCH - 1, options.posts)
-        drafts = [seeds.draft(number) for number in range(first, last + 1)]
-        await storage.add(drafts, at=seeds.AT)
-    print(f"{max(there, options.posts)} posts")
-
-
-async def count(storage: Storage, options: argparse.Namespace) -> None:
-    await storage.prepare()
-    print((await storage.page(1)).posts)
-
-
-async def page(storage: Storage, options: argparse.Namespace) -> None:
-    post = await storage.post(options.number)
-    if post is None:
-        raise SystemExit(f"there is no post {options.number}")
-    sys.stdout.buffer.write(pages.post_page(post).get_data())
-
-
-async def drop(storage: Storage, options: argparse.Namespace) -> None:
-    await storage.drop()
-
-
-async def answers(storage: Storage, options: argparse.Namespace) -> None:
-    print(await storage.answers())
+async def carry_out(storage: Storage, options: argparse.Namespace) -> None:
+    match options.command:
+        case "seed":
+            await storage.prepare()
+            there = (await storage.page(1)).posts
+            for first in range(there + 1, options.posts + 1, BATCH):
+                last = min(first + BATCH - 1, options.posts)
+                drafts = [seeds.draft(number) for number in range(first, last + 1)]
+                await storage.add(drafts, at=seeds.AT)
+            print(f"{max(there, options.posts)} posts")
+        case "count":
+            await storage.prepare()
+            print((await storage.page(1)).posts)
+        case "page":
+            post = await storage.post(options.number)
+            if post is None:
+                raise SystemExit(f"there is no post {options.number}")
+            sys.stdout.buffer.write(pages.post_page(post).get_data())
+        case "answers":
+            print(await storage.answers())
+        case "drop":
+            await storage.drop()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,10 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("count", "answers", "drop"):
         commands.add_parser(name)
     options = parser.parse_args(argv)
-    does = {one.__name__: one for one in (seed, page, count, answers, drop)}
     try:
-        storage = storage_of(read(), async_mode=False)
-        finish(does[options.command](storage, options))
+        finish(carry_out(storage_of(read(), async_mode=False), options))
     except (BadSetting, Unreachable, ImportError) as problem:  # or its driver is missing
         print(f"blog: {problem}", file=sys.stderr)
         return 3

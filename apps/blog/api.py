@@ -38,13 +38,13 @@ async def posts(site: Site, request: Request) -> Response:
 
 
 async def post(site: Site, request: Request, number: int) -> Response:
-    return answer((await site.posts.post(number)).to_json())
+    return answer(asdict(await site.posts.post(number)))
 
 
 async def add(site: Site, request: Request) -> Response:
     values = _asked(request, {"title", "body"})
     added = await site.posts.add(await site.draft(values["title"], values["body"]))
-    return answer(added.to_json(), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
+    return answer(asdict(added), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
@@ -55,7 +55,7 @@ async def edit(site: Site, request: Request, number: int) -> Response:
     if type(revision) is not int or not 0 < revision <= REVISION_MOST:
         raise BadInput("An edit says which revision it was made from, a number from 1.")
     draft = await site.draft(values["title"], values["body"])
-    return answer((await site.posts.edit(number, draft, revision)).to_json())
+    return answer(asdict(await site.posts.edit(number, draft, revision)))
 
 
 async def upload(site: Site, request: Request) -> Response:

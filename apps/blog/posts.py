@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import nh3
 from markdown_it import MarkdownIt
@@ -101,9 +101,6 @@ class Post:
     created: int
     edited: int
     revision: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

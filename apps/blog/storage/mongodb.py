@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from operator import methodcaller
 from typing import Any
 from urllib.parse import urlsplit
@@ -145,7 +146,7 @@ def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
 
 
 def _document(post: Post) -> dict[str, Any]:
-    fields = post.to_json()
+    fields = asdict(post)
     return {"_id": fields.pop("id"), **fields}
 
 
