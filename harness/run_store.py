@@ -62,8 +62,7 @@ def fresh(parent: str | None, label: str) -> Path:
 
 
 def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
-    """Make a new run directory. Raises UsageError when it exists, EnvironmentProblem on a full
-    or read-only disk."""
+    """Raises UsageError when it exists, EnvironmentProblem on a full or read-only disk."""
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory} exists and is not empty: name another --out")
     try:
@@ -132,8 +131,7 @@ class _Document(Struct, frozen=True):
 
 
 def load(directory: Path) -> Run:
-    """Read a run. Raises UsageError when `directory` is not one, is damaged, or was made by a
-    workerlab that writes another schema."""
+    """Raises UsageError for what is no run, is damaged, or was made with another schema."""
     try:
         data = (directory / "run.json").read_bytes()
         lines = (directory / "trials.jsonl").read_bytes().split(b"\n")
@@ -184,8 +182,7 @@ def read_text(path: Path) -> str:
 
 
 def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
-    """What a load tool printed and wrote in `trial`, a directory of the run. `files`: those to
-    read where they are there."""
+    """What a load tool printed in `trial`, a directory of the run, and those `files` it wrote."""
     place = trial / "tool"
     there = {name: read_text(place / name) for name in files if (place / name).is_file()}
     stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
@@ -220,8 +217,7 @@ class Writer:
 
 @contextlib.contextmanager
 def appending(directory: Path) -> Iterator[Writer]:
-    """The run, locked for this process, without a torn last line. Raises UsageError when another
-    one is writing into it."""
+    """The run, locked, without a torn last line. Raises UsageError if another one writes it."""
     handle = os.open(directory / "trials.jsonl", os.O_RDWR | os.O_APPEND)
     try:
         try:

@@ -98,8 +98,7 @@ def body_most_bytes(site: Site) -> int:
 
 
 class Body:
-    """Takes parts as they come. Keeps one byte more than may be, so that whoever looks at it sees
-    that it is too large."""
+    """Takes parts as they come. Keeps a byte more than may be: so it is seen to be too large."""
 
     def __init__(self, site: Site) -> None:
         self.size = 0  # of all that came

@@ -32,8 +32,7 @@ class Site:
         self._prepared = False
 
     async def start(self) -> None:
-        """Bring the schema up to date. Raises Unreachable; it is tried again with every request
-        until it has worked once."""
+        """Bring the schema up to date, or raise Unreachable: tried until it has worked once."""
         if not self._prepared:
             await self.storage.prepare()
             self._prepared = True

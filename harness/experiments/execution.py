@@ -120,8 +120,7 @@ def execute(
 
 
 class Rates:
-    """The rates of open cells. A share is of what the closed cells found: they all come first, so
-    that the run is analysed once."""
+    """Of open cells. A share is of what the closed ones found, who come first: analysed once."""
 
     def __init__(self, directory: Path) -> None:
         self._report = cache(lambda: report_of(run_store.load(directory)))

@@ -140,8 +140,7 @@ def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...
 
 
 def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Finding]:
-    """A note for each setting that does not take effect, and for each class that serves nobody
-    knows what."""
+    """A note for each setting without effect, and each class that serves nobody knows what."""
     own, rows = found.settings, [class_named(name) for name in options.classes]
     forced = {name: why for name, (_, why) in FORCED.items()}
     for name, why in {**forced, "worker_class": "the sweep names the classes"}.items():

@@ -18,8 +18,7 @@ from harness.terminal.console import program, short, tell
 
 
 def document_of(directory: Path) -> Document:
-    """Raises UsageError when `directory` is not a run, or was made by a command that is not known
-    here."""
+    """Raises UsageError for what is no run, or one of a command that is not known here."""
     run = run_store.load(directory)
     if run.plan.kind not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)

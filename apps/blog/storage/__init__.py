@@ -19,8 +19,7 @@ class Storage(Protocol):
     """Every method raises posts.Unreachable where the database does not answer."""
 
     async def prepare(self) -> None:
-        """Bring the schema up to date, step by step; several workers may ask at once. Leaves no
-        connection open."""
+        """Bring the schema up to date; workers may ask at once. Leaves no connection open."""
 
     async def post(self, number: int) -> Post | None:
         return await self._found(number) if 0 < number <= ID_MOST else None

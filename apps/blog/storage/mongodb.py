@@ -106,8 +106,7 @@ class Storage(storage.Storage):
         return _post({**document, **changed, "revision": revision + 1}) if document else None
 
     async def answers(self) -> str:
-        """MongoDB's own server tells what it was built from; one that does not is another one that
-        speaks its protocol."""
+        """MongoDB's own server tells its build; another one that speaks its protocol does not."""
         built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
         name = f"MongoDB {built['version']}"
         return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
@@ -137,8 +136,7 @@ class Storage(storage.Storage):
 
 
 def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
-    """The document is there afterwards. Of two that make it at once the server refuses one, which
-    then finds it."""
+    """It is there afterwards. Of two that make it at once the server refuses one."""
     try:
         collection.update_one({"_id": name}, change, upsert=True)
     except DuplicateKeyError:

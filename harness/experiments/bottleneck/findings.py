@@ -74,8 +74,7 @@ def comparisons(name: str, cells: Sequence[CellResult], generator: str) -> list[
 def findings(
     comparisons: Mapping[str, Groups], generator: str, cores: int | None
 ) -> tuple[Finding, ...]:
-    """`comparisons`: by factor, groups of cells that differ in it alone, first the usual one.
-    `cores`: of the machine."""
+    """`comparisons`: by factor, groups of cells that differ in it alone; `cores`: the machine's."""
     known: dict[str, Groups] = {}
     for name, groups in comparisons.items():
         measured = ([cell for cell in group if cell.throughput_rps] for group in groups)

@@ -25,21 +25,21 @@ COST: tuple[Field, ...] = (
     ("cpu_per_request_s", "seconds", lambda usage: usage.cpu_per_request_s),
     ("cores", "number", lambda usage: usage.cores),
     ("memory_bytes", "bytes", lambda usage: usage.memory_bytes),
-    ("failed", "count", lambda usage: usage.failed),
-    ("errors", "counts", lambda usage: usage.errors or None),
+    ("failed", "count", lambda usage: usage.measured.failed),
+    ("errors", "counts", lambda usage: usage.measured.errors or None),
     ("server_cores", "number", lambda usage: usage.server_cores),
     ("host_busy", "percent", lambda usage: usage.host_busy),
     ("cpu_s", "seconds", lambda usage: usage.cpu_s),
     ("host_memory_bytes", "bytes", lambda usage: usage.host_memory_bytes),
 )
 TIMES: tuple[Field, ...] = (
-    ("response_p50_s", "seconds", lambda usage: usage.reported.p50),
+    ("response_p50_s", "seconds", lambda usage: usage.measured.response.p50),
     ("service_p50_s", "seconds", lambda usage: usage.server_side.p50),
     ("own_p50_s", "seconds", lambda usage: usage.overhead_s("p50")),
-    ("response_p99_s", "seconds", lambda usage: usage.reported.p99),
+    ("response_p99_s", "seconds", lambda usage: usage.measured.response.p99),
     ("service_p99_s", "seconds", lambda usage: usage.server_side.p99),
     ("own_p99_s", "seconds", lambda usage: usage.overhead_s("p99")),
-    ("achieved_concurrency", "number", lambda usage: usage.in_flight),
+    ("achieved_concurrency", "number", lambda usage: usage.measured.achieved_concurrency),
 )
 
 

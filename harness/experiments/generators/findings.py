@@ -149,9 +149,7 @@ def _machine(usages: Usages) -> Finding:
     best = _best(usages)
     if not best:
         return _answer("machine", "not_measured")
-    ceilings = [
-        {"name": usage.name, "rps": usage.rps, "safe_rps": usage.rps / ROOM} for usage in best
-    ]
+    ceilings = [{"name": one.name, "rps": one.rps, "safe_rps": one.rps / ROOM} for one in best]
     lower = None
     if best[0].server_busy:
         lower = Finding("generators.machine.server_busy")
@@ -172,9 +170,9 @@ def _overhead(usages: Usages) -> Finding:
     known = [(s, usage) for usage in usages if (s := usage.overhead_s("p50")) is not None]
     if not known:
         return _answer("overhead", "overhead.unknown")
-    known.sort(key=lambda pair: -pair[0] / (pair[1].reported.p50 or pair[0]))
+    known.sort(key=lambda pair: -pair[0] / (pair[1].measured.response.p50 or pair[0]))
     values = {
-        "off": sum(s > OFF * (usage.reported.p50 or 0.0) for s, usage in known),
+        "off": sum(s > OFF * (usage.measured.response.p50 or 0.0) for s, usage in known),
         "loads": len(known),
         "worst": _overhead_of(known[0][1], "generators.overhead.of"),
         "least": _overhead_of(known[-1][1], "generators.overhead.of"),
@@ -192,7 +190,7 @@ def _overhead_of(usage: Usage, code: str) -> Finding:
         "connections": usage.connections,
         "low": Finding("generators.low_rate.short") if usage.low else None,
         "overhead_s": usage.overhead_s("p50"),
-        "reported_s": usage.reported.p50,
+        "reported_s": usage.measured.response.p50,
         "server_s": usage.server_side.p50,
     }
     return Finding(code, values)

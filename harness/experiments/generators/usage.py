@@ -15,7 +15,7 @@ busy server lets requests wait in front of it where its spans do not look.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -40,13 +40,12 @@ class Usage(Struct, frozen=True):
     `others_cores`: what neither generator nor server used of the cores that were busy.
     """
 
+    measured: Measurement
     tool: str
     processes: int
     connections: int
     low: bool
     rps: float
-    failed: int
-    errors: Mapping[str, int]
     cpu_s: float | None
     cores: float | None
     cpu_per_request_s: float | None
@@ -56,9 +55,7 @@ class Usage(Struct, frozen=True):
     host_memory_bytes: int | None
     server_cores: float | None
     others_cores: float | None
-    reported: Summary
     server_side: Summary
-    in_flight: float | None
     widest_gap_s: float | None
     doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
 
@@ -75,7 +72,7 @@ class Usage(Struct, frozen=True):
     def overhead_s(self, statistic: str) -> float | None:
         """What it reports less what the server says; `statistic` as in Summary. None where the
         buckets of their histograms cannot tell the two apart."""
-        reported: float | None = getattr(self.reported, statistic)
+        reported: float | None = getattr(self.measured.response, statistic)
         server_side: float | None = getattr(self.server_side, statistic)
         if reported is None or server_side is None:
             return None
@@ -115,13 +112,12 @@ def usage_of(data: TrialData) -> Usage | None:
     }
     gaps = ((later.at_ns - one.at_ns) / NS for one, later in pairwise(everything))
     return Usage(
+        measured=measured,
         tool=tool,
         processes=load.processes,
         connections=load.concurrency,
         low=null is not None and null.delay_s[1] > 0,
         rps=measured.rps if measured.rps is not None else answered_rps,
-        failed=measured.failed,
-        errors=measured.errors,
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
@@ -131,17 +127,14 @@ def usage_of(data: TrialData) -> Usage | None:
         host_memory_bytes=memory["host_memory_bytes"],
         server_cores=server,
         others_cores=others,
-        reported=measured.response,
         server_side=data.null.service if data.null else Summary(),
-        in_flight=measured.achieved_concurrency,
         widest_gap_s=max(gaps, default=None),
         doubt=doubt,
     )
 
 
 def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
-    """The samples of the middle of the load. A tool that does not say when it began is supposed
-    to have ended with its load."""
+    """Of the middle of the load. A tool that does not say when it began ended with its load."""
     length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
     if begin_ns is None and record.load_end_ns is not None:
         begin_ns = round(record.load_end_ns - length_ns)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,7 +31,7 @@ from harness.experiments.ladder.options import STORAGES
 from harness.experiments.ladder.steps import ONE_USER
 from harness.experiments.planning import check_tools, gunicorn_plan, installed
 from harness.experiments.runner import Setup
-from harness.model import Cell, EnvironmentProblem, Plan
+from harness.model import Cell, EnvironmentProblem, Plan, Trial
 from harness.server import preflight
 from harness.server.running import Launch
 from harness.server.service_check import KINDS, check_url, name_of
@@ -90,14 +91,9 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             )
         assert plan is not None, "it is on file, or was made here"
         by_name = {one.name: one for one in from_details(plan)}
-        yield Setup(
-            plan,
-            interpreter,
-            {"services": found.versions},
-            prepare_launch=lambda trial, launch: found.prepare_launch(
-                by_name[trial.cell.server.name], launch
-            ),
-        )
+        environment = {"services": {kind: one.version for kind, one in found.running.items()}}
+        prepare_launch = partial(found.prepare_launch, by_name)
+        yield Setup(plan, interpreter, environment, prepare_launch=prepare_launch)
 
 
 def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,10 +115,6 @@ class Services(Struct, frozen=True):
     uploads: Path
     pages: dict[str, str] = {}
 
-    @property
-    def versions(self) -> dict[str, str]:
-        return {kind: one.version for kind, one in self.running.items()}
-
     def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
         """What tells the blog where they are."""
         return (
@@ -131,8 +123,11 @@ class Services(Struct, frozen=True):
             ("BLOG_UPLOADS", str(self.uploads)),
         )
 
-    def prepare_launch(self, one: Configuration, launch: Launch) -> Launch:
+    def prepare_launch(
+        self, by_name: Mapping[str, Configuration], trial: Trial, launch: Launch
+    ) -> Launch:
         """The server's launch, with what it works with."""
+        one = by_name[trial.cell.server.name]
         roles = {"storage": one.storage, "cache": one.cache}
         pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
         services = {role: pid for role, pid in pids.items() if pid is not None}

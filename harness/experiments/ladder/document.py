@@ -136,7 +136,7 @@ PARTS: tuple[tuple[str, Getter], ...] = (
 def _tables(ladder: Ladder) -> Iterable[Table]:
     """In the order of the questions: throughput, round trips, CPU, where the time goes."""
     many, one = list(ladder.many_users.values()), ladder.one_user
-    limits: Field = ("limit", "text", lambda step: limit(step, ladder.cores).name)
+    limits: Field = ("limit", "text", lambda step: limit(step, ladder.cores)[0])
 
     def rates(steps: Sequence[Step]) -> Sequence[Field]:
         """A single user waits for nobody's limit."""

@@ -121,11 +121,11 @@ def _limits(ladder: Ladder) -> Finding:
         # Each limit once, with the steps that it limited
         names: dict[tuple[str, object], tuple[Finding, list[Finding]]] = {}
         for step in steps:
-            one = limit(step, ladder.cores)
-            key = one.name.code, one.name.values.get("service")
-            names.setdefault(key, (one.name, []))[1].append(step.removed)
-            why = {"load": load.text, "removed": step.removed, "why": one.why}
-            evidence.append(Finding("ladder.limits.why", why))
+            name, why = limit(step, ladder.cores)
+            key = name.code, name.values.get("service")
+            names.setdefault(key, (name, []))[1].append(step.removed)
+            values = {"load": load.text, "removed": step.removed, "why": why}
+            evidence.append(Finding("ladder.limits.why", values))
         limits = tuple(
             Finding("ladder.limits.of", {"limit": name, "steps": tuple(limited)})
             for name, limited in names.values()

@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from msgspec import Struct
-
 from harness.experiments.ladder.steps import Step
 from harness.model import Finding
 from harness.server.service_check import name_of
@@ -34,19 +32,12 @@ SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app met
 BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
-class Limit(Struct, frozen=True):
-    """`name`: what limited the step; `why`: the numbers that show it."""
-
-    name: Finding
-    why: Finding
-
-
-def limit(step: Step, cores: int | None) -> Limit:
-    """`cores`: of the machine."""
+def limit(step: Step, cores: int | None) -> tuple[Finding, Finding]:
+    """What limited the step, and the numbers that show it. `cores`: of the machine."""
     name, why, values = next(_limits(step, cores))
     values["usage"] = tuple(_usage(step, values.pop("others", None)))
-    name, why = f"ladder.limit.{name}", f"ladder.limit.{why or name}.why"
-    return Limit(Finding(name, values), Finding(why, values))
+    why = f"ladder.limit.{why or name}.why"
+    return Finding(f"ladder.limit.{name}", values), Finding(why, values)
 
 
 def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -111,8 +102,7 @@ def _usage(step: Step, others: float | None) -> Iterator[Finding]:
 
 
 def others_cores(step: Step, cores: int | None) -> float | None:
-    """What nothing of the trial used of the cores that were busy; None where a part of it was not
-    seen."""
+    """Busy cores that nothing of the trial used; None where a part of it was not seen."""
     roles = {"storage": step.configuration.storage, "cache": step.configuration.cache}
     used = [step.mean("usage.server_cores"), step.mean("usage.generator_cores")]
     running = [role for role, kind in roles.items() if kind not in ("", "sqlite")]

@@ -57,8 +57,7 @@ class Step(Struct, frozen=True):
         return geometric_mean(self.rates)
 
     def mean(self, field: str) -> float | None:
-        """Of a field of CellResult ("usage.server_cores"), over the trials in which it is known;
-        None where it never is."""
+        """Of a field of CellResult ("usage.server_cores"), over trials that know it, or None."""
         return _mean(map(attrgetter(field), self.cells))
 
     def metric(self, field: str, name: str) -> float | None:

@@ -150,8 +150,7 @@ def _clients(machine: Machine, quick: bool) -> Iterable[Step]:
 
 
 def _unbounded(machine: Machine) -> Iterable[Step]:
-    """As many connections as requests, where a process may have 1024 files open; then the ways
-    out."""
+    """As many connections as requests, where a process may have 1024 files; then the ways out."""
     tool = "coroutines" if machine.has("coroutines") else "fast"
     many = machine.connections
     usual = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)

@@ -192,7 +192,7 @@ def limit_of(
         replace(cell, usage=replace(cell.usage, host_busy=host), **more)  # type: ignore[arg-type]
         for cell in cells(planned, {**MEASURED, name: seen})
     ]
-    return limit(step_of(results, name), cores).name.code
+    return limit(step_of(results, name), cores)[0].code
 
 
 def step_of(results: Sequence[CellResult], name: str) -> Step:
@@ -240,9 +240,9 @@ def test_other_processes_are_detected() -> None:
         replace(cell, usage=replace(cell.usage, host_busy=1.0))
         for cell in cells(planned, {**MEASURED, name: replace(CALM, storage=0.1)})
     ]
-    one = limit(step_of(results, name), 2)
-    assert (one.name.code, one.why.code) == ("ladder.limit.others", "ladder.limit.others.why")
-    assert one.why.values["used"] == pytest.approx(1.6)
+    limited, why = limit(step_of(results, name), 2)
+    assert (limited.code, why.code) == ("ladder.limit.others", "ladder.limit.others.why")
+    assert why.values["used"] == pytest.approx(1.6)
     assert "ladder.disturbed" in map(codes, study(report(results), planned).notes)
 
 
@@ -256,8 +256,8 @@ def test_waiting_for_a_connection_is_the_pools_limit_where_the_machine_is_not(
         metrics = replace(cell.app_metrics, spent_s={**cell.app_metrics.spent_s, "pool": 2.0})
         usage = replace(cell.usage, host_busy=busy)
         results.append(replace(cell, app_metrics=metrics, usage=usage))
-    found = limit(step_of(results, "postgresql-uvicorn-w2"), 8)
-    assert found.name.code == f"ladder.limit.{limited_by}"
+    found, _ = limit(step_of(results, "postgresql-uvicorn-w2"), 8)
+    assert found.code == f"ladder.limit.{limited_by}"
 
 
 def test_limits_are_listed_with_who_used_the_machine() -> None:
