@@ -4,8 +4,6 @@ Signals come first: to import what a command needs takes a moment, in which a Ct
 cleanly as later.
 """
 
-from __future__ import annotations
-
 import sys
 
 from harness.terminal import interrupt

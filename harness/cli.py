@@ -4,8 +4,6 @@ What a command works with is imported when it is known which one is asked for, a
 somebody asks for them: `--help` answers at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -6,8 +6,6 @@ its own: what load tools print (their parsers raise ParseError), the probe's map
 isolated programs of the lab say to it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, TypeVar
 

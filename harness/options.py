@@ -1,7 +1,5 @@
 """Arguments of the command line, checked: bad input is one sentence and starts nothing."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import math

@@ -7,8 +7,6 @@
 The lone first request is ab's habit: it sends the others when the first one's headers arrive.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

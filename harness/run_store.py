@@ -11,8 +11,6 @@ a torn last line is ignored by the reader and cut by the next writer. A file loc
 harnesses from writing into one run; the kernel drops it with the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

@@ -4,8 +4,6 @@ An error (a fixture that failed) counts as failed. A file that cannot be read co
 test: its environment was cut short, and silence would look like success.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator

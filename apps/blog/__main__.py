@@ -7,8 +7,6 @@ python -m apps.blog answers               which database answers, and its versio
 python -m apps.blog drop                  remove its tables, posts included
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

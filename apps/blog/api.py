@@ -1,7 +1,5 @@
 """What programs see: JSON in, JSON out, described by openapi.json."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from http import HTTPStatus

@@ -3,8 +3,6 @@
 gunicorn -k uvicorn_worker.UvicornWorker apps.blog.asgi:app
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

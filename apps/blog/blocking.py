@@ -6,8 +6,6 @@ MongoClient, sqlite3) returns values, one that waits (AsyncConnection, AsyncMong
 `finish` calls it from blocking code, without an event loop and at the cost of a function call.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Coroutine
 from typing import TypeVar, cast

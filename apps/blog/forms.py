@@ -1,7 +1,5 @@
 """Writing and editing. Whatever goes wrong, what was typed comes back with the reason."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -27,7 +25,7 @@ class FormInput:
     unreadable: bool = False
 
     @classmethod
-    def of(cls, request: Request) -> FormInput:
+    def of(cls, request: Request) -> "FormInput":
         body, unreadable = request.form.get("body", ""), False
         file = request.files.get("file")
         if file is not None and file.filename:

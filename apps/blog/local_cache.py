@@ -8,8 +8,6 @@ Well before that time one reader is told that it is missing, and fetches it anew
 are still served: else all that arrive together would ask the storage together, once per expiry.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

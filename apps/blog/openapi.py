@@ -1,7 +1,5 @@
 """The API's own description (OpenAPI 3.1), which its tests hold it to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from apps.blog.posts import BODY_MOST, ID_MOST, REVISION_MOST, TITLE_MOST

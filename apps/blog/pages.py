@@ -1,7 +1,5 @@
 """What people see and read; what they write in is `forms`."""
 
-from __future__ import annotations
-
 import datetime
 from http import HTTPStatus
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A post: what may be said in one, how that is shown, and what can go wrong with a request."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -66,7 +64,7 @@ class Draft:
     html: str  # of the body; safe to show
 
     @classmethod
-    def of(cls, title: object, body: object) -> Draft:
+    def of(cls, title: object, body: object) -> "Draft":
         """Raises BadInput."""
         title, body = _text("title", title, TITLE_MOST), _text("body", body, BODY_MOST)
         return cls(" ".join(title.split()), body, rendered(body))  # one line, however it came

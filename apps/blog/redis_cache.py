@@ -13,8 +13,6 @@ its expiry. What was read is put only by who has just heard from Redis that it i
 value cannot outlast a Redis that was away, and be put into an empty one after the edit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Awaitable, Callable

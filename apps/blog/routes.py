@@ -11,8 +11,6 @@ that says why. So what is too much is read and thrown away; who sends DISCARDED 
 be is not listened to any longer, and may lose the answer.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Awaitable, Callable, Mapping

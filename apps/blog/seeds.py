@@ -1,7 +1,5 @@
 """Something to read: as many posts as are asked for, the same ones every time."""
 
-from __future__ import annotations
-
 import random
 
 from apps.blog.posts import Draft

@@ -12,8 +12,6 @@ BLOG_UPLOADS         a directory for images (./blog-uploads)
 BLOG_UPLOAD_MOST     bytes of an upload (5000000)
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

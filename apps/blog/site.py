@@ -1,7 +1,5 @@
 """What every page, form and call of the API works with: posts and images."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar

@@ -5,8 +5,6 @@ name is the SHA-256 of the bytes, so that the same image twice is one file, no n
 the folder, and a file never changes once it is there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -7,8 +7,6 @@
 A part is imported when it is needed, so that `--help` answers at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

@@ -10,8 +10,6 @@ Nothing here stops a sweep but a full disk: where a ceiling cannot be had, the r
 without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 A sweep of the lesson's cells, whose progress is the lesson itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import textwrap
@@ -13,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live as Screen
@@ -87,7 +86,7 @@ class Lesson:
         self._seconds = sum(predict(one) or 0.0 for one in todo)
         self._picture: Picture | None = None
 
-    def __enter__(self) -> Lesson:
+    def __enter__(self) -> Self:
         say(
             "What happens when more requests come in than a server can serve?"
             f" {len(STEPS)} steps, each changes one thing; about {format_wait(self._seconds)}."

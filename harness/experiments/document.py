@@ -1,7 +1,5 @@
 """What the documents of the experiments are made of: answers, and tables of fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

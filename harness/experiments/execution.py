@@ -1,7 +1,5 @@
 """Executes the trials of a plan, each kept before the next begins."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

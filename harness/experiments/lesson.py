@@ -5,8 +5,6 @@ served at once, each for S seconds, give X = min(N, C) / S requests per second, 
 takes R = N / X.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import replace
 

@@ -4,8 +4,6 @@ What a setting is comes from the first that names it: an explicit flag, the user
 file, the lab's default.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 Needs nothing but the directory, so any saved run can be understood again, on any machine.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

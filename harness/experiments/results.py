@@ -1,7 +1,5 @@
 """What a saved run has to show, whichever command made it: `workerlab report`."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -5,8 +5,6 @@
 An experiment says what is to be run and what comes of it; how that is done stands here.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ Answers with a Record whatever happens; only an interrupt goes through, after it
 handed to `keep`, so that a stopped cell is on file as stopped.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

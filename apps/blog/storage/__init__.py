@@ -5,8 +5,6 @@ Making one opens nothing: connections belong to the worker that first needs them
 may be loaded before Gunicorn forks. Every call of the database is one trip in the metrics.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Protocol, cast

@@ -10,8 +10,6 @@ update answers is the document as it was before: as it is afterwards, others may
 is on its way, where a server that only speaks MongoDB's protocol takes no copy.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

@@ -11,8 +11,6 @@ stack, so that few stay warm and the others are never made. A turn is given back
 being cancelled cannot lose one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

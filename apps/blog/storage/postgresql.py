@@ -5,8 +5,6 @@ the answer. A server that was restarted has closed them: that shows on the socke
 trip, before one is used. A server that hangs shows by nothing but time.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import select

@@ -4,8 +4,6 @@
 change of the schema is the next step. Each is written so that both databases take it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Each thread has a connection of its own. Code that waits hands its calls to thre
 whoever asks it, and a writer may hold the file for a while.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

@@ -4,8 +4,6 @@ The cells are ordinary ones, on a real server with an app that does nothing. Eac
 others of its experiment in one thing; one that two experiments share is run once.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Iterator

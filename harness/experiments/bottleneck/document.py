@@ -1,7 +1,5 @@
 """What `workerlab bottleneck` shows: one table per factor, and whose limit was found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from harness.experiments.bottleneck.findings import (

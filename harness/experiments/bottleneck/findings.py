@@ -6,8 +6,6 @@ processes) that changes much speaks against the generator. What changes throughp
 CHANGES is no effect: two runs of the same cell differ by some percent, on a shared machine by ten.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -9,8 +9,6 @@ The server is not under test: it answers 12 bytes from a loop that is pinned to 
 A slow server makes the low rate because most generators know no other way to keep to one.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

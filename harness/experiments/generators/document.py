@@ -1,7 +1,5 @@
 """What `workerlab generators` shows: each load generator at full speed and at a low rate."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line of `workerlab generators`."""
 
-from __future__ import annotations
-
 import argparse
 
 from harness.load.registry import TOOLS

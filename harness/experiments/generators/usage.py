@@ -12,8 +12,6 @@ some 10 microseconds. It is the generator's own queueing as long as the server's
 busy server lets requests wait in front of it where its spans do not look.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -9,8 +9,6 @@ Addresses may hold passwords: they are given to the servers and written nowhere,
 resumed asks for them again.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

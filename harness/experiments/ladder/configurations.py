@@ -7,8 +7,6 @@ A configuration whose services cannot be had is left out, and the others are bui
 The first storage that can be had is the one that is measured with the caches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import attrgetter, or_

@@ -4,8 +4,6 @@ The cells are ordinary ones, of any sweep, on a server that is named like its co
 that say least stand on the right: a narrow terminal hides them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from harness.experiments.document import Field, Getter, table

@@ -11,8 +11,6 @@
 Where the numbers do not allow an answer, the answer says what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -13,8 +13,6 @@ A worker that is short of CPU is late in everything, also in taking a free conne
 comes late. Where none of them is it, the limit is not known.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from statistics import fmean

@@ -4,8 +4,6 @@ Requests/s are averaged geometrically, since what is asked of them is a factor; 
 arithmetically, so that parts still add up. The unit of replication is a fresh launch of the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import fmean, geometric_mean

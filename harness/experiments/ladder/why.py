@@ -9,8 +9,6 @@ so the mean says nothing that requests/s do not. What a class decides is how it 
 request at a time, in order of arrival, makes all wait alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

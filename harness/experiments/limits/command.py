@@ -5,8 +5,6 @@ two classic mistakes are made, to be recognised again. Each step is a cell on a 
 answers after a seeded random delay; what cannot be done here is left out, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a run of `workerlab limits` shows. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Where a step was not measured, its question is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line of `workerlab limits`."""
 
-from __future__ import annotations
-
 import argparse
 
 from harness.options import add_common

@@ -6,8 +6,6 @@ Both are what no client can do better than: the server's delays, shared by all c
 the time, and the one that took longest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

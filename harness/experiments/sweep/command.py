@@ -1,7 +1,5 @@
 """The sweep: every worker class at every concurrency, each trial on a fresh server."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager

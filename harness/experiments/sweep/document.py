@@ -1,7 +1,5 @@
 """What a sweep has to show."""
 
-from __future__ import annotations
-
 from harness.experiments.reading import report_of
 from harness.model import Document
 from harness.report.document import of_sweep

@@ -1,7 +1,5 @@
 """The command line of `workerlab sweep`: axes and amounts, and the app that is measured."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 
