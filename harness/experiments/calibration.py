@@ -21,8 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from harness import codec
 from harness import run_store as store
 from harness.analysis.facts import TrialData, unusable
@@ -36,7 +34,7 @@ from harness.report.messages import text
 from harness.server import preflight
 from harness.server.worker_classes import configured_slots
 
-FORMAT = 1
+FORMAT = 2  # of what is kept, and of how it is measured: part of its keys
 # Connections: a cell is held against the next higher ones, or the highest: beyond them tools only
 # grow slower
 LEVELS = (16, 64, 256)
@@ -115,25 +113,18 @@ def _key(one: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
     return f"{fingerprint(one.tool, environment)} {json.dumps([one.tool, *asked])}"
 
 
-class _Cache(Struct, frozen=True):
-    format: int
-    ceilings: dict[str, Ceiling]
-
-
 def read_cache(path: Path) -> dict[str, Ceiling]:
-    """What is kept, by key; empty where it is missing, damaged or of another version."""
-    try:
-        cached = codec.decode(path.read_bytes(), _Cache)
-    except (OSError, ValueError):
-        return {}
-    return cached.ceilings if cached.format == FORMAT else {}
+    """What is kept, by key; empty where it is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        return codec.decode(path.read_bytes(), dict[str, Ceiling])
+    return {}
 
 
 def write_cache(path: Path, kept: Mapping[str, Ceiling]) -> None:
     """Whole or not at all; not at all where the disk does not let us."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        store.write_synced(path, _Cache(FORMAT, dict(kept)))
+        store.write_synced(path, kept)
 
 
 def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
