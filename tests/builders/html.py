@@ -22,7 +22,7 @@ from harness.model import (
 from harness.numbers.rows import row_numbers
 from harness.report.document import of_sweep
 from harness.server.worker_classes import class_named
-from tests.builders.analysis import Served, sentence, serve
+from tests.builders.analysis import Served, opened_between, sentence, serve
 
 SLEEP_S = 1.0
 LIMIT = 2048
@@ -78,8 +78,8 @@ def over_time(
     workers = (101, 102, 103, 104)
     end_s = max(one.end_s for one in done)
     moments = [0.1 * i for i in range(int(10 * end_s) + 1)]
-    waiting = [sum(one.sent_s <= m < one.start_s for one in done) for m in moments]
-    serving = [sum(one.start_s <= m < one.end_s for one in done) for m in moments]
+    waiting = [*map(opened_between((one.sent_s, one.start_s) for one in done), moments)]
+    serving = [*map(opened_between((one.start_s, one.end_s) for one in done), moments)]
     states = [
         state
         for m, s, w in zip(moments, serving, waiting, strict=True)

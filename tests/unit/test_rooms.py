@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -43,10 +44,17 @@ def within(module: str, rooms: tuple[str, ...]) -> bool:
     return any(module == room or module.startswith(f"{room}.") for room in rooms)
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Those that import or call."""
+    every = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    return tuple(node for node in every if isinstance(node, ast.Import | ast.ImportFrom | ast.Call))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Every module that is imported anywhere in the file; of `from a import b` both a.b and a, for
     b may be a module."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -71,11 +79,7 @@ def test_a_room_imports_what_it_may(path: Path) -> None:
 @pytest.mark.parametrize("path", TOOLS, ids=str)
 def test_load_starts_no_process_and_opens_no_file(path: Path) -> None:
     assert not [name for name in imports(path) if within(name, STARTING)]
-    calls = [
-        node.func
-        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-    ]
+    calls = [node.func for node in nodes(path) if isinstance(node, ast.Call)]
     names = {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
     assert not names & FILES
 
@@ -103,6 +107,7 @@ def test_a_forbidden_import_would_be_seen() -> None:
         "__future__.annotations",
         "ast",
         "collections.abc.Iterator",
+        "functools.cache",
         "graphlib.TopologicalSorter",
         "pathlib.Path",
         "pytest",

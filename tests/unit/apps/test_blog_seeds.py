@@ -7,18 +7,37 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from apps.blog import seeds
+from apps.blog.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 
 
-def blog(place: Path, *words: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
-    env = {**os.environ, "BLOG_STORAGE": storage, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "apps.blog", *words]
-    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+Blog = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def blog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Blog:
+    """`python -m apps.blog WORDS`: its exit code and what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
+        monkeypatch.setenv("BLOG_STORAGE", storage)
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = 1 if isinstance(ended.code, str) else ended.code or 0
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return command
 
 
 def test_a_post_is_the_same_on_every_machine() -> None:
@@ -34,35 +53,37 @@ def test_posts_differ_and_say_their_number() -> None:
         assert all(tag in draft.html for draft in drafts)
 
 
-def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path) -> None:
-    assert blog(tmp_path, "seed", "--posts", "5")[:2] == (0, "5 posts\n")
+def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, blog: Blog) -> None:
+    env = {**os.environ, "BLOG_STORAGE": "sqlite:///posts.db", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
+    assert subprocess.check_output(words, cwd=tmp_path, env=env) == b"5 posts\n"
     with sqlite3.connect(tmp_path / "posts.db") as db:
         before = db.execute("SELECT * FROM posts ORDER BY id").fetchall()
     db.close()
-    assert blog(tmp_path, "seed", "--posts", "105")[:2] == (0, "105 posts\n")
-    assert blog(tmp_path, "seed", "--posts", "3")[:2] == (0, "105 posts\n")
+    assert blog("seed", "--posts", "105")[:2] == (0, "105 posts\n")
+    assert blog("seed", "--posts", "3")[:2] == (0, "105 posts\n")
     with sqlite3.connect(tmp_path / "posts.db") as db:
         after = db.execute("SELECT * FROM posts ORDER BY id").fetchall()
     db.close()
     assert after[:5] == before
     assert [row[0] for row in after] == [*range(1, 106)]
     assert after[104][1] == seeds.draft(105).title
-    assert blog(tmp_path, "count")[:2] == (0, "105\n")
-    code, page, _ = blog(tmp_path, "page", "105")
+    assert blog("count")[:2] == (0, "105\n")
+    code, page, _ = blog("page", "105")
     assert code == 0
     assert seeds.draft(105).html in page
-    assert blog(tmp_path, "page", "106")[0] != 0
-    assert blog(tmp_path, "drop")[0] == 0
-    assert blog(tmp_path, "seed", "--posts", "1")[:2] == (0, "1 posts\n")
+    assert blog("page", "106")[0] != 0
+    assert blog("drop")[0] == 0
+    assert blog("seed", "--posts", "1")[:2] == (0, "1 posts\n")
 
 
-def test_what_cannot_be_reached_or_meant_is_said_in_a_line(tmp_path: Path) -> None:
+def test_what_cannot_be_reached_or_meant_is_said_in_a_line(blog: Blog) -> None:
     for storage in (
         "postgresql://blog:secret@127.0.0.1:1/blog",
         "oracle://blog",
         "sqlite:///no/db",
     ):
-        code, out, err = blog(tmp_path, "seed", storage=storage)
+        code, out, err = blog("seed", storage=storage)
         assert (code, out) == (3, "")
         assert err.startswith("blog: ")
         assert "Traceback" not in err

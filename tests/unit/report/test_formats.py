@@ -242,7 +242,7 @@ def refuse(constant: str) -> Any:
     raise AssertionError(f"{constant} in JSON")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(reports)
 def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
     found = json.loads(FORMATS["json"](of_sweep(report)), parse_constant=refuse)
@@ -257,7 +257,7 @@ def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
         assert set(group) >= CLASS_KEYS
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(reports.map(of_sweep) | documents, st.none() | st.integers(20, 140), st.booleans())
 def test_any_document_can_be_read(one: Document, width: int | None, flag: bool) -> None:
     shown = text.render(one, colour=flag, width=width, explain=not flag)
