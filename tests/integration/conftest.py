@@ -7,6 +7,7 @@ import fcntl
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.model import App, Server, Span
 from harness.observe.spans import read_spans
@@ -62,18 +64,30 @@ def make_own_network() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     global own_network
     config.addinivalue_line("markers", "counters: reads what the kernel counts for all processes")
+    config.addinivalue_line("markers", "once: the same for every class, so tested with sync alone")
     own_network = make_own_network()
 
 
-@pytest.fixture(autouse=True)
-def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
+@contextmanager
+def counting(*, alone: bool) -> Iterator[None]:
     if own_network:
         yield
         return
     with LOCK.open("w") as lock:
-        alone = request.node.get_closest_marker("counters") is not None
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
+    with counting(alone=request.node.get_closest_marker("counters") is not None):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _once(request: pytest.FixtureRequest, worker_class: str) -> None:
+    if request.node.get_closest_marker("once") is not None and worker_class != "sync":
+        pytest.skip("the same for every class")
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:
@@ -82,7 +96,7 @@ def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S)
     while time.monotonic() < give_up:
         if found := condition():
             return found
-        time.sleep(0.01)
+        time.sleep(0.02)
     raise AssertionError(f"never happened: {what}")
 
 
@@ -168,6 +182,88 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening*.json")
     }
     until(lambda: not listening_ports() & taken, "no port left", 30)
+
+
+# --- sweeps that many tests read ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A finished sweep: for reading only, other tests do so, too."""
+
+    lab: Lab
+    report: dict[str, Any]
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.report["cells"]
+        return found
+
+
+def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
+    """Run by the first test process that asks for it; the others wait, and read what it left."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all test processes
+    place, done_path = base / name, base / f"{name}.json"
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done_path.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            with counting(alone=False):
+                done = Lab(place)("sweep", *words, "--format", "json")
+            assert done.code == 0, done.err + done.out
+            done_path.write_text(done.out)
+    return Sweep(Lab(place), json.loads(done_path.read_text()))
+
+
+# For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards
+# more than 3, and each fills its threads
+LIMITED = Server("", 2, 2, 2048, 3)
+LIMITED_N, LIMITED_ROUNDS, LIMITED_SLEEP_S = 10, 2, 0.5
+
+
+def limited_server(worker_class: str) -> Server:
+    """tornado accepts all it can get and answers in batches, so that a second worker may starve
+    for a whole run: nothing guarantees that both serve at once."""
+    workers = 1 if worker_class == "tornado" else LIMITED.workers
+    return replace(LIMITED, worker_class=worker_class, workers=workers)
+
+
+@pytest.fixture(scope="session")
+def limited(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Sweep:
+    """More connections than slots, where the class has a limit, by every tool that is installed."""
+    server = limited_server(worker_class)
+    tools = [tool for tool in ("ab", "wrk") if shutil.which(tool)]
+    return sweep_once(
+        tmp_path_factory, "limited", worker_class, str(LIMITED_N),
+        "--tool", ",".join(["fast", *tools]), "--workers", str(server.workers),
+        "--threads", str(server.threads), "--backlog", str(server.backlog),
+        "--worker-connections", str(server.worker_connections),
+        "--sleep", str(LIMITED_SLEEP_S), "--rounds", str(LIMITED_ROUNDS),
+    )  # fmt: skip
+
+
+OPEN_WORKERS, OPEN_THREADS, OPEN_N, OPEN_ROUNDS = 2, 2, 6, 3
+OPEN_BUSY_S = 0.01  # what a request computes: the kernel counts CPU in as much
+
+
+@pytest.fixture(scope="session")
+def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Sweep:
+    """Two cells, of connections closed and kept; nothing limits what an asynchronous worker
+    accepts."""
+    threads = ("--threads", str(OPEN_THREADS)) if worker_class == "gthread" else ()
+    return sweep_once(
+        tmp_path_factory, "closed-and-kept", worker_class, str(OPEN_N), "--keepalive", "off,on",
+        "--tool", "fast", "--workers", str(OPEN_WORKERS), *threads, "--sleep", "1",
+        "--path", f"/?cpu={1000 * OPEN_BUSY_S:.0f}", "--rounds", str(OPEN_ROUNDS),
+    )  # fmt: skip
+
+
+def kept(record: dict[str, Any]) -> bool:
+    """Which of the two cells."""
+    return "-fast-k-" in record["key"]
 
 
 @contextmanager

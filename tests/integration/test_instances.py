@@ -37,7 +37,7 @@ def two(place: Path, worker_class: str) -> Launch:
     return launch(place, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(place)))
 
 
-def test_two_servers_are_two_and_leave_their_spans_together(
+def test_two_servers_are_two_and_the_death_of_one_is_told(
     tmp_path: Path, worker_class: str
 ) -> None:
     with running(two(tmp_path, worker_class)) as server:
@@ -48,19 +48,14 @@ def test_two_servers_are_two_and_leave_their_spans_together(
         for one in (server, other):
             assert ask(one, "/")[0] == 200
         assert server.lost() is None
-        processes = [server.process, other.process]
-    assert not any(process.running for process in processes)
-    seen = {span.pid for span in read_spans(tmp_path / "trial").spans}
-    assert seen & set(other.proofs)
-    assert seen & (set(server.proofs) - set(other.proofs))
-
-
-def test_the_death_of_the_second_server_is_told(tmp_path: Path, worker_class: str) -> None:
-    with running(two(tmp_path, worker_class)) as server:
-        (other,) = server.others
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")
         fault = server.lost()
         assert fault is not None
         assert fault.kind == "server"
         assert "the server ended under the load" in fault.reason
+    assert not server.process.running
+    # They leave their spans together
+    seen = {span.pid for span in read_spans(tmp_path / "trial").spans}
+    assert seen & set(other.proofs)
+    assert seen & (set(server.proofs) - set(other.proofs))

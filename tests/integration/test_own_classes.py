@@ -9,7 +9,7 @@ from harness.model import Server
 from harness.server.worker_classes import class_named
 from tests.integration.conftest import Lab
 
-CONNECTIONS, THREADS, HIGH = 3, 2, 9
+CONNECTIONS, THREADS, N = 3, 2, 9
 
 
 def paths(worker_class: str) -> list[str]:
@@ -28,27 +28,29 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
         f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
     )
     done = lab(
-        "sweep", ",".join(paths(worker_class)), f"1,{HIGH}", "--format", "json", "--tool", "fast",
-        "--workers", "1", "--worker-connections", str(CONNECTIONS), "--sleep", "0.4",
+        "sweep", ",".join(paths(worker_class)), str(N), "--format", "json", "--tool", "fast",
+        "--workers", "1", "--worker-connections", str(CONNECTIONS),
+        "--sleep", "0.4", "--rounds", "2",
         *(("--threads", str(THREADS)) if worker_class == "gthread" else ()),
     )  # fmt: skip
     assert done.code == 0, done.err + done.out
     assert [one["worker_class"] for one in done.report["classes"]] == paths(worker_class)
     for one in done.report["classes"]:
         assert (one["slots_configured"], one["slots_known"]) == (None, False)
-        assert one["slots_measured"] == (slots or HIGH)
+        assert one["slots_measured"] == (slots or N)
     for cell in done.report["cells"]:
-        full = slots is not None and cell["concurrency"] == HIGH
-        assert (cell["verdict"] == "saturated") is full
+        if slots:  # without a limit of slots, a busy machine decides
+            assert cell["verdict"] == "saturated"
         assert cell["failed"] == 0
     proven = {record["proof"]["worker_class"] for record in lab.records()}
     assert proven == set(paths(worker_class))
-    for name in ("table", "markdown", "csv"):
+    for name in ("table", "markdown", "csv") if worker_class == "sync" else ():
         again = lab("report", "results", "--format", name)
         assert again.code == 0, again.err
         assert "unlimited" not in again.out
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("path", ["nowhere.workers.MyWorker", "json.JSONEncoder"])
 def test_a_path_that_names_no_worker_class_starts_nothing(lab: Lab, path: str) -> None:
     done = lab("sweep", path, "4")
@@ -58,11 +60,10 @@ def test_a_path_that_names_no_worker_class_starts_nothing(lab: Lab, path: str) -
     assert not (lab.place / "results").exists()
 
 
-def test_a_run_of_an_own_class_is_resumed_from_anywhere(lab: Lab, worker_class: str) -> None:
-    if worker_class != "sync":
-        pytest.skip("once is enough")
+@pytest.mark.once
+def test_a_run_of_an_own_class_is_resumed_from_anywhere(lab: Lab) -> None:
     (lab.place / "workers.py").write_text("from gunicorn.workers.sync import SyncWorker as Mine\n")
-    done = lab("sweep", "workers.Mine", "2", "--tool", "fast", "--sleep", "0.05")
+    done = lab("sweep", "workers.Mine", "2", "--tool", "fast", "--sleep", "0.3", "--rounds", "2")
     assert done.code == 0, done.err
     (lab.run / "trials.jsonl").write_text("")
     elsewhere = Lab(lab.place / "elsewhere")

@@ -25,6 +25,9 @@ FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
 QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json")
 
 
+once = pytest.mark.once
+
+
 def only(worker_class: str, *names: str) -> None:
     if worker_class not in names:
         pytest.skip(f"speaks of {', '.join(names)}")
@@ -45,18 +48,18 @@ def app(environ, start_response):
 """
 
 
-@pytest.mark.parametrize("path", ["/whole", "/part", "/length"])
-def test_files_are_sent_whole(serve: Serve, tmp_path: Path, worker_class: str, path: str) -> None:
+def test_files_are_sent_whole(serve: Serve, tmp_path: Path, worker_class: str) -> None:
     """By sendfile where the server can, from where the app has left the file, and measured."""
     only(worker_class, *FILE_CLASSES)
     content = os.urandom(3_000_001)
     (tmp_path / "big").write_bytes(content)
-    with serve(FILE_APP, path=path) as server:
-        before = len(spans(server))
-        status, body = fetch(server, path)
-        assert (status, len(body)) == (200, len(content) - (path != "/whole"))
-        assert body == content[path != "/whole" :]
-        assert len(settled(server)) == before + 1
+    with serve(FILE_APP) as server:
+        for path in ("/whole", "/part", "/length"):
+            before = len(settled(server))
+            status, body = fetch(server, path)
+            assert (status, len(body)) == (200, len(content) - (path != "/whole"))
+            assert body == content[path != "/whole" :]
+            assert len(settled(server)) == before + 1
 
 
 WSGI_STREAM = """
@@ -80,7 +83,7 @@ async def app(scope, receive, send):
         await asyncio.sleep(0.05)
         body = b"chunk %d\\n" % number
         await send({"type": "http.response.body", "body": body, "more_body": number < 2})
-    await asyncio.sleep(1)  # in the background: nobody waits for it
+    await asyncio.sleep(2)  # in the background: nobody waits for it
 """
 
 
@@ -93,9 +96,9 @@ def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> N
         assert len(spans(server)) == before + 1
         assert last.end_ns is not None
         took_s = (last.end_ns - last.start_ns) / 1e9
-        assert took_s >= 0.15
+        assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
         if worker_class in ASGI_CLASSES:
-            assert took_s < 1.15
+            assert took_s < 2
 
 
 def test_head_and_bodies_arrive(serve: Serve, worker_class: str) -> None:
@@ -228,9 +231,9 @@ import tornado.web
 
 class Handler(tornado.web.RequestHandler):
     async def get(self):
-        await asyncio.sleep(0.2)
         if self.get_argument("fail", None):
             raise RuntimeError("asked for")
+        await asyncio.sleep(1)  # a busy machine begins them one after the other, too
         self.write("native")
 
 app = tornado.web.Application([("/", Handler)])
@@ -257,14 +260,21 @@ def test_native_tornado_is_measured(serve: Serve, worker_class: str) -> None:
 
 # --- as a user would ------------------------------------------------------------------------
 
+# They take a while: the shorter a load, the more of it is what a busy machine adds
 WSGI_OK = """
+import time
+
 def app(environ, start_response):
+    time.sleep(0.3)
     start_response("200 OK", [])
     return [b"ok"]
 """
 ASGI_OK = """
+import asyncio
+
 async def app(scope, receive, send):
     if scope["type"] == "http":
+        await asyncio.sleep(0.3)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"ok"})
 """
@@ -324,19 +334,19 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("no_such_module:app", "no_such_module"),
-        ("own:no_such_app", "no_such_app"),
+        pytest.param("no_such_module:app", "no_such_module", marks=once),
+        pytest.param("own:no_such_app", "no_such_app", marks=once),
         ("broken:app", "asked for"),
     ],
 )
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
     write(lab.place, worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
-    done = lab("sweep", worker_class, "2,4", *QUICK, "--app", target)
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", target)
     assert done.code == 3, done.err
     assert names in done.err
     assert "Traceback" not in done.err
-    assert [cell["verdict"] for cell in done.report["cells"]] == ["invalid", "invalid"]
+    assert [cell["verdict"] for cell in done.report["cells"]] == ["invalid"]
 
 
 OWN_CONFIG = """
@@ -363,18 +373,22 @@ def post_fork(server, worker):
 OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile")
 WSGI_WORD = """
 import os
+import time
 
 def app(environ, start_response):
+    time.sleep(0.3)
     right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
     start_response("200 OK" if right else "500 No", [])
     return [b"ok"]
 """
 ASGI_WORD = """
+import asyncio
 import os
 
 async def app(scope, receive, send):
     right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
     if scope["type"] == "http":
+        await asyncio.sleep(0.3)
         status = 200 if right else 500
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -393,7 +407,7 @@ CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from
 
 
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    words = ("--tool", "fast", "--rounds", "4", "--format", "json", *CONFIGURED)
+    words = ("--tool", "fast", "--rounds", "2", "--format", "json", *CONFIGURED)
     done = configured("sweep", worker_class, "2", *words)
     assert done.code == 0, done.err
     (record,) = configured.records()
@@ -413,6 +427,7 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
         assert "overridden" in lines[0]
 
 
+@once
 def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str) -> None:
     done = configured("sweep", worker_class, "2", *QUICK, *CONFIGURED)
     assert done.code == 0, done.err
@@ -420,11 +435,12 @@ def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str)
     assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
 
 
-@pytest.mark.parametrize("flag", [(), ("--chdir", "shop")])
+@pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "shop"), marks=once)])
 def test_where_an_app_of_the_users_file_is_imported_from(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
     """The file says so, relative to the caller; a flag wins over it."""
+    only(worker_class, "sync", "uvicorn")  # an app of each kind
     (lab.place / "shop").mkdir()
     write(lab.place / "shop", worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "elsewhere").mkdir()
@@ -518,6 +534,7 @@ def test_an_interpreter_that_knows_nothing_of_the_lab(
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
 
 
+@once
 def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) -> None:
     """What the test above proves, it proves: with the checkout on its path, the app refuses."""
     for path, code in ((str(ROOT), 1), ("", 0)):
@@ -529,20 +546,22 @@ def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) 
 def test_a_class_whose_package_is_missing(
     outsider: Outsider, worker_class: str, bare: Path
 ) -> None:
-    """It is said, the others run, and the exit code tells."""
-    needs = worker_class in ("eventlet", "gevent", "tornado", "uvicorn")
-    missing, runs = (worker_class, "sync") if needs else ("gevent", worker_class)
-    words = (*QUICK, "--python", str(bare), "--sleep", "0.1")
-    done = outsider("sweep", f"{missing},{runs}", "2", *words)
+    """It is said, the others run (looked at once), and the exit code tells."""
+    only(worker_class, "sync", "eventlet", "gevent", "tornado", "uvicorn")
+    missing, runs = ("gevent", ["sync"]) if worker_class == "sync" else (worker_class, [])
+    words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
+    done = outsider("sweep", ",".join([missing, *runs]), "2", *words)
     assert done.code == 3, done.err
     assert f"{missing} is unavailable: needs {missing}" in done.err
     assert f"{bare} -m pip install" in done.err
-    cells = {cell["worker_class"]: cell for cell in done.report["cells"]}
-    assert cells[missing]["verdict"] == "invalid"
-    assert set(numbers(cells[missing])) == {None}
-    assert cells[runs]["throughput_rps"] > 0
+    first, *others = done.report["cells"]
+    assert (first["worker_class"], first["verdict"]) == (missing, "invalid")
+    assert set(numbers(first)) == {None}
+    assert [one["worker_class"] for one in others] == runs
+    assert all(one["throughput_rps"] > 0 for one in others)
 
 
+@once
 def test_an_interpreter_that_is_none(lab: Lab, worker_class: str) -> None:
     missing = str(lab.place / "no-such-python")  # a slip of the pen; the other is no Python
     for python, code in ((missing, 2), ("/bin/false", 3)):
@@ -551,31 +570,3 @@ def test_an_interpreter_that_is_none(lab: Lab, worker_class: str) -> None:
         assert len(done.err.splitlines()) == 1
         assert python in done.err
         assert not (lab.place / "results").exists()
-
-
-# --- the traps ------------------------------------------------------------------------------
-
-
-def slots_measured(lab: Lab, worker_class: str, *words: str) -> object:
-    words = (*QUICK, "--sleep", "0.2", *words)
-    done = lab("sweep", worker_class, "6", *words)
-    assert done.code == 0, done.err
-    (found,) = done.report["classes"]
-    return found["slots_measured"]
-
-
-def test_the_trap_of_a_blocking_sleep_in_async_code(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "asgi", "uvicorn")
-    assert slots_measured(lab, worker_class, "--app", "apps.blocking_asgi:app") == 2
-
-
-def test_the_trap_of_an_imported_sleep(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "gevent")
-    (lab.place / "preloading.py").write_text("preload_app = True\n")
-    words = ("--app", "apps.imported_sleep:app")
-    assert slots_measured(lab, worker_class, *words, "--config", "preloading.py") == 2
-
-
-def test_the_imported_sleep_is_no_trap_without_preloading(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "gevent", "eventlet")
-    assert slots_measured(lab, worker_class, "--app", "apps.imported_sleep:app") == 6
