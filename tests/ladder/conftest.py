@@ -266,7 +266,7 @@ def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
     """Each storage by both faces, without a schema."""
     kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
-    one = Face(Settings(storage_url=url), async_mode)
+    one = Face(Settings(storage_url=url, answer_s=30.0), async_mode)  # a busy machine is not down
 
     async def empty(storage: Storage) -> None:
         await storage.drop()

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from apps.blog.blocking import finish
 from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
