@@ -40,8 +40,11 @@ from tests.integration.conftest import until
 
 T = TypeVar("T")
 
+# Files side by side, each in one process: those that take longest begin first
+FIRST = ("test_ladder", "test_correct_under_load", "test_storages", "test_api")
 HERE = Path(__file__).parent
 GRACE_S = 8.0
+ANSWER_S = 60.0  # for a database that is there: on a busy machine it is none the less
 FETCH_S = 300.0  # three megabytes from wherever this machine's Maven gets them
 # Whoever of them dies comes back once the file `run` is there
 LIVES = """
@@ -58,6 +61,14 @@ done
 def _lacks(kind: str) -> None:
     if why := services.lacks(kind) or services.lacks_driver(kind):
         pytest.skip(why)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        here = item.path.parent == HERE and item.path.stem in FIRST
+        return FIRST.index(item.path.stem) if here else len(FIRST)
+
+    items.sort(key=place)
 
 
 # --- servers that live as long as the tests --------------------------------------------------
@@ -266,7 +277,7 @@ def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
     """Each storage by both faces, without a schema."""
     kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
-    one = Face(Settings(storage_url=url, answer_s=30.0), async_mode)  # a busy machine is not down
+    one = Face(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
 
     async def empty(storage: Storage) -> None:
         await storage.drop()
@@ -338,15 +349,20 @@ Blogs = Callable[..., AbstractContextManager[Blog]]
 
 @pytest.fixture
 def blog(tmp_path: Path) -> Blogs:
+    return blogs(tmp_path)
+
+
+def blogs(root: Path) -> Blogs:
     """`blog(worker_class, workers, posts=3, BLOG_...=...)`: with so many posts, on a storage that
-    is emptied before."""
+    is emptied before. `root`: a directory for all that they write."""
 
     @contextmanager
     def start(worker_class: str, workers: int, posts: int = 3, **env: str) -> Iterator[Blog]:
-        place = Path(tempfile.mkdtemp(dir=tmp_path))
+        place = Path(tempfile.mkdtemp(dir=root))
         env = {
             "BLOG_STORAGE": f"sqlite:///{place}/posts.db",
             "BLOG_UPLOADS": str(place / "uploads"),
+            "BLOG_ANSWER": f"{ANSWER_S}",
             **env,
         }
         drafts = [seeds.draft(number) for number in range(1, posts + 1)]
@@ -356,7 +372,8 @@ def blog(tmp_path: Path) -> Blogs:
             await storage.prepare()
             await storage.add(drafts, at=seeds.AT)
 
-        Face(Settings(storage_url=env["BLOG_STORAGE"]), False).run(fill)
+        settings = Settings(storage_url=env["BLOG_STORAGE"], answer_s=ANSWER_S)
+        Face(settings, False).run(fill)
         face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
         asked = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
         app = App(f"apps.blog.{face}:app", chdir="", path="/style.css")

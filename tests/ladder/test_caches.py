@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from apps.blog.redis_cache import RedisCache
 from apps.blog.repository import PostRepository
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
-from tests.ladder.conftest import Blog, Blogs, Mortal, mortal_redis
+from tests.ladder.conftest import ANSWER_S, Blog, Blogs, Mortal, mortal_redis
 
+IMPATIENT_S = 4.0  # for a database; a Redis has a quarter of it
 LONG = "3600"  # seconds: nothing expires while a test looks
 ONE = {"requests": 1}
 FROM_LOCAL = {"local_asked": 1, "local_hits": 1}
@@ -47,17 +48,30 @@ def empty(redis: str) -> str:
 # --- round trips -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("worker_class", ["sync", "uvicorn"])
-@pytest.mark.parametrize("storage", ["postgresql", "mongodb", "sqlite"])
-def test_a_second_read_costs_no_trip_one_of_redis_or_one_of_the_storage(
-    worker_class: str, storage: str, blog: Blogs, empty: str, request: pytest.FixtureRequest
-) -> None:
+@dataclass(frozen=True)
+class Stored:
+    """What tells a blog where its posts are, and the trips that each of its pages takes there."""
+
+    env: dict[str, str]
+    pages: dict[str, int]
+
+
+@pytest.fixture
+def stored(storage: str, request: pytest.FixtureRequest) -> Stored:
     env = {"BLOG_LOCAL_EXPIRY": LONG, "BLOG_REDIS_EXPIRY": LONG}
     if storage != "sqlite":
         env["BLOG_STORAGE"] = request.getfixturevalue(storage)
     of_a_list = 2 if storage == "mongodb" else 1  # it counts posts by a command of its own
-    pages = {"/posts/2": 1, "/api/posts/3": 1, "/": of_a_list}
+    return Stored(env, {"/posts/2": 1, "/api/posts/3": 1, "/": of_a_list})
 
+
+@pytest.mark.parametrize(
+    ("worker_class", "storage"), [("sync", "mongodb"), ("uvicorn", "postgresql")]
+)
+def test_a_second_read_costs_no_trip_or_one_of_redis(
+    worker_class: str, stored: Stored, blog: Blogs, empty: str
+) -> None:
+    env, pages = stored.env, stored.pages
     with blog(worker_class, 1, **env, BLOG_LOCAL="1", BLOG_REDIS=empty) as one:
         for path, trips in pages.items():
             first, second = _twice(one, path)
@@ -72,8 +86,14 @@ def test_a_second_read_costs_no_trip_one_of_redis_or_one_of_the_storage(
             assert first == {**ONE, **MISSED_REDIS, "storage_trips": trips}
             assert second == {**ONE, **FROM_REDIS}
 
-    with blog(worker_class, 1, **env) as one:
-        for path, trips in pages.items():
+
+@pytest.mark.parametrize("worker_class", ["sync", "uvicorn"])
+@pytest.mark.parametrize("storage", ["postgresql", "mongodb", "sqlite"])
+def test_without_caches_each_read_costs_a_trip_of_the_storage(
+    worker_class: str, stored: Stored, blog: Blogs
+) -> None:
+    with blog(worker_class, 1, **stored.env) as one:
+        for path, trips in stored.pages.items():
             assert _twice(one, path) == [{**ONE, "storage_trips": trips}] * 2
 
 
@@ -138,6 +158,7 @@ class Slow:
 def told(tmp_path: Path, empty: str) -> Settings:
     """Both caches, long lives."""
     return Settings(
+        answer_s=ANSWER_S,
         storage_url=f"sqlite:///{tmp_path}/posts.db",
         redis_url=empty,
         local=True,
@@ -204,7 +225,7 @@ def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> Non
 def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
     with Redis.from_url(empty) as client:
         client.flushall()
-    one = RedisCache(Settings(redis_url=empty), async_mode=False)
+    one = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S), async_mode=False)
     for number, revision in enumerate(revisions, 1):
         finish(one.put("post:1", b'{"n": %d}' % revision, revision, 3600))
         assert kept(empty) == max(revisions[:number])
@@ -213,7 +234,7 @@ def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
 
 
 def test_nor_when_many_tell_it_at_once(empty: str) -> None:
-    one = RedisCache(Settings(redis_url=empty, pool=4), async_mode=False)
+    one = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S, pool=4), async_mode=False)
 
     def put(revision: int) -> None:
         finish(one.put("post:1", b"{}", revision, 3600))
@@ -304,8 +325,10 @@ def test_without_redis_it_is_slower_and_not_wrong(
 
 
 def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
+    impatient = replace(frail, answer_s=IMPATIENT_S)
+
     async def use(storage: Storage) -> None:
-        one = repository(frail)
+        one = repository(impatient)
         await one.post(1)
         with server.hung():
             assert (await one.post(1)).revision == 1
@@ -315,7 +338,7 @@ def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
 
 
 def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
-    one = RedisCache(frail, async_mode=False)
+    one = RedisCache(replace(frail, answer_s=IMPATIENT_S), async_mode=False)
     finish(one.put("post:1", b"{}", 1, 60.0))
     assert finish(one.get("post:1")) == b"{}"
     with server.hung():

@@ -14,7 +14,7 @@ from PIL import Image
 
 from harness.server.worker_classes import CLASSES
 from tests.integration.conftest import until
-from tests.ladder.conftest import Blog, Blogs
+from tests.ladder.conftest import Blog, Blogs, blogs
 
 PACKAGES = {"uvicorn": "uvicorn_worker", "gevent": "gevent", "eventlet": "eventlet"}
 PACKAGES["tornado"] = "tornado"
@@ -22,12 +22,16 @@ MOST = 2_000_000  # bytes of an upload here: more than the kernel keeps of what 
 NONE = b"HTTP/1.1 404 "
 
 
-@pytest.fixture(params=CLASSES)
-def served(request: pytest.FixtureRequest, blog: Blogs) -> Iterator[Blog]:
+@pytest.fixture(scope="module", params=CLASSES)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Blog]:
+    """One server for all that is asked of a class: no test minds what another has posted."""
     name = request.param
     if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed")
-    with blog(name, 1, posts=3, BLOG_UPLOAD_MOST=str(MOST)) as found:
+    start = blogs(tmp_path_factory.mktemp(name))
+    with start(name, 1, posts=3, BLOG_UPLOAD_MOST=str(MOST)) as found:
         yield found
 
 

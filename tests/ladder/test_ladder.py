@@ -17,8 +17,14 @@ from tests.integration.conftest import lab as lab
 SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the load tool can do is measured by whoever comes first."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def temporary(lab: Lab) -> Iterator[Path]:
+def temporary(lab: Lab, cache: Path) -> Iterator[Path]:
     """Where services keep their data: nothing is left in there."""
     place = lab.place / "tmp"
     place.mkdir()
@@ -26,7 +32,7 @@ def temporary(lab: Lab) -> Iterator[Path]:
         if step.stat().st_uid == os.getuid():
             step.chmod(step.stat().st_mode | 0o011)
     place.chmod(0o777)
-    lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(lab.place / "cache")}
+    lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(cache)}
     yield place
     until(lambda: not list(place.glob("workerlab-*")), "the data of the services is gone")
 
@@ -102,7 +108,7 @@ def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:
 def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab) -> None:
     (lab.place / "empty").mkdir()
     lab.env["PATH"] = str(lab.place / "empty")
-    first = lab.start("ladder", *SMALL, "--storages", "sqlite")
+    first = lab.start("ladder", *SMALL, "--storages", "sqlite", "--workers", "1")
     until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(), "a first cell")
     first.send_signal(signal.SIGINT)
     _, err = first.communicate()
@@ -116,8 +122,8 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     assert done.report["environment"]["services"].keys() == {"sqlite"}
     assert "Redis is not installed here" in done.out
     counted = rows(done.report, "storage_trips")
-    assert [row["redis_trips"] for row in counted] == [0] * 4
-    assert [row["storage_trips"] > 0.9 for row in counted] == [False, True, True, True]
+    assert [row["redis_trips"] for row in counted] == [0] * 3
+    assert [row["storage_trips"] > 0.9 for row in counted] == [False, True, True]
 
 
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:

@@ -76,15 +76,16 @@ def listens(url: str) -> bool:
         return one.connect_ex((host, port)) == 0
 
 
-@pytest.fixture(params=sorted(STARTED))
+@pytest.fixture(scope="module", params=sorted(STARTED))
 def kind(request: pytest.FixtureRequest) -> str:
     if why := services.lacks(request.param):
         pytest.skip(why)
     return str(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one(kind: str) -> Iterator[Service]:
+    """For all that only look at it."""
     with service(kind) as found:
         yield found
 
@@ -156,10 +157,9 @@ def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
     assert segments(pids[0]) == []
 
 
-def test_postgresql_is_durable_and_empty() -> None:
-    if why := services.lacks("postgresql"):
-        pytest.skip(why)
-    with service("postgresql") as one, closing(psycopg.connect(one.url)) as db:
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+def test_postgresql_is_durable_and_empty(one: Service) -> None:
+    with closing(psycopg.connect(one.url)) as db:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
         assert db.execute(
@@ -169,10 +169,9 @@ def test_postgresql_is_durable_and_empty() -> None:
         assert db.execute("SELECT current_database()").fetchone() == ("blog",)
 
 
-def test_redis_keeps_nothing_on_disk_and_is_bounded() -> None:
-    if why := services.lacks("redis"):
-        pytest.skip(why)
-    with service("redis") as one, redis.Redis.from_url(one.url) as client:
+@pytest.mark.parametrize("kind", ["redis"], indirect=True)
+def test_redis_keeps_nothing_on_disk_and_is_bounded(one: Service) -> None:
+    with redis.Redis.from_url(one.url) as client:
         said = client.config_get("*")
         assert said["save"] == ""
         assert said["appendonly"] == "no"
@@ -195,7 +194,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
         # The one that has the port accepts, and says nothing: it must not be taken for the server
         monkeypatch.setattr("harness.server.service_check.ANSWER_S", 1)
         with service(kind) as one:
-            assert urlsplit(one.url).port == asked[1]
+            assert asked[0] == taken != asked[-1] == urlsplit(one.url).port
 
 
 def test_another_of_its_kind_is_not_taken_for_it(
@@ -210,7 +209,7 @@ def test_another_of_its_kind_is_not_taken_for_it(
     monkeypatch.setattr(services, "_free_port", port)
     with service(kind) as other:
         assert other.pid != one.pid
-        assert urlsplit(other.url).port == asked[1]
+        assert asked[0] != asked[-1] == urlsplit(other.url).port
 
 
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

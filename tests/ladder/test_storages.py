@@ -20,9 +20,17 @@ from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 from apps.blog.storage import Storage, mongodb, sql, storage_of
 from tests.integration.conftest import ROOT
-from tests.ladder.conftest import Face, Mortal, mortal_mongodb, mortal_postgresql
+from tests.ladder.conftest import (
+    ANSWER_S,
+    FACES,
+    Face,
+    Mortal,
+    mortal_mongodb,
+    mortal_postgresql,
+)
 
 Use = Callable[[Storage], Coroutine[Any, Any, Any]]
+BLOCKING = [one for one in FACES if "blocking" in str(one.id)]
 
 
 def draft(title: str, body: str = "Some *text*.") -> Draft:
@@ -167,32 +175,50 @@ def test_it_says_who_answers(face: Face) -> None:
 # --- the schema ------------------------------------------------------------------------------
 
 PREPARES = """
-import json, multiprocessing, sys
+import asyncio, json, multiprocessing, sys
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import storage_of
 
-def one(barrier, said):
+def storage(async_mode):
+    settings = Settings(storage_url=sys.argv[1], answer_s=float(sys.argv[2]))
+    return storage_of(settings, async_mode=async_mode)
+
+def one(number, barrier, said):
+    async_mode = bool(number % 2)
     barrier.wait()
     try:
-        finish(storage_of(Settings(storage_url=sys.argv[1]), async_mode=False).prepare())
+        prepare = storage(async_mode).prepare()
+        asyncio.run(prepare) if async_mode else finish(prepare)
         said.put("prepared")
     except Exception as error:
         said.put(repr(error))
 
+def drop():
+    finish(storage(False).drop())
+
+storage(False), storage(True)  # their drivers are imported once, for all that are forked
 context = multiprocessing.get_context("fork")
-barrier, said = context.Barrier(8), context.Queue()
-children = [context.Process(target=one, args=(barrier, said)) for _ in range(8)]
-for child in children: child.start()
-print(json.dumps([said.get() for _ in children]))
+for _ in range(3):
+    dropping = context.Process(target=drop)
+    dropping.start()
+    dropping.join()
+    assert dropping.exitcode == 0
+    barrier, said = context.Barrier(8), context.Queue()
+    children = [context.Process(target=one, args=(n, barrier, said)) for n in range(8)]
+    for child in children: child.start()
+    print(json.dumps([said.get() for _ in children]), flush=True)
+    for child in children: child.join()
 """
 
 
+@pytest.mark.parametrize("face", BLOCKING, indirect=True)
 def test_eight_processes_prepare_it_at_once(face: Face) -> None:
-    words = [sys.executable, "-c", PREPARES, face.settings.storage_url]
-    for _ in range(3):
-        done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
-        assert json.loads(done.stdout) == ["prepared"] * 8
+    """Workers of either kind, three times from nothing."""
+    settings = face.settings
+    words = [sys.executable, "-c", PREPARES, settings.storage_url, str(settings.answer_s)]
+    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [["prepared"] * 8] * 3
 
     async def use(storage: Storage) -> list[Post]:
         return await storage.add([draft("one")])
@@ -255,7 +281,8 @@ def test_dropping_takes_nothing_of_somebody_elses(mongodb: str) -> None:
     pymongo = pytest.importorskip("pymongo")
     with pymongo.MongoClient(f"{mongodb.rpartition('/')[0]}/shop") as client:
         client.shop.counters.insert_one({"_id": "orders", "n": 17})
-        settings = Settings(storage_url=f"{mongodb.rpartition('/')[0]}/shop")
+        url = f"{mongodb.rpartition('/')[0]}/shop"
+        settings = Settings(storage_url=url, answer_s=ANSWER_S)
         storage = storage_of(settings, async_mode=False)
         finish(storage.prepare())
         finish(storage.add([draft("one")]))
@@ -278,7 +305,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Mortal]:
 
 @pytest.fixture(params=[False, True], ids=["blocking", "async"])
 def dying(request: pytest.FixtureRequest, server: Mortal) -> Face:
-    return Face(Settings(storage_url=server.url, pool=4), request.param)
+    return Face(Settings(storage_url=server.url, pool=4, answer_s=4.0), request.param)
 
 
 async def comes_back(storage: Storage) -> None:
@@ -346,7 +373,7 @@ def test_a_database_that_was_never_there(tmp_path: Any) -> None:
         "mongodb://127.0.0.1:1/nothing",
     ):
         for async_mode in (False, True):
-            face = Face(Settings(storage_url=url), async_mode)
+            face = Face(Settings(storage_url=url, answer_s=0.5), async_mode)
 
             async def prepare(storage: Storage) -> None:
                 await storage.prepare()
@@ -403,7 +430,7 @@ def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
 
 def test_a_writer_of_sqlite_is_waited_for(tmp_path: Any) -> None:
     path = tmp_path / "posts.db"
-    face = Face(Settings(storage_url=f"sqlite:///{path}"), True)
+    face = Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
 
     async def use(storage: Storage) -> None:
         other = sqlite3.connect(path, isolation_level=None)
