@@ -1,21 +1,19 @@
 """ApacheBench: its command and what its report means.
 
-Checked against ab 2.4.71 and its source. Four things about ab shape this file:
+Checked against ab 2.4.71 and its source. What shapes this file:
 
 - ab sends its **first request alone**; the others start when its headers arrive. It stands in every
   figure ab prints, and no record says which one it was, so it is not taken out here.
-- Its report has whole milliseconds only. The `-e` file has microseconds, but not all of it can
-  be read: its row i is `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of
-  the array from some row on. So the rows are taken for what they are, order statistics at a known
-  rank, and those out of range are dropped: see `_fill`.
-- A server that closes without answering gives "Complete requests: n, Failed: 0", exit 0, and an
-  end of stream counts as the first byte, so the rows do not show it either.
+- Its report has whole milliseconds. The `-e` file has microseconds, but its row i is
+  `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of the array from some row on:
+  the rows are order statistics at a known rank, and those out of range are dropped (`_fill`).
+- A server that closes without answering gives "Complete requests: n, Failed: 0", exit 0. So do a
+  body that breaks off and bytes that are no HTTP. Only where no byte came at all is that certain.
 - SIGINT gives a whole report of a part of the run, exit 1. Only exit 0 is believed.
-
-`-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
-there the kernel gives up on connections that the client believes to have, and without it the first
-such reset ends ab without a report. With it ab counts the reset request as complete (and as a
-Receive and an Exception), and its time stands in every distribution.
+- `-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
+  there the kernel gives up on connections that the client believes to have, and the first such
+  reset would end ab without a report. With it ab counts the reset request as complete (and as a
+  Receive and an Exception), and its time stands in every distribution.
 
 What the Measurement holds:
 
@@ -23,15 +21,12 @@ What the Measurement holds:
 - `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other where ab's
   sum is more than its causes. ab counts *events*, and leaves non-2xx out of its own "Failed
   requests". `failed` is the sum of all events, where a reset (one Receive and one Exception) is
-  one, but never more than complete requests plus connections that did not come up. A connection
-  closed without an answer, a body that breaks off and bytes that are no HTTP are all complete
-  responses to ab. Only where no byte came at all is that certain.
+  one, but never more than complete requests plus connections that did not come up.
 - `response`: from the start of connect() to the server's close, over all complete requests.
-- `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms.
-  The handshake is the kernel's: waiting for accept() is not in it. With -k, where a request on a
-  kept connection has 0 there as a fast connect has, neither is known.
+- `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms,
+  without waiting for accept(). Not known with -k: a kept connection has 0, as a fast one may.
 - `first_byte`: ab's ctime + wait, i.e. since the start of connect(), less the time of writing
-  the request; the sum of two rounded ms, so within 1 ms.
+  the request; within 1 ms, as it is the sum of two rounded ms.
 - `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
 - `lone_s`: the response time of the first request, where the `-g` file shows which one it was.
 """
@@ -43,7 +38,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from harness.load.tool import Tool
+from harness.load.tool import Tool, table_lines
 from harness.model import (
     Command,
     Finding,
@@ -167,9 +162,8 @@ def _aborted(output: Output) -> ParseError:
             return ParseError(f"ab gave up: {why}", line)
     if code is None:
         return ParseError("ab did not end")
-    lines = output.stderr.strip().splitlines()
-    # Of a usage error ab says the reason first, then all its options.
-    last = (lines[0] if code == 22 else lines[-1]) if lines else ""
+    lines = output.stderr.strip().splitlines() or [""]
+    last = lines[0 if code == 22 else -1]  # of a usage error the reason first, then all options
     if code < 0:
         return ParseError(f"ab was ended by signal {-code}", last)
     if "Complete requests:" in output.stdout:
@@ -262,22 +256,10 @@ def _whole(ms: float) -> int:
     return (round(ms * 1000) + 500) // 1000
 
 
-def _lines(text: str | None, name: str, header: str) -> list[str]:
-    """The lines below the header. ParseError where the file is missing or cut short."""
-    if not text:
-        raise ParseError(f"ab left no {name}")
-    first, *lines = text.split("\n")
-    if first != header:
-        raise ParseError(f"{name} has other columns", first)
-    if not lines or lines.pop():
-        raise ParseError(f"{name} is cut short", text.rpartition("\n")[2])
-    return lines
-
-
 def _rows(text: str | None, requests: int) -> list[_Row]:
     """The -g file: a row per complete request, by total time."""
     rows = []
-    for line in _lines(text, ROWS, ROWS_HEADER):
+    for line in table_lines(text, "ab", ROWS, ROWS_HEADER):
         match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
         if match is None:
             raise ParseError(f"{ROWS} has a row of an unknown form", line)
@@ -294,7 +276,7 @@ def _rows(text: str | None, requests: int) -> list[_Row]:
 
 def _percentiles(text: str | None) -> list[int]:
     """The -e file: microseconds at 0, 1, ... 100 percent, those out of range included."""
-    lines = _lines(text, PERCENTILES, PERCENTILES_HEADER)
+    lines = table_lines(text, "ab", PERCENTILES, PERCENTILES_HEADER)
     figures = []
     for percent, line in enumerate(lines):
         match = re.fullmatch(r"(\d+),(-?\d{1,20})\.(\d{3})", line, re.ASCII)

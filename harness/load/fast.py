@@ -1,48 +1,46 @@
 """`fast`: the lab's own generator, with every request timed.
 
 A load that counts its requests leaves a row for each of them beside its document, and so does one
-with a ramp or at a moderate rate; each is checked against the other, so that a document without its
-rows, or rows cut short, are never believed. Other loads that run for a time have the document only.
+with a ramp or at a moderate rate; each is checked against the other. Other loads that run for a
+time have the document only.
 
 What the Measurement holds:
 
 - `timings`: every request that was sent, in order of start; the first was sent alone (but with a
-  ramp), and is among them and in every figure. Each is named by its number, and says so to the
-  server.
-- `response`, `connect`, `first_byte`: seconds since the request's start, before its connect(); with
-  a rate since its intended start. Response and first byte over complete responses, whatever their
-  status; connect over every connection that came up, as `connects_s`. With rows exact, percentiles
-  as in `harness.numbers.quantiles`; without them from histograms, at most 0.4 % beside that.
+  ramp), and is among them and in every figure. Each is named by its number, also to the server.
+- `response`, `connect`, `first_byte`: since the request's start, before its connect(); with a rate
+  since its intended start. Response and first byte over complete responses, whatever their status;
+  connect over every connection that came up, as `connects_s`. Exact with rows; without them from
+  histograms, at most 0.4 % beside that.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
 - `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
-  successes in it, so the lone first request is part of it.
-- `lone_s`: the response time of the first request, if it succeeded.
+  successes in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from harness.load.generators.rows import AGAIN, COLUMNS, KEPT, NEW
+from harness.load.generators.rows import AGAIN, COLUMNS, KEPT
 from harness.load.programs import Document, Program, measurement
+from harness.load.tool import table_lines
 from harness.model import Measurement, Output, ParseError, Summary, Timing
 from harness.numbers.quantiles import summarise
 
 ROWS = "requests.csv"
-REUSED = {str(how): how for how in (NEW, KEPT, AGAIN)}
-NAME_LENGTH = 16  # bytes of a name that the probe keeps
+# As in COLUMNS; of a name the probe keeps 16 bytes
+ROW = re.compile(r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])", re.ASCII)
 
 Row = tuple[Timing, bool]  # a request, and whether it was sent again
 
 
 @dataclass(frozen=True)
 class Fast(Program):
-    """The tool; its document with the rows, where it was asked for them."""
-
     LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = True
     OUTPUT_FILES = (ROWS,)
     INSTALL_HINT = "It comes with the lab: there is nothing to install."
@@ -83,39 +81,26 @@ def _summary(values_s: Iterable[float | None]) -> Summary:
 
 def _rows(text: str | None) -> list[Row]:
     """Every request, by start. ParseError at the first line that is not a whole row."""
-    if not text:
-        raise ParseError(f"fast left no {ROWS}")
-    head, *lines = text.split("\n")
-    if head != COLUMNS:
-        raise ParseError(f"{ROWS} has other columns", head)
-    if lines[-1:] != [""]:
-        raise ParseError(f"{ROWS} is cut short", lines[-1] if lines else head)
-    return sorted(map(_row, lines[:-1]), key=lambda row: row[0].start_s)
+    lines = table_lines(text, "fast", ROWS, COLUMNS)
+    return sorted(map(_row, lines), key=lambda row: row[0].start_s)
 
 
 def _row(line: str) -> Row:
-    cells = line.split(",")
-    if len(cells) != 8:
-        raise ParseError("not a row of eight cells", line)
-    cause, number, reused = cells[5:]
-    numbers = [*cells[:5], number]
-    if not all(c.isascii() and (c.isdigit() or not c) and len(c) < 19 for c in numbers):
-        raise ParseError("a row with something else than numbers", line)
-    if not 0 < len(number) <= NAME_LENGTH or reused not in REUSED:
-        raise ParseError("a row without its number, or how it was connected", line)
-    start, *moments, status = (int(cell) if cell else None for cell in cells[:5])
+    if (match := ROW.fullmatch(line)) is None:
+        raise ParseError("a row of an unknown form", line)
+    *cells, cause, number, reused = match.groups()
+    start, *cells = cells
+    *moments, status = (int(cell) if cell else None for cell in cells)
     reached = [moment for moment in moments if moment is not None]
-    in_order = reached == sorted(reached) and moments[: len(reached)] == reached
-    if start is None or not in_order or (status is None) != (moments[2] is None):
+    in_order = moments[: len(reached)] == sorted(reached)
+    if not in_order or (status is None) != (moments[2] is None):
         raise ParseError("a row whose moments are out of order", line)
     connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
-    how = REUSED[reused]
+    how = int(reused)
     if how == KEPT and connect_s != 0:
         raise ParseError("a row that connected, and did not", line)
-    timing = Timing(
-        start / 1e9, connect_s, first_byte_s, end_s, status, cause or None, number, how == KEPT
-    )
-    return timing, how == AGAIN
+    moments_s = (int(start) / 1e9, connect_s, first_byte_s, end_s)
+    return Timing(*moments_s, status, cause or None, number, how == KEPT), how == AGAIN
 
 
 def _agree(said: Document, rows: Sequence[Row]) -> None:
@@ -124,7 +109,7 @@ def _agree(said: Document, rows: Sequence[Row]) -> None:
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
     silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
     lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)  # if it was a success
-    lone_ns = None if lone_s is None else round(lone_s * 1e9)
+    lone_ns = None if said.lone_ns is None or lone_s is None else round(lone_s * 1e9)
     pairs = (
         ("sent", said.sent, len(timings)),
         ("complete", said.complete, sum(t.end_s is not None for t in timings)),
@@ -132,9 +117,10 @@ def _agree(said: Document, rows: Sequence[Row]) -> None:
         ("reconnects", said.reconnects, sum(again for _, again in rows)),
         ("rows without an end or a cause", 0, silent),
         ("different numbers", len(timings), len({timing.request_id for timing in timings})),
-        ("lone_ns", said.lone_ns, None if said.lone_ns is None else lone_ns),
+        ("lone_ns", said.lone_ns, lone_ns),
     )
     for what, one, other in pairs:
         if one != other:
-            why = f"the document of fast and its rows disagree on {what}: {one}, {other}"
-            raise ParseError(why)
+            raise ParseError(
+                f"the document of fast and its rows disagree on {what}: {one}, {other}"
+            )

@@ -1,7 +1,7 @@
 """Load from other machines: whether their names mean something, and how they reach this one.
 
-Naming a host is what allows a server to be reached from elsewhere than this machine; it then
-listens on the one address that leads to the first of them, and nowhere else.
+Only where a host is named can a server be reached from elsewhere than this machine: it then listens
+on the one address that leads to the first of them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from collections.abc import Iterable
 
 from harness.model import UsageError
 
-LOOPBACK = "127.0.0.1"
-ANY_PORT = 9  # nothing is sent there: the kernel is asked for the way
-
 
 def reached_at(hosts: tuple[str, ...]) -> str:
     """This machine's IPv4 address on the way to the first of `hosts`; loopback if there is none.
     Raises UsageError for a name or a way that is unknown."""
     if not hosts:
-        return LOOPBACK
+        return "127.0.0.1"
     address = _address(hosts[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         try:
-            way.connect((address, ANY_PORT))
+            way.connect((address, 9))  # nothing is sent: the kernel is asked for the way
         except OSError as error:
             raise UsageError(f"--load-hosts: no route to {hosts[0]}: {error}") from None
         return str(way.getsockname()[0])

@@ -1,12 +1,12 @@
 """Locust, with either of its clients: `locust` is its HttpUser, `locust-fast` its FastHttpUser.
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
-(harness/load/generators/locustfile.py), where every user sends one request after the other, and
-which writes what each process has seen. Importing Locust patches the standard library: nobody does.
+(generators/locustfile.py), where every user sends one request after the other, and which writes
+what each process has seen. Importing Locust patches the standard library: nobody does.
 
-In several processes (`load.processes`), they talk on loopback. From several hosts (`load.hosts`),
-this machine is the master, and each of them runs `worker_command`, which fetches the locustfile
-from here: they need nothing but Locust, and begin anew for each trial.
+Several processes (`load.processes`) talk on loopback. From several hosts (`load.hosts`), this
+machine is the master, and each of them runs `worker_command`, which fetches the locustfile from
+here: they need nothing but Locust, and begin anew for each trial.
 
 What the Measurement holds:
 
@@ -16,7 +16,6 @@ What the Measurement holds:
 - `duration_s`: from the first request to the end of the last one, in the process where that took
   longest; the clocks of different hosts are never compared.
 - `achieved_concurrency`: mean number of requests under way (Little's law), failures included.
-- `connect`, `first_byte`, `connections`: Locust does not say.
 """
 
 from __future__ import annotations
@@ -54,10 +53,8 @@ PASSED_ON = (
 
 @dataclass(frozen=True)
 class Locust(Tool):
-    """Locust with one of its clients. `USER`: the class in the locustfile."""
-
     NAME: str
-    USER: str
+    USER: str  # the class in the locustfile
     NEEDS = ("locust",)
     VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
     COUNTED = False
@@ -123,10 +120,10 @@ def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str,
 def host_command(worker: Sequence[str]) -> str:
     """One line for a host's shell that is `worker` again and again, until Ctrl-C.
 
-    Locust leaves the locustfile it was sent in the directory for temporary files, which therefore
-    is one of its own. The shell waits for Locust in the background: a signal that comes just as a
-    shell starts a program in the foreground may be lost on that program, and the shell would heed
-    it only after the program's end. For the same reason Locust is killed where it does not end.
+    Locust leaves the locustfile it was sent in the directory for temporary files, so it gets its
+    own. The shell waits for it in the background: a signal that comes just as a shell starts a
+    program in the foreground may be lost on that program, and be heeded only after its end. For the
+    same reason Locust is killed where it does not end.
     """
     end = r"exec 2>/dev/null; kill \$!; sleep 1; kill -9 \$!; exit"
     return (
@@ -159,8 +156,7 @@ def _grace_s(load: Load) -> float:
 
 
 class Part(Struct, frozen=True):
-    """What a process has seen, see `generators/locustfile.py`. ValueError where it disagrees with
-    itself."""
+    """What a process has seen, see `generators/locustfile.py`; ValueError if it cannot be so."""
 
     sent: Count
     complete: Count
@@ -224,8 +220,7 @@ def _result(tool: Locust, text: str) -> Result:
 
 def _measurement(name: str, said: Result) -> Measurement:
     parts = said.parts.values()
-    errors: Counter[str] = Counter()
-    response = Histogram()
+    errors, response = Counter[str](), Histogram()
     for part in parts:
         errors.update(part.errors)
         response.add(part.response)

@@ -1,8 +1,5 @@
 """The lab's own generators as load tools: a program and a document each, in `generators/`.
 
-They differ in what they can do and what they need, not in how they are asked or what they say; so
-one class is all of them, and `registry.py` lists its instances.
-
 What the Measurement holds: `response` and `first_byte` of complete answers, whatever their status;
 `connect` of every connection that came up; percentiles from histograms, at most 0.4 % beside the
 exact ones; `rps` successes over `duration_s`, which runs from the first start to the last end.
@@ -41,10 +38,7 @@ EVERY_CORE = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 NS = 1e9
 LATE_NS = 10e6  # later than that is no rounding of a timer
-# The generator ends by itself before the harness gives up on it: what it saw is worth more than
-# the knowledge that it was killed.
-DEADLINE_SHARE = 0.95
-
+DEADLINE_SHARE = 0.95  # the generator ends by itself before the harness gives up on it
 FOLLOWED = 50_000  # arrivals of an open cell: a row for each costs little
 
 
@@ -87,9 +81,10 @@ class Program(Tool):
         words = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
         words += [word for one in (url, *load.urls) for word in ("--url", one)]
         words += ["--concurrency", str(load.concurrency)]
-        for_a_time = ["--duration", f"{load.duration_s:g}"]
-        counted = ["--requests", str(load.requests)]
-        words += for_a_time if load.timed or load.rate_rps else counted
+        if load.timed or load.rate_rps:
+            words += ["--duration", f"{load.duration_s:g}"]
+        else:
+            words += ["--requests", str(load.requests)]
         words += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
         options = {
             "processes": load.processes if load.processes > 1 else None,
@@ -109,7 +104,6 @@ class Program(Tool):
         return Command(argv=tuple(words))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError where the document is missing, cut short, or disagrees with itself."""
         return measurement(self.document_of(output))
 
     def document_of(self, output: Output) -> Document:
@@ -123,8 +117,9 @@ class Program(Tool):
         if not isinstance(said, dict) or said.get("generator") != name:
             raise ParseError(f"not a document of {name}", line)
         if said.get("format") != FORMAT:
-            why = f"a document of another version of {name}, not of format {FORMAT}"
-            raise ParseError(why, line)
+            raise ParseError(
+                f"a document of another version of {name}, not of format {FORMAT}", line
+            )
         try:
             found = converted(said, Document)
         except ValueError as error:
@@ -200,7 +195,6 @@ def summary_of(histogram: Histogram) -> Summary:
 
 
 def measurement(said: Document) -> Measurement:
-    """What a document means."""
     duration_s = said.duration_ns / NS
     return Measurement(
         requests=said.complete,

@@ -15,8 +15,7 @@ class Tool(ABC):
     NAME: str  # what the user calls it; the key in TOOLS
     PROGRAM: str | None = None  # to look for on PATH; None: it comes with the lab
     NEEDS: tuple[str, ...] = ()  # Python packages that it imports, from the lab's own environment
-    # Prints its version on the first line, whatever the exit code; None: it has none
-    VERSION_ARGV: tuple[str, ...] | None = None
+    VERSION_ARGV: tuple[str, ...] | None = None  # prints it first, whatever the exit code
     COUNTED = True  # it sends `load.requests`; False: it runs for `load.duration_s`
     TIMED = False  # it can run for `load.duration_s`
     LONE_FIRST = False  # its first request is sent alone, the others when that one was answered
@@ -35,8 +34,7 @@ class Tool(ABC):
         return f"It needs {' and '.join(self.NEEDS)}: pip install 'workerlab[generators]'."
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        """How many it can keep busy at once: what its CPU is judged against. `processes`: as asked
-        for."""
+        """How many it can keep busy at once: what its CPU is judged against."""
         return processes
 
     def check(self, load: Load) -> None:  # noqa: B027
@@ -56,6 +54,18 @@ class Tool(ABC):
         if output.exit_code != 0:
             last = output.stderr.strip().rpartition("\n")[2]
             raise ParseError(f"{self.NAME} ended with exit code {output.exit_code}", last)
+
+
+def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str]:
+    """The lines of a file below its header. ParseError where it is missing or cut short."""
+    if not text:
+        raise ParseError(f"{tool} left no {name}")
+    first, *lines = text.split("\n")
+    if first != header:
+        raise ParseError(f"{name} has other columns", first)
+    if not lines or lines.pop():
+        raise ParseError(f"{name} is cut short", text.rpartition("\n")[2])
+    return lines
 
 
 def given_twice(load: Load) -> str | None:

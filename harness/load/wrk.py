@@ -10,11 +10,11 @@ wrk then reconnects when the server has closed. Without that header it keeps its
 
 What the Measurement holds:
 
-- `requests`: responses wrk read to the end, whatever their status. Requests under way when the
-  time is over are not counted, though the server still works on them.
+- `requests`: responses wrk read to the end, whatever their status; not those under way when the
+  time is over, though the server still works on them.
 - `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
   above. A response later than --timeout is a timeout *and* a request. A connection that could not
-  be made is not tried again: after a connect error fewer connections than asked for are busy.
+  be made is not tried again: fewer than asked for are then busy.
 - `failed`: the sum of all these, but never more than requests plus connections broken.
 - `response`: wrk "corrects" its latencies with synthetic samples, so these are wrk's word, not to
   be compared with another tool's (`exact_mean` is False). Late responses are not among them.
@@ -89,7 +89,7 @@ def _script(load: Load) -> str:
     headers = {} if load.keepalive else {"Connection": "close"}
     if load.body_file is not None and not any(n.lower() == "content-type" for n, _ in load.headers):
         headers["Content-Type"] = "application/octet-stream"
-    # wrk looks for "Host" in this spelling before it adds its own.
+    # wrk looks for "Host" in this spelling before it adds its own
     given = {"Host" if name.lower() == "host" else name: value for name, value in load.headers}
     headers |= {name: value for name, value in given.items() if name.lower() != "connection"}
     lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_asked_s(load)}"]
@@ -103,10 +103,11 @@ def _script(load: Load) -> str:
 
 def _lua(text: str) -> str:
     """A Lua string literal; every byte that is not plain is escaped by number."""
-    plain = re.compile(rb"[A-Za-z0-9 _./:;,=?&+*()\[\]{}<>@!#$%^|~`'-]")
-    pieces = (bytes([byte]) for byte in text.encode("utf-8", "surrogateescape"))
-    body = "".join(p.decode() if plain.fullmatch(p) else f"\\{p[0]:03d}" for p in pieces)
-    return f'"{body}"'
+    codes = text.encode("utf-8", "surrogateescape")
+    plain = (
+        chr(code) if 32 <= code < 127 and code not in b'"\\' else f"\\{code:03d}" for code in codes
+    )
+    return f'"{"".join(plain)}"'
 
 
 Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
@@ -129,6 +130,17 @@ class _Exact(msgspec.Struct, frozen=True):
     p50_us: Figure | None
     p95_us: Figure | None
     p99_us: Figure | None
+
+    @property
+    def socket_errors(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("connect", "read", "write", "timeout")}
+
+    @property
+    def response(self) -> Summary:
+        """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so max."""
+        figures = (self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.max_us)
+        known = figures if self.max_us else ()
+        return Summary(*(None if us is None else us / 1e6 for us in known))
 
 
 class Wrk(Tool):
@@ -170,7 +182,7 @@ class Wrk(Tool):
         if requests == 0:
             raise ParseError("wrk read not one complete response", line)
         _agree(output.stdout, exact)
-        causes = {"non_2xx": exact.status, **_socket_errors(exact)}
+        causes = {"non_2xx": exact.status, **exact.socket_errors}
         broken = exact.connect + exact.read + exact.write
         return Measurement(
             requests=requests,
@@ -178,7 +190,7 @@ class Wrk(Tool):
             errors={cause: count for cause, count in causes.items() if count},
             duration_s=duration_s,
             rps=requests / duration_s,
-            response=_response(exact),
+            response=exact.response,
             exact_mean=False,
             notes=_notes(exact),
         )
@@ -187,21 +199,9 @@ class Wrk(Tool):
 WRK = Wrk()
 
 
-def _socket_errors(exact: _Exact) -> dict[str, int]:
-    return {name: getattr(exact, name) for name in ("connect", "read", "write", "timeout")}
-
-
 def _notes(exact: _Exact) -> tuple[Finding, ...]:
     found = {"lost_connections": exact.connect, "late_responses": exact.timeout}
     return tuple(Finding(f"note.wrk_{code}", {"n": n}) for code, n in found.items() if n)
-
-
-def _response(exact: _Exact) -> Summary:
-    """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so the max."""
-    if not exact.max_us:
-        return Summary()
-    figures = (exact.mean_us, exact.p50_us, exact.p95_us, exact.p99_us, exact.max_us)
-    return Summary(*(None if us is None else us / 1e6 for us in figures))
 
 
 def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
@@ -224,9 +224,9 @@ def _agree(stdout: str, exact: _Exact) -> None:
            (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
     _check(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
     _check(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
-    if any((errors := _socket_errors(exact)).values()):  # the line is there only then
-        pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in errors)
-        _check(stdout, pattern, *((int, count) for count in errors.values()))
+    if any(exact.socket_errors.values()):  # the line is there only then
+        pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in exact.socket_errors)
+        _check(stdout, pattern, *((int, count) for count in exact.socket_errors.values()))
     if exact.status:
         _check(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
     mean, most = (
@@ -234,12 +234,8 @@ def _agree(stdout: str, exact: _Exact) -> None:
         for us in (exact.mean_us, exact.max_us)
     )
     _check(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
-    rate = (_scan_rate, None)
+    rate = (lambda text: 0.0 if text in ("nan", "-nan") else scan_count(text), None)
     _check(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
-
-
-def _scan_rate(text: str) -> float:
-    return 0.0 if text in ("nan", "-nan") else scan_count(text)
 
 
 def _check(

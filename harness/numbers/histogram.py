@@ -1,9 +1,8 @@
 """Counts durations in bounded memory, so that a million of them need no list.
 
 Log-linear buckets (as HdrHistogram has them): a value of b bits falls into one of SUB buckets of
-its power of two, so that a bucket is never wider than 1/SUB of what it counts. A quantile is
-answered with a bucket's middle, at most 1/(2*SUB) = 0.4 % beside the exact one; values below 2*SUB
-are exact. Count, sum, least and most are exact.
+its power of two. A quantile is answered with a bucket's middle, at most 1/(2*SUB) = 0.4 % beside
+the exact one; values below 2*SUB, count, sum, least and most are exact.
 
 Standard library only: the load generators import it in an interpreter without site packages.
 """

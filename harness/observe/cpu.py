@@ -3,8 +3,7 @@ of the whole machine.
 
 The CPU of a tree is the sum over its live processes of their own time and that of the children
 they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
-sample (psutil reads all of /proc for it, 0.5 ms with 70 processes): a cheaper list of children,
-/proc/PID/task/TID/children, is not there on every kernel.
+sample (0.5 ms with 70 processes): /proc/PID/task/TID/children is not there on every kernel.
 """
 
 from __future__ import annotations

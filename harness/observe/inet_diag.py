@@ -2,10 +2,9 @@
 
 The kernel itself picks those whose local or remote port it is, by a program of five words sent with
 the request. That is why /proc/net/tcp is not read: a fast cell leaves up to 131,072 sockets in
-TIME_WAIT for the next minute, and putting them all into text took 120 to 1,200 ms where this takes
-10, nearly all of it the walk through the kernel's table, however empty. Those that listen have a
-table of their own: 0.1 ms. Nor does a library ask here: pyroute2 can pick by one of the two ports
-only, unpacks a socket in 0.1 ms, where this takes 2 us, and takes 0.15 s to load.
+TIME_WAIT for the next minute; putting them all into text took 120 to 1,200 ms where this takes 10.
+Those that listen have a table of their own: 0.1 ms. Nor is pyroute2 used: it picks by one of the
+two ports only, unpacks a socket in 0.1 ms, where this takes 2 us, and takes 0.15 s to load.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ BUFFER_BYTES = 1 << 17
 
 
 class Socket(Struct, frozen=True):
-    """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it.
-
-    The queues in bytes; of a listener: connections not yet accepted, and the limit of these.
-    """
+    """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it. The
+    queues in bytes; of a listener: connections not yet accepted, and the limit of these."""
 
     state: int
     local: tuple[bytes, int]

@@ -1,9 +1,8 @@
 """Reads what the observer saw during a trial, `observed.jsonl` in the trial's directory.
 
-Its lines are described in `harness.observe.observer`. Whoever reads them wants to add up, so the
-doubt about one line spreads to all that it may have belonged to: what is missing is said by
-sampler, what was seen is kept. Of what is only there with some apps, nothing seen is not missing,
-unless its sampler was lost.
+Its lines are described in `harness.observe.observer`. The doubt about one line spreads to all that
+it may have belonged to: what is missing is said by sampler, what was seen is kept. Of what is only
+there with some apps, nothing seen is not missing, unless its sampler was lost.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ class Lost(Struct, frozen=True):
 
 
 class Line(Struct, forbid_unknown_fields=True):
-    """Every line says one of these."""
-
     header: Header | None = None
     queue: QueueSample | None = None
     processes: ProcessSample | None = None

@@ -1,10 +1,10 @@
 """What the kernel and /proc say while the load runs, written down as it is seen.
 
 One thread of the harness asks its samplers in turn and appends what they say to `observed.jsonl`
-in the trial's directory. How often is decided by what asking costs: a sampler that used t seconds
-of CPU is left alone for t / SHARE, between a least and a most, so that looking never becomes a
-load of its own. The distance is drawn a little longer at random: an app that sleeps 50 ms, looked
-at every 50 ms, would always be seen in the same phase.
+in the trial's directory. A sampler that used t seconds of CPU is left alone for t / SHARE, between
+a least and a most, so that looking never becomes a load of its own. The distance is drawn a little
+longer at random: an app that sleeps 50 ms, looked at every 50 ms, would always be seen in the same
+phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
@@ -14,8 +14,7 @@ at every 50 ms, would always be seen in the same phase.
     {"end": at_ns}                                  last; where it lacks, more may lack
 
 Lines go to the kernel at once and are not synced: waiting for a disk would delay the next sample.
-Rejected: a process of its own (survives what it should not, and costs a start per trial), asyncio
-(reading /proc blocks anyway).
+Rejected: a process of its own (costs a start per trial), asyncio (reading /proc blocks anyway).
 """
 
 from __future__ import annotations
@@ -33,16 +32,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from harness import codec
-from harness.model import (
-    AppMetricsSample,
-    ConnectionSample,
-    ProcessSample,
-    QueueSample,
-    ServiceSample,
-)
+from harness.model import QueueSample
 from harness.observe.app_metrics import sample_app_metrics
 from harness.observe.cpu import Processes, Services
-from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
+from harness.observe.kernel import sample_counters, syn_steps_s
 from harness.observe.observations import FILE
 from harness.observe.tcp import AcceptQueues, Connections
 
@@ -51,21 +44,12 @@ JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
-Sample = (
-    QueueSample
-    | ProcessSample
-    | ConnectionSample
-    | CountersSample
-    | ServiceSample
-    | AppMetricsSample
-)
-
 
 class Sampler(Struct):
     """What asking costs decides when to ask again, between `least_s` and `most_s`."""
 
     name: str
-    ask: Callable[[], Sample | None]  # None: there is nothing to see, and it is not asked again
+    ask: Callable[[], object]  # a sample; None: there is nothing to see, it is not asked again
     least_s: float
     most_s: float
     last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
@@ -97,11 +81,10 @@ class Observer:
         services: Mapping[str, int] | None = None,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
-        servers beside it; what is seen of them is added up. `states_s`: the connections are looked
-        at as often as this at least, whatever that costs. `services`: what the app stands on, pids
-        by name."""
+        servers beside it, added up. `states_s`: the connections are looked at as often as this at
+        least, whatever that costs. `services`: what the app stands on, pids by name."""
         places = ((host, port), *((name, number) for name, number, _ in others))
-        self.latest: dict[str, Sample] = {}  # the newest sample, by sampler
+        self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
         self._processes = Processes(server_pid, *(pid for _, _, pid in others))
@@ -138,7 +121,6 @@ class Observer:
 
     @property
     def latest_queue(self) -> int | None:
-        """The newest length of the accept queue that was seen."""
         found = self.latest.get("queue")
         return found.length if isinstance(found, QueueSample) else None
 

@@ -2,18 +2,17 @@
 
     harness --(control pipe)--> guard --(fork, own session)--> gunicorn or a load tool
 
-The harness can end in ways no `finally` sees: SIGKILL, a crash of the interpreter, a lost
-terminal. The kernel then closes its end of the control pipe; the guard reads end-of-file and
-kills everything below it. It is a child subreaper (Linux), so orphans of a killed arbiter and
-daemonised grandchildren come back to it as children and are found. Rejected: PR_SET_PDEATHSIG
-(reaches only the direct child; workers lived on for seconds), atexit (not run on SIGKILL), a
-timer in the server (nobody to say when).
+The harness can end in ways no `finally` sees: SIGKILL, a crash of the interpreter, a lost terminal.
+The kernel then closes its end of the control pipe; the guard reads end-of-file and kills everything
+below it. It is a child subreaper (Linux), so orphans of a killed arbiter and daemonised
+grandchildren come back to it as children and are found. Rejected: PR_SET_PDEATHSIG (reaches only
+the direct child; workers lived on for seconds).
 
-Run as a program, it is alone (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`), needs
-no privilege and imports little, since every trial starts two. It speaks lines on its stdout:
-`started PID`, `exited CODE CPU_S` (a negative code is the signal; CPU seconds, user and system, of
-the program and the children it awaited), `cleared` once nothing is left below it.
-On its stdin it understands `stop` (TERM, then KILL after the grace) and end-of-file (KILL). WORDS:
+A program by itself (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
+little, since every trial starts two. It speaks lines on its stdout: `started PID`, `exited CODE
+CPU_S` (a negative code is the signal; CPU seconds of the program and the children it awaited),
+`cleared` once nothing is left below it. On its stdin it understands `stop` (TERM, then KILL after
+the grace) and end-of-file (KILL). WORDS:
 
     --as USER      the program runs as this user; root may ask for that
     --remove DIR   made where it is missing, given to that user, and removed with all that is in it
@@ -70,11 +69,9 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
 
 
 def children() -> list[int]:
-    """Pids whose parent is this process, adopted orphans included."""
+    """Pids whose parent is this process, adopted orphans included; none without a Linux /proc."""
     me, found = os.getpid(), []
-    if not os.path.isdir("/proc/self"):
-        return []
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
                 # comm may hold spaces and brackets: the fields start after the last ")"
@@ -89,8 +86,6 @@ def send(pid: int, number: int, kill: Callable[[int, int], None] = os.kill) -> N
 
 
 class Guard:
-    """The state of one guarded process; only `main` uses it."""
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None

@@ -29,15 +29,13 @@ SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_
 
 def _write_launch(launch: Launch) -> None:
     server = launch.server
+    planned = ("workers", "threads", "backlog", "worker_connections")
     settings: dict[str, object] = {
         **{name: value for name, (value, _) in FORCED.items()},
         "bind": f"{launch.host}:0",
         "control_socket_disable": True,  # or Gunicorn writes under the user's home
         "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
-        "workers": server.workers,
-        "threads": server.threads,
-        "backlog": server.backlog,
-        "worker_connections": server.worker_connections,
+        **{name: getattr(server, name) for name in planned},
     }
     if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
         settings["timeout"] = max(TIMEOUT_S, math.ceil(3 * launch.app.sleep_s))
@@ -48,9 +46,7 @@ def _write_launch(launch: Launch) -> None:
         "worker_class": None if own else server.worker_class,
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
-        "records": launch.records,
-        "named": launch.named,
-        "kept": launch.kept,
+        **{name: getattr(launch, name) for name in ("records", "named", "kept")},
     }
     (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 
@@ -74,11 +70,8 @@ FORCED: Mapping[str, tuple[object, str]] = {
 @contextmanager
 def running(launch: Launch) -> Iterator[Running]:
     """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
-    all their processes, afterwards.
-
-    Raises Faulty: "unavailable" when it does not boot or the app is of the wrong kind,
-    "answer" when it boots and does not answer what is expected.
-    """
+    all their processes, afterwards. Raises Faulty: "unavailable" when it does not boot or the app
+    is of the wrong kind, "answer" when it boots and does not answer what is expected."""
     _write_launch(launch)
     with ExitStack() as stack:
         server = stack.enter_context(_one(launch, 1, frozenset()))
@@ -97,9 +90,8 @@ def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Run
     log = numbered(launch.trial, "server.log", number)
     argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
     env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
-    env |= {**dict(launch.app.env), **dict(launch.env)}
-    env |= {"WORKERLAB_TRIAL": trial, "WORKERLAB_METRICS": trial}
-    env |= {"WORKERLAB_LISTENING": listening.name}
+    env |= {**dict(launch.app.env), **dict(launch.env), "WORKERLAB_TRIAL": trial}
+    env |= {"WORKERLAB_METRICS": trial, "WORKERLAB_LISTENING": listening.name}
     with Guarded(
         [*argv, launch.app.target],
         cwd=Path(launch.app.chdir or launch.code),

@@ -31,7 +31,6 @@ class RunningNull(Serving, kw_only=True):
 
 
 def command(server: Server, directory: Path) -> list[str]:
-    """What starts it."""
     assert server.null is not None
     null, argv = server.null, [sys.executable, "-I", "-S", PROGRAM]
     argv += ["--ready", str(directory / READY), "--report", str(directory / COUNTS)]

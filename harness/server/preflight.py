@@ -38,14 +38,14 @@ SYSCTLS = (
 
 
 class Interpreter(Struct, frozen=True):
-    """What `introspect` says of the interpreter that serves the app."""
+    """What `introspect` says of the interpreter that serves the app; see there."""
 
     python: str
     gunicorn: str
-    known: Sequence[str]  # worker classes that Gunicorn has a name for
-    missing: Sequence[str]  # packages that a row of `worker_classes` names
-    classes: Mapping[str, Mapping[str, Any]]  # those given by their dotted path
-    settings: Mapping[str, object]  # of the user's own Gunicorn file
+    known: Sequence[str]
+    missing: Sequence[str]
+    classes: Mapping[str, Mapping[str, Any]]
+    settings: Mapping[str, object]
 
     def lacks(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None when it can."""
@@ -148,10 +148,8 @@ def find_tool(program: str | None) -> bool:
 
 
 def tool_version(argv: tuple[str, ...]) -> str | None:
-    """The first line a load tool says of itself; wrk says it on a non-zero exit.
-
-    Not a byte more is read: what is called ab may be anything, and never stop.
-    """
+    """The first line a load tool says of itself. No more is read: what is called ab may be
+    anything, and never stop."""
     try:
         tool = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

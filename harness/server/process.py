@@ -20,12 +20,9 @@ class Guarded:
     """A program run below a guard, as a context manager: whatever happens, it is gone after it.
 
     `pid` is the program's pid and its process group; `exit_code` is negative when a signal ended
-    it and None while it runs or when it could not be learned; so is `cpu_s`, the CPU time of the
-    program and of the children it awaited, user and system.
-
-    `stderr`: a file of its own, else with `stdout`. `user`, `remove`, `end`: see `guard`.
-
-    Raises OSError if the guard itself cannot be started.
+    it; None while it runs or when it could not be learned, as is `cpu_s`, the CPU time of the
+    program and of the children it awaited. `stderr`: a file of its own, else with `stdout`. `user`,
+    `remove`, `end`: see `guard`. Raises OSError if the guard itself cannot be started.
     """
 
     def __init__(
@@ -47,12 +44,11 @@ class Guarded:
         self.cpu_s: float | None = None
         self._ended = False
         self._unread = b""
-        words = ["--as", user] if user is not None else []
-        words += ["--remove", str(remove)] if remove is not None else []
-        words += ["--end", end.name.removeprefix("SIG")] if end is not None else []
-        command = [sys.executable, "-I", "-S", str(GUARD), *words, str(grace_s)]
+        options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
+        words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
+        places = (str(grace_s), str(stdout), str(stderr or stdout))
         self._guard = subprocess.Popen(
-            [*command, str(stdout), str(stderr or stdout), *argv],
+            [sys.executable, "-I", "-S", str(GUARD), *words, *places, *argv],
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE,
@@ -98,8 +94,7 @@ class Guarded:
         self.kill()
 
     def kill(self) -> None:
-        """KILL at once; returns when nothing of it is left: end-of-file is the guard's signal to
-        kill, and its exit says that it has."""
+        """KILL at once; returns when nothing of it is left: the guard's exit says so."""
         self._stdin.close()
         until = time.monotonic() + GUARD_SLACK_S
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -127,8 +127,7 @@ def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, ob
 
 
 def last_error(log: Path) -> str:
-    """The line of the server's log that says most: the last exception, else the last error, else
-    the last one."""
+    """The last line of the server's log that tells of an exception, else an error, else any."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,5 +1,4 @@
-"""Which server answers at an address of a storage or a cache: asked by its own client, within
-seconds.
+"""Which server answers at an address of a storage or a cache: asked by its own client.
 
 Addresses hold passwords: no message repeats more of one than host and port, not even what a client
 says of it. Clients are imported when they are needed: they are extras.

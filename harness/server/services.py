@@ -1,14 +1,12 @@
 """What the app needs beside it: storages and a cache, started here where they are installed, or
 named by their address.
 
-What the lab starts listens on loopback only, keeps its data in a temporary directory, and is below
-a guard: server and data are gone after the `with`, and after a killed harness, too. The guard makes
-the directory itself, so that there is no moment in which nobody would remove it.
+What the lab starts listens on loopback only, keeps its data in a temporary directory that its guard
+makes and removes, and is gone after the `with`, and after a killed harness, too.
 
-PostgreSQL keeps its default settings, the durable ones included (fsync, synchronous_commit): what a
-commit costs is part of what is measured. It is ended by SIGQUIT: a smart shutdown (TERM) waits for
-its clients, a fast one writes what is thrown away a moment later, and a killed one leaves a segment
-of shared memory behind.
+PostgreSQL keeps its default settings, the durable ones included: what a commit costs is part of
+what is measured. It is ended by SIGQUIT: a smart shutdown (TERM) waits for its clients, a fast one
+writes what is thrown away a moment later, a killed one leaves a segment of shared memory behind.
 """
 
 from __future__ import annotations
@@ -45,13 +43,12 @@ BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # what it is made of
 
 
 class Service(Struct, frozen=True):
-    """One that answers. `kind`: postgresql, redis, mongodb or sqlite. `version`: which server, in
-    its own words. `pid`: the root of its process tree, where the lab started it."""
+    """One that answers."""
 
-    kind: str
+    kind: str  # of KINDS
     url: str
-    version: str
-    pid: int | None = None
+    version: str  # which server, in its own words
+    pid: int | None = None  # the root of its process tree, where the lab started it
 
 
 class Program(Struct, frozen=True):
@@ -136,7 +133,6 @@ def lacks(kind: str) -> str | None:
 
 
 def lacks_driver(kind: str) -> str | None:
-    """Which package is missing to talk to a `kind`."""
     return lacks_packages(KINDS[kind].drivers)
 
 
@@ -241,8 +237,8 @@ def _program(name: str) -> str | None:
         version = program.parent.parent.name.removeprefix("postgresql@")
         return int(version) if version.isdigit() else 0
 
-    kept = [path for path in kept if os.access(path, os.X_OK)]
-    return str(max(kept, key=major)) if kept else None
+    newest = max((path for path in kept if os.access(path, os.X_OK)), key=major, default=None)
+    return str(newest) if newest else None
 
 
 def _user(kind: str) -> str | None:

@@ -22,9 +22,8 @@ FAILURES = (OSError, http.client.HTTPException)
 def warm_up(server: Running) -> None:
     """The readiness request, short bursts until every worker has served one, lone requests.
 
-    What a lone request costs is asked of warm workers: the first request of each may connect to a
-    database or fill a cache, and would make the bound several times too low. Readiness and bursts
-    use a cheaper request where the lab knows one.
+    The latter of warm workers: the first request of each may connect to a database or fill a cache,
+    and would make the bound several times too low.
     """
     began = time.monotonic()
     path = server.launch.warmup_path
@@ -39,10 +38,7 @@ def warm_up(server: Running) -> None:
 
 def ask(server: Running, path: str | None = None) -> tuple[int, float]:
     """The app's own request (or the same to another `path`) on a connection of its own: the status,
-    and seconds from before connect until the last byte of the body.
-
-    Raises FAILURES when there is no whole answer in time.
-    """
+    and seconds from before connect until the last byte. Raises FAILURES without a whole answer."""
     app = server.launch.app
     body = Path(app.body_file).read_bytes() if app.body_file else None
     headers = {"Connection": "close", **dict(app.headers)}
@@ -64,11 +60,9 @@ def _expected(server: Running, path: str | None = None) -> float:
         log = last_error(server.log)
         raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
     if status != app.expect_status:
-        raise Faulty(
-            "answer",
-            f"{app.method} {app.path} answered {status}, expected {app.expect_status}"
-            f" (say --expect-status if that is right); its log: {server.log}",
-        )
+        why = f"{app.method} {app.path} answered {status}, expected {app.expect_status}"
+        hint = f"(say --expect-status if that is right); its log: {server.log}"
+        raise Faulty("answer", f"{why} {hint}")
     return response_s
 
 

@@ -32,7 +32,7 @@ RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # To be mended; nothing may be added
 STILL: set[tuple[str, str]] = set()
 # The load tools but not our own generators and mistakes, which are programs and run as such
-PROGRAMS = {"generators", "missing_await.py", "session_per_request.py"}
+PROGRAMS = {"generators", "__main__.py"}
 TOOLS = [path for path in PATHS if "load" in path.parts and PROGRAMS.isdisjoint(path.parts)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from harness.load.generators.document import Tally, document, show
+from harness.load.generators.document import Tally, document
 from harness.load.generators.words import OPTIONAL, Words, parse
 
 
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 3 if isinstance(error, OSError) else 2
-    show(document(name, words, tally))
+    print(json.dumps(document(name, words, tally)), flush=True)
     return 0
 
 

@@ -1,11 +1,8 @@
 """Load by `requests`: a unit is a thread with a session and a connection of its own.
 
-The request is prepared once and sent again and again; the session neither looks for proxies nor
-follows redirects. `first_byte` is the moment when the library hands out the answer: its head has
-been read.
-
-A thread that blocks cannot be ended. At the deadline its account is closed instead: what it has
-under way is a timeout, and what it sees after that counts no more.
+`first_byte` is the moment when the library hands out the answer: its head has been read. A thread
+that blocks cannot be ended: at the deadline its account is closed instead. What it has under way is
+a timeout, and what it sees after that counts no more.
 """
 
 from __future__ import annotations
@@ -118,13 +115,9 @@ class Unit:
 
     def _ask(self, start_ns: int) -> str | None:
         """None once the answer is there and counted, else why there is none."""
-        words = self._share.words
         try:
             response = self._session.send(
-                random.choice(self._requests),
-                stream=True,
-                timeout=words.timeout_s,
-                allow_redirects=False,
+                random.choice(self._requests), stream=True, allow_redirects=False
             )
             first_byte_ns = time.monotonic_ns()
             body = response.content
@@ -134,15 +127,13 @@ class Unit:
             if (cause := cause_of(error)) == "exception":
                 self._tally.exception(error)
             return cause
-        if not words.keepalive:
+        if not self._share.words.keepalive:
             self._drop()
         if _cut(response, body):
             return "truncated"
         wrong = self._share.judge(response.status_code, body)
         with self._lock:
-            self._tally.done(
-                start_ns, end_ns, cause=wrong, first_byte_ns=first_byte_ns, body_bytes=len(body)
-            )
+            self._tally.done(start_ns, first_byte_ns, end_ns, wrong, len(body))
             self._start_ns = None
         return None
 

@@ -55,7 +55,7 @@ class Connector(aiohttp.TCPConnector):
 def _session(words: Words, connections: int) -> aiohttp.ClientSession:
     session = aiohttp.ClientSession(
         connector=Connector(limit=connections, force_close=not words.keepalive),
-        timeout=aiohttp.ClientTimeout(total=words.timeout_s),
+        timeout=aiohttp.ClientTimeout(total=None),
         headers=CIMultiDict(header_lines(words)),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
@@ -114,9 +114,7 @@ class Unit:
                 self._tally.exception(error)
             return cause
         wrong = self._share.judge(response.status, body)
-        self._tally.done(
-            start_ns, end_ns, cause=wrong, first_byte_ns=first_byte_ns, body_bytes=len(body)
-        )
+        self._tally.done(start_ns, first_byte_ns, end_ns, wrong, len(body))
         return None
 
 

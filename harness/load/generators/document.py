@@ -11,21 +11,17 @@
 `complete`: answers read to the end, whatever their status; `failed`: requests without a success,
 which `errors` splits by cause. `unsent`: planned, or due by the rate, and never sent.
 `duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
-the time that all requests spent under way, so that in_flight_ns / duration_ns is the concurrency
-achieved.
+the sum of the times under way, so that in_flight_ns / duration_ns is the concurrency achieved.
 `response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
-intended start, `lag` before it was sent); `connect` of every connection that came up, so that a
-reused one does not count. `lone_ns`: the first request, sent alone, where it succeeded.
-`body_sha256`: of the first body, where all others were compared with it (--same-body) and none was
-another; what differed is failed ("body"). null: nobody compared them, or some differed.
+intended start, `lag` before it was sent); `connect` of every connection that came up. `lone_ns`:
+the first request, sent alone, where it succeeded. `body_sha256`: of the first body, where all
+others were compared with it (--same-body) and equal; what differs is failed ("body").
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import resource
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -40,13 +36,10 @@ COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_fli
 ASKED = ("concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive")
 CAUSES = {
     errno.ECONNREFUSED: "refused",
-    errno.ECONNRESET: "reset",
-    errno.EPIPE: "reset",
+    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
     errno.ETIMEDOUT: "connect_timeout",
-    errno.EADDRNOTAVAIL: "no_address",
-    errno.EADDRINUSE: "no_address",
-    errno.EMFILE: "no_files",
-    errno.ENFILE: "no_files",
+    **dict.fromkeys((errno.EADDRNOTAVAIL, errno.EADDRINUSE), "no_address"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "no_files"),
 }
 
 
@@ -84,28 +77,19 @@ class Tally:
         if self.origin_ns is None:
             self.origin_ns = now_ns
 
-    def connected(self, took_ns: int | None) -> None:
-        """A connection came up; `took_ns` None: its generator cannot tell how long it took."""
+    def connected(self, took_ns: int) -> None:
         self.connections += 1
-        if took_ns is not None:
-            self.connect.record(took_ns)
+        self.connect.record(took_ns)
 
     def done(
-        self,
-        start_ns: int,
-        end_ns: int,
-        *,
-        cause: str | None = None,
-        first_byte_ns: int | None = None,
-        body_bytes: int = 0,
+        self, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None, body_bytes: int
     ) -> None:
         """An answer was read to the end; absolute times. `cause`: why it is a failure all the
-        same (non_2xx, status, body)."""
+        same, one of WRONG."""
         self.complete += 1
         self.body_bytes += body_bytes
         self.response.record(end_ns - start_ns)
-        if first_byte_ns is not None:
-            self.first_byte.record(first_byte_ns - start_ns)
+        self.first_byte.record(first_byte_ns - start_ns)
         self.failed(cause, start_ns, end_ns)
 
     def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
@@ -135,23 +119,20 @@ class Tally:
         self.notes += [note for note in other.notes if note not in self.notes]
         self.deadline_struck = self.deadline_struck or other.deadline_struck
         self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
-        known_ns = [tally.origin_ns for tally in (self, other) if tally.origin_ns is not None]
-        self.origin_ns = min(known_ns, default=None)
-        known_ns = [tally.last_ns for tally in (self, other) if tally.last_ns is not None]
-        self.last_ns = max(known_ns, default=None)
+        for name, choose in (("origin_ns", min), ("last_ns", max)):
+            known_ns = [ns for one in (self, other) if (ns := getattr(one, name)) is not None]
+            setattr(self, name, choose(known_ns, default=None))
 
 
 def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
     planned = tally.sent + tally.unsent if words.requests is None else words.requests
     return {
         "generator": name,
         "format": FORMAT,
-        "asked": {
-            **{option: getattr(words, option) for option in ASKED},
-            "rows": words.rows is not None,
-        },
+        "asked": {name: getattr(words, name) for name in ASKED} | {"rows": words.rows is not None},
         **{count: getattr(tally, count) for count in COUNTS},
         "unsent": planned - tally.sent,
         "failed": tally.errors.total(),
@@ -159,20 +140,9 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
         "body_sha256": None if tally.errors["body"] else tally.body_sha256,
         "origin_ns": origin_ns,
         "duration_ns": last_ns - origin_ns,
-        "cpu_ns": _cpu_ns(),
+        "cpu_ns": int(sum(one.ru_utime + one.ru_stime for one in used) * 1e9),
         "deadline_struck": tally.deadline_struck,
         **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
         "lone_ns": tally.lone_ns,
         "notes": tally.notes,
     }
-
-
-def _cpu_ns() -> int:
-    """Of this process and of the children it awaited."""
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return int(sum(one.ru_utime + one.ru_stime for one in used) * 1e9)
-
-
-def show(document: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()

@@ -2,17 +2,16 @@
 
 What a request costs here is what the kernel asks for it (poll, recv, send) and as little Python as
 can be. A response whose bytes equal those of one that was read and verified in full is verified by
-that comparison; any other is read in full (http1), and becomes the one to compare with. A server
-that sends the date is so read in full once a second.
+that comparison; any other is read in full (http1), and becomes the one to compare with.
 
-A slot is a client: it holds one connection at a time and one request at a time. In the closed loop
-it sends its next request as soon as one is answered; in the open model requests are due at
-their intended moments, whoever is free takes them, and what nobody is free for waits its turn and
-is timed from when it was due. Not sent when the time is over: `unsent`.
+A slot is a client: it holds one connection and one request at a time. In the closed loop it sends
+its next request as soon as one is answered; in the open model requests are due at their intended
+moments, whoever is free takes them, and what nobody is free for waits its turn and is timed from
+when it was due. Not sent when the time is over: `unsent`.
 
 Tried and left: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
 writing before the first byte of a request is sent (on loopback a connection is up when connect()
-returns: sending at once saves a turn of the loop, and fails harmlessly where it is not).
+returns; where it is not, sending at once fails harmlessly).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import contextlib
 import errno
 import heapq
 import itertools
-import math
 import random
 import select
 import socket
@@ -44,11 +42,11 @@ AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them f
 BATCH = 20_000  # response times that are counted together
 NOTHING = b"\0"  # which no answer is
 SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
-LOOK_S = 0.25  # how often timeouts and the deadline are looked at, at most
+LOOK_NS = 250_000_000  # how often the deadline is looked at
 PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
 FOREVER = 1 << 62
 NS = 1_000_000_000
-IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect(), by all four numbers
+IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
 
@@ -82,7 +80,7 @@ class Slot:
     start_ns: int = 0  # of its request; with a rate the intended one
     tried_ns: int = 0  # when it was sent, or its connection asked for
     connect_ns: int | None = None  # when its connection was up
-    first_ns: int | None = None
+    first_ns: int = 0  # of its answer's first byte; 0: not yet
     number: int = 0
     reused: int = NEW
     response: Response | None = None  # being read
@@ -90,11 +88,6 @@ class Slot:
     plain: bool = False  # one that may be answered by the bytes that are known
     waiting: bool = False  # to be connected, or to send more
     unsent: bytes | memoryview = b""  # of the request
-
-    @property
-    def late(self) -> str:
-        """The cause of the failure that its request takes too long."""
-        return "connect_timeout" if self.connect_ns is None else "timeout"
 
 
 class Poller:
@@ -153,14 +146,13 @@ class Engine:
         duration_s = share.words.duration_s
         self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
         self._struck_ns = share.origin_ns + int(share.words.deadline_s * NS)
-        self._limit_s = share.words.timeout_s or math.inf  # of one request
-        self._look_ns = int(min(LOOK_S, self._limit_s / 10) * NS)
 
     def run(self, *, lone: bool = False) -> None:
         """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
-        share, places, sources = self._share, self._share.destinations, self._words.sources
+        share, places = self._share, self._share.destinations
+        sources = self._words.sources or (None,)
         slots = [
-            Slot(places[i % len(places)], sources[i % len(sources)] if sources else None)
+            Slot(places[i % len(places)], sources[i % len(sources)])
             for i in range(share.concurrency)
         ]
         try:
@@ -203,8 +195,7 @@ class Engine:
                 if now >= self._struck_ns:
                     self._strike(now)
                     return False
-                self._expire(now)
-                look_ns = now + self._look_ns
+                look_ns = now + LOOK_NS
             if now >= self._ends_ns:
                 self._stop_sending(now)
             wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
@@ -268,7 +259,7 @@ class Engine:
         self._left -= 1
         slot.number, self._number = self._number, self._number + self._share.step
         slot.start_ns = slot.tried_ns = start_ns
-        slot.busy, slot.first_ns = True, None
+        slot.busy, slot.first_ns = True, 0
         self._under_way += 1
         if self._rate:
             slot.tried_ns = time.monotonic_ns()
@@ -461,8 +452,7 @@ class Engine:
                 digest = response.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == self.reference else "body"
-        first_ns, size = slot.first_ns, response.body_bytes
-        self.tally.done(slot.start_ns, now, cause=cause, first_byte_ns=first_ns, body_bytes=size)
+        self.tally.done(slot.start_ns, slot.first_ns, now, cause, response.body_bytes)
         keeps = response.keeps and not slot.waiting
         self._over(slot, now, response.status, cause, keeps=keeps)
         return cause is None
@@ -503,7 +493,7 @@ class Engine:
     def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
         """A request is over, one way or the other."""
         if self._rows is not None:
-            reached = (slot.connect_ns, slot.first_ns, end_ns)
+            reached = (slot.connect_ns, slot.first_ns or None, end_ns)
             self._rows.add(slot.start_ns, reached, status, cause, slot.number, slot.reused)
         slot.busy, slot.response = False, None
         self._under_way -= 1
@@ -527,18 +517,11 @@ class Engine:
             tally.in_flight_ns += part.sum
             self._took.clear()
 
-    def _expire(self, now: int) -> None:
-        """End what takes longer than the user allows."""
-        if self._limit_s < math.inf:
-            since = now - int(self._limit_s * NS)
-            for slot in list(self._open.values()):
-                if slot.busy and max(slot.start_ns, slot.tried_ns) < since:
-                    self._failed(slot, slot.late, now)
-
     def _strike(self, now: int) -> None:
         """The deadline: what is under way has failed, what was not sent never will be."""
         self.tally.deadline_struck = True
         self.tally.unsent += len(self._due)
         for slot in list(self._open.values()):
             if slot.busy:
-                self._failed(slot, slot.late, now)
+                late = "connect_timeout" if slot.connect_ns is None else "timeout"
+                self._failed(slot, late, now)

@@ -5,15 +5,13 @@
 
 With `--requests` the first one is sent alone (but with `--ramp`), the others when it has ended.
 With `--rows` each request bears its number in the header X-Workerlab-Request and has a line of its
-own. Otherwise timings are kept in histograms, so that a million requests need no more memory than
-a thousand.
+own. Otherwise timings are kept in histograms.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import time
 from collections.abc import Sequence
@@ -25,14 +23,11 @@ from harness.load.generators.request import destination
 from harness.load.generators.rows import Rows
 from harness.load.generators.words import Words
 
-SPARE_FILES = 64  # beside the connections
-
 
 def run(words: Words) -> Tally:
     """The whole load. ValueError for what cannot be sent; OSError for an unknown host or a file
     that cannot be written."""
     destinations = tuple(destination(words, url) for url in words.urls)
-    _allow_files(words.concurrency)
     origin_ns, amount = time.monotonic_ns(), (words.concurrency, words.requests)
     whole = Share(words, destinations, *amount, origin_ns, words.rows)
     lone = words.requests is not None and not words.ramp_s
@@ -92,12 +87,3 @@ def _join(path: str, parts: Sequence[str]) -> None:
             with open(name, "rb") as part:
                 shutil.copyfileobj(part, whole)
             os.unlink(name)
-
-
-def _allow_files(connections: int) -> None:
-    """More open files, where the soft limit is too low and the hard one allows it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -1,8 +1,7 @@
 """Reads one HTTP/1 response from bytes as they come. Knows no sockets and keeps no body.
 
-A reader is a generator that asks for more bytes by yielding: what has been read so far is where it
-stands, not a state to be named. A response is complete when its body is: by Content-Length, by the
-last chunk, or by the end of the stream where neither is given (RFC 9112, 6.3).
+A reader is a generator that asks for more bytes by yielding. A response is complete when its body
+is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3).
 """
 
 from __future__ import annotations

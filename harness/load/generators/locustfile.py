@@ -16,9 +16,6 @@ have stopped; whoever has all writes them into `result`:
         "in_flight_ns", "cpu_ns", "note", "response": histogram,
         "body_sha256": of the first body, where the others are compared with it}}}
 
-An address is not looked up: gevent has ten threads for that, which get so little of a busy process
-that seconds later not half of its users were connected.
-
 The end is agreed upon by messages. Locust's own, --run-time, leaves the workers half a second for
 what they have not reported yet, so that of a slow server the last requests would be missing; and
 its statistics round to two digits and mix answers with failures.
@@ -53,8 +50,7 @@ POLL_S = 0.1
 SLACK_S = 5.0  # a message to a worker and back
 ERRNO_CAUSES = {
     errno.ECONNREFUSED: "refused",
-    errno.ECONNRESET: "reset",
-    errno.EPIPE: "reset",
+    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
     errno.ETIMEDOUT: "connect_timeout",
     errno.EADDRNOTAVAIL: "no_address",
     errno.EMFILE: "no_files",
@@ -74,15 +70,9 @@ NAMED_CAUSES = {
 # What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
 RESPONSE: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": Counter()}
 ACCOUNT: dict[str, Any] = {
-    "sent": 0,
-    "complete": 0,
+    **dict.fromkeys(("sent", "complete", "body_bytes", "in_flight_ns", "cpu_ns"), 0),
+    **dict.fromkeys(("first_ns", "last_ns", "body_sha256")),
     "errors": Counter(),
-    "body_bytes": 0,
-    "body_sha256": None,
-    "first_ns": None,
-    "last_ns": None,
-    "in_flight_ns": 0,
-    "cpu_ns": 0,
     "note": "",
     "response": RESPONSE,
 }
@@ -92,7 +82,8 @@ ASKED: dict[str, Any] = {}
 
 
 class Numeric(Resolver):
-    """Knows what needs no looking up."""
+    """Looks up no addresses: gevent has ten threads for that, which get so little of a busy process
+    that seconds later not half of its users were connected."""
 
     def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
         try:
@@ -110,11 +101,10 @@ def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["body_bytes"] += size
     shift = max(0, took_ns.bit_length() - BITS - 1)
     RESPONSE["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
-    first = not RESPONSE["count"]
+    known = (took_ns, RESPONSE["least"], RESPONSE["most"]) if RESPONSE["count"] else (took_ns,)
+    RESPONSE.update(least=min(known), most=max(known))
     RESPONSE["count"] += 1
     RESPONSE["sum"] += took_ns
-    RESPONSE["least"] = took_ns if first else min(RESPONSE["least"], took_ns)
-    RESPONSE["most"] = took_ns if first else max(RESPONSE["most"], took_ns)
 
 
 def _over(start_ns: int, cause: str | None) -> None:
@@ -202,8 +192,7 @@ class Http(HttpUser):
 class Fast(FastHttpUser):
     """Locust's FastHttpUser: geventhttpclient."""
 
-    host = Http.host
-    tasks = Http.tasks
+    host, tasks = Http.host, Http.tasks
 
     def forget(self) -> None:
         self.client.client.close()
@@ -241,8 +230,7 @@ def _begin(environment: Any, **_: object) -> None:
     given = {name: value for name, value in ASKED["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in given}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
-    if not ASKED["keepalive"]:
-        headers["Connection"] = "close"
+    headers |= {} if ASKED["keepalive"] else {"Connection": "close"}
     ASKED["words"] = {"headers": headers, "data": body, "allow_redirects": False}
     ASKED["words"] |= {"catch_response": True, "name": "load"}
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
@@ -298,16 +286,9 @@ def _write(**_: object) -> None:
     if environment is None or isinstance(environment.runner, WorkerRunner):
         return
     asked = json.loads(environment.parsed_options.workerlab)
-    expected = environment.parsed_options.expect_workers if environment.parsed_options.master else 1
-    document = {
-        "tool": "locust",
-        "format": 1,
-        "version": locust.__version__,
-        "user": asked["user"],
-        "expected": expected,
-        "whole": STATE["whole"],
-        "cpu_ns": time.process_time_ns(),
-        "parts": PARTS,
-    }
+    options, document = environment.parsed_options, {"tool": "locust", "format": 1, "parts": PARTS}
+    document.update(version=locust.__version__, user=asked["user"], whole=STATE["whole"])
+    document.update(expected=options.expect_workers if options.master else 1)
+    document.update(cpu_ns=time.process_time_ns())
     with open(asked["result"], "w", encoding="utf-8") as file:
         file.write(json.dumps(document) + "\n")

@@ -1,13 +1,11 @@
 """What the units of a load have in common: how many requests are left, when to stop, and what the
 first body was. Units are tasks or threads of one process, or of several that are forked.
 
-Which request a unit sends next is decided when it is free to send one, not beforehand: where one
-connection is served more slowly than another, shares dealt in advance would leave it alone with
-its rest at the end.
+Requests are not dealt in advance: a connection that is served more slowly than the others would be
+left alone with its rest at the end.
 
-Forked processes begin together, and what they saw is added up. Two pipes lead to all of them. The
-end of the one is the starting pistol; the end of the other says that this process is gone, however
-it ended, and nothing of the load may outlive it.
+Forked processes begin together, and what they saw is added up. Two pipes lead to all of them: the
+end of the one starts them; the end of the other says that this process is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -34,18 +32,14 @@ KNOWN = 1 << 63  # a bit that tells an empty body from none
 SLACK_S = 2.0  # a process that has met its deadline needs a moment to say so
 
 
-def _number() -> Any:
-    return SimpleNamespace(value=0)
-
-
 @dataclass
 class Share:
     """`taken` and `body` are numbers that all units see, changed under `lock`."""
 
     words: Words
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
-    taken: Any = field(default_factory=_number)
-    body: Any = field(default_factory=_number)
+    taken: Any = field(default_factory=lambda: SimpleNamespace(value=0))
+    body: Any = field(default_factory=lambda: SimpleNamespace(value=0))
     until_ns: int | None = None
     _first: int | None = None  # what `body` holds, once it is known here
 
@@ -98,10 +92,8 @@ def of_processes(words: Words) -> Share:
 
 
 def fork(words: Words, work: Work) -> Tally:
-    """`work(share, units)` in each process, the numbers of the units dealt among them.
-
-    Raises OSError where a process died: what it saw is not known, and so neither is the sum.
-    """
+    """`work(share, units)` in each process, the numbers of the units dealt among them. Raises
+    OSError where a process died."""
     share, units = of_processes(words), range(words.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
@@ -125,7 +117,11 @@ def fork(words: Words, work: Work) -> Tally:
 
 
 def _child(
-    share: Share, work: Work, units: Sequence[int], told: Connection, pipes: tuple[Pipe, Pipe]
+    share: Share,
+    work: Work,
+    units: Sequence[int],
+    told: Connection,
+    pipes: tuple[Pipe, Pipe],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent, whose end ends us
     (pistol, parents_end), (lifeline, other_end) = pipes

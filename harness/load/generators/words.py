@@ -9,6 +9,7 @@ import argparse
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -37,7 +38,6 @@ class Words:
     body: bytes | None = None  # of each request
     expect_status: int = 200
     deadline_s: float = 3600.0  # when the whole run gives up
-    timeout_s: float | None = None  # when one request does
     rate_rps: float | None = None
     ramp_s: float = 0.0
     sources: tuple[str, ...] = ()
@@ -85,20 +85,11 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def addresses(text: str) -> tuple[str, ...]:
-    return tuple(text.split(",")) if text else ()
-
-
 def port_range(text: str) -> tuple[int, int]:
     low, dash, high = text.partition("-")
     if not dash or not 1 <= int(low) <= int(high) <= 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of ports, LO-HI")
     return int(low), int(high)
-
-
-def content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
@@ -141,17 +132,15 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--method")
     add("--header", dest="headers", metavar="HEADER", type=header, action="append",
         help="'Name: value', repeatable")  # fmt: skip
-    add("--body-file", dest="body", metavar="BODY_FILE", type=content)
+    add("--body-file", dest="body", metavar="BODY_FILE", type=lambda path: Path(path).read_bytes())
     add("--expect-status", type=positive)
     add("--deadline", dest="deadline_s", metavar="DEADLINE", type=amount,
         help="seconds for the whole run (3600; or 60 after --duration)")  # fmt: skip
-    add("--timeout", dest="timeout_s", metavar="TIMEOUT", type=amount,
-        help="seconds for one request")  # fmt: skip
     add("--rate", dest="rate_rps", metavar="RATE", type=amount,
         help="open model: arrivals per second")  # fmt: skip
     add("--ramp", dest="ramp_s", metavar="RAMP", type=float,
         help="seconds over which the connections begin")  # fmt: skip
-    add("--source", dest="sources", metavar="SOURCE", type=addresses,
+    add("--source", dest="sources", metavar="SOURCE", type=lambda text: tuple(text.split(",")),
         help="local addresses to connect from, by commas")  # fmt: skip
     add("--ports", type=port_range, help="local ports to connect from, LO-HI (Linux 6.3)")
     add("--same-body", action="store_true", help="every body must equal the first one")

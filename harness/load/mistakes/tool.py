@@ -1,9 +1,5 @@
-"""Each form of each mistake as a load tool: the program of that name, and what it prints.
-
-`details` of the Measurement: `mistake`, `form`, `code` (what the form looks like), `returned` (how
-many objects of each type the caller was handed), `complaints` (of Python or asyncio, and how often
-each), `time_wait` (sockets left behind; None: not known).
-"""
+"""Each form of each mistake as a load tool; `details` of the Measurement are what `attempt` in
+`__main__.py` explains."""
 
 from __future__ import annotations
 
@@ -25,8 +21,6 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Mistake(Tool):
-    """One form of a mistake as a Tool."""
-
     NAME: str
     mistake: str
     form: str

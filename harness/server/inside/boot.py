@@ -31,6 +31,7 @@ PACKAGES = (
     "gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop", "httptools",
     "h11",
 )  # fmt: skip
+SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
@@ -186,23 +187,16 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "worker_class": class_of(worker),
-        "workers": cfg.workers,
-        "threads": cfg.threads,
-        "worker_connections": cfg.worker_connections,
-        "backlog": cfg.backlog,
-        "accept_queue_limit": None,
+        **{name: getattr(cfg, name) for name in SETTINGS},
         "timeout_s": cfg.timeout,
         "keepalive_s": cfg.keepalive,
-        "preload_app": cfg.preload_app,
         "gunicorn": gunicorn.__version__,
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "versions": versions(),
         "app_kind": kind,
-        "event_loop": None,
-        "http_parser": None,
         "patched": patched(),
-        "accept_timed": None,
+        **dict.fromkeys(("accept_queue_limit", "event_loop", "http_parser", "accept_timed")),
         "served": False,
     }
 

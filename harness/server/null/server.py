@@ -3,9 +3,8 @@
 What makes it fast: the bytes of a request are looked up among those of requests that were read
 before, so that only the first of each kind is parsed; the answer is one ready-made piece of bytes;
 what is the exception (half a request, half an answer, several requests at once) lives in tables
-beside the connections and costs the others a look into an empty dict. A delayed answer waits in a
-heap of due times. Rejected: asyncio, with uvloop or without (more Python per request, and it does
-not run in isolation), a process per core (the generator needs one too), an object per connection.
+beside the connections. A delayed answer waits in a heap of due times. Rejected: asyncio (more
+Python per request), a process per core (the generator needs one), an object per connection.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import heapq
 import json
 import os
 import random
-import resource
 import select
 import signal
 import socket
@@ -36,6 +34,7 @@ KNOWN_MOST = 64  # kinds of request; one that carries a number is new each time
 KNOWN_BYTES = 4_096
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
+COUNTS = ("requests", "connections", "most_connections_at_once")
 clock = time.monotonic_ns
 
 
@@ -59,15 +58,10 @@ class Tally:
         if self._path is None:
             return
         self.count_spans()
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        document = {
-            "requests": self.requests,
-            "connections": self.connections,
-            "most_connections_at_once": self.most_connections_at_once,
-            "cpu_s": used.ru_utime + used.ru_stime,
-            "delays_s": self.delays_ns / 1e9,
-            "service": self._service.to_json(),
-        }
+        document: dict[str, Any] = {name: getattr(self, name) for name in COUNTS}
+        document["cpu_s"] = time.process_time()
+        document["delays_s"] = self.delays_ns / 1e9
+        document["service"] = self._service.to_json()
         publish(self._path, document)
 
 

@@ -155,7 +155,7 @@ def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:
     with serving(tmp_path) as server:
-        words = [sys.executable, "-m", f"harness.load.mistakes.{name}", server.url]
+        words = [sys.executable, "-m", "harness.load.mistakes", name, server.url]
         done = subprocess.run(
             [*words, "--requests", "10"], cwd=ROOT, capture_output=True, text=True, timeout=LONG_S
         )

@@ -287,7 +287,7 @@ def tally(digest: str | None, right: int, wrong: int = 0) -> Tally:
     found = Tally(body_sha256=digest)
     for place in range(right + wrong):
         found.begin(place)
-        found.done(place, place + 1, cause=None if place < right else "body")
+        found.done(place, place, place + 1, None if place < right else "body", 0)
     return found
 
 

@@ -713,15 +713,6 @@ def test_a_ramp_begins_one_after_the_other() -> None:
     assert found.lone_s is None
 
 
-def test_one_request_may_take_no_longer_than_its_timeout() -> None:
-    every_other = answers(cycle([(LENGTH, "stay"), (b"", "wait")]))
-    found, _ = load_site(every_other, 1, 6, ("--keepalive", "--timeout", "0.1"))
-    assert (found.requests, found.errors) == (3, {"timeout": 3})
-    late = [t for t in found.timings if t.cause == "timeout"]
-    assert all(t.end_s is None and t.connect_s is not None for t in late)
-    assert found.duration_s >= 0.3
-
-
 def test_several_processes_share_the_load_and_miss_nothing() -> None:
     found, site = load_site(
         saying(LENGTH, 0.002, then="stay"), 4, 42, ("--keepalive", "--processes", "3")
