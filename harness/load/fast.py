@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from harness.load.generators.rows import AGAIN, COLUMNS, KEPT
+from harness.load.generators.document import AGAIN, COLUMNS, KEPT
 from harness.load.programs import Document, Program, measurement
 from harness.load.tool import table_lines
 from harness.model import Measurement, Output, ParseError, Summary, Timing

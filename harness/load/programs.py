@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -163,11 +163,7 @@ class Document(msgspec.Struct, frozen=True):
 
 def converted(said: object, kind: type[T]) -> T:
     """What a generator said, checked. Raises ValueError."""
-
-    def histogram(_: type, value: Any) -> Histogram:
-        return Histogram.from_json(value)
-
-    return msgspec.convert(said, kind, dec_hook=histogram)
+    return msgspec.convert(said, kind, dec_hook=lambda _, value: Histogram.from_json(value))
 
 
 def _agree(name: str, said: Document, line: str) -> None:

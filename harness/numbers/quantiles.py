@@ -1,9 +1,6 @@
-"""Percentiles and summaries of a sample: one definition for the whole lab.
+"""Percentiles and summaries of a sample, by linear interpolation between order statistics.
 
-Linear interpolation between order statistics, type 7 of Hyndman and Fan, "Sample Quantiles in
-Statistical Packages" (1996): the default of R and NumPy. With n values the quantile q stands at
-rank q * (n - 1), counted from 0.
-"""
+Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996): as R and NumPy do."""
 
 from __future__ import annotations
 

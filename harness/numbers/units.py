@@ -1,6 +1,5 @@
-"""One table of units, read in both directions: inside the lab every number is in seconds, bytes or
-a bare count; here it becomes something a person would say ("12.3 ms"), and a tool's text becomes a
-number again ("890us", "1.20k", "22.62KB")."""
+"""One table of units, read in both directions: seconds, bytes and counts become something a person
+would say ("12.3 ms"), and a tool's text a number again ("890us", "1.20k", "22.62KB")."""
 
 from __future__ import annotations
 

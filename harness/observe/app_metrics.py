@@ -26,8 +26,7 @@ An app in Python:
         sums = memoryview(mmap.mmap(file.fileno(), 0))[16 + len(names) :].cast("Q")
     sums[0] += 1  # in each request; with threads, under a lock
 
-Each worker makes its own, after the fork: with `preload_app` at the first request, or by
-`os.register_at_fork`. `apps/blog/metrics.py` does it so.
+Each worker makes its own, after the fork (`os.register_at_fork`), as `apps/blog/metrics.py` does.
 """
 
 from __future__ import annotations

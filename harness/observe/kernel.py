@@ -47,9 +47,8 @@ def sample_counters() -> CountersSample:
 
 
 def steps_s(linear: int, retries: int) -> tuple[float, ...]:
-    """When an unanswered SYN is sent again, in seconds after the first one. The first `linear`
-    timeouts are 1 s each, the others double from 1 s on; `retries` does not count the linear ones
-    (Linux, Documentation/networking/ip-sysctl.rst)."""
+    """When an unanswered SYN is sent again, after the first one. The first `linear` timeouts are
+    1 s each, the `retries` after them double from 1 s on (Linux, networking/ip-sysctl.rst)."""
     timeouts = [1.0] * linear + [float(min(2**n, RTO_MAX_S)) for n in range(retries)]
     return tuple(accumulate(timeouts))
 

@@ -1,9 +1,11 @@
-"""Reads the span maps the probe leaves in a trial's directory: at its end, when they are shrunk to
-what is used; and while they grow, to say how many requests each worker holds right now."""
+"""Reads the span maps the probe leaves in a trial's directory: at its end, and while they grow, to
+say how many requests each worker holds right now."""
 
 from __future__ import annotations
 
 import os
+from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 
 from msgspec import Struct
@@ -88,8 +90,7 @@ class _Map(Struct):
 
 
 class Live:
-    """Look again and again: only what is new is read, however long the load has run. For a picture
-    on the screen: a request may begin or end between two maps."""
+    """Look again and again, for a picture on the screen: only what is new is read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -113,7 +114,7 @@ class Live:
             opened = later = 0  # open records; ended ones behind the first open one
             number, leading = one.first, True
             file.seek(HEADER_BYTES + number * RECORD.size)
-            while begun := self._begun(file.read(AT_ONCE * RECORD.size)):
+            while begun := _begun(file.read(AT_ONCE * RECORD.size)):
                 for ended in begun:
                     leading = leading and ended
                     one.first += leading
@@ -123,13 +124,8 @@ class Live:
                     break
             one.open, one.ended = opened, one.first + later
 
-    @staticmethod
-    def _begun(data: bytes) -> list[bool]:
-        """Of the records that have begun, in order: whether each has ended."""
-        whole = data[: len(data) - len(data) % RECORD.size]
-        found = []
-        for start, end, *_ in RECORD.iter_unpack(whole):
-            if not start:
-                break
-            found.append(bool(end))
-        return found
+
+def _begun(data: bytes) -> list[bool]:
+    """Of the records that have begun, in order: whether each has ended."""
+    records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), records)]

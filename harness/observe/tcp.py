@@ -1,8 +1,4 @@
-"""The server's sockets as the kernel has them: who waits to be accepted, who is connected to whom.
-
-The listening socket is asked for by its port, in a fraction of a millisecond; the connections take
-a walk through the kernel's whole table, so they are asked for less often.
-"""
+"""The server's sockets as the kernel has them: who waits to be accepted, and who is connected."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ STATES = {
 }  # fmt: skip
 LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
-
 
 Places = Collection[tuple[str, int]]  # hosts and ports of the servers; to the load they are one
 
@@ -78,8 +73,8 @@ def _by_ss(host: str, port: int) -> tuple[int, int]:
 
 
 def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
-    """(length, limit) of the listener's queue from `ss -Hltn`. Raises Unseen when it is not there.
-    A line reads `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
+    """(length, limit) of the listener's queue; Unseen when it is not there. A line reads
+    `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     for line in text.splitlines():
         words = line.split()

@@ -183,11 +183,6 @@ def sysctl(name: str) -> str | None:
     return _text(f"/proc/sys/{name.replace('.', '/')}")
 
 
-def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
-    """What somebody else must know to believe or repeat the numbers of a run of Gunicorn."""
-    return {**machine(tools), "server_python": interpreter.python, "gunicorn": interpreter.gunicorn}
-
-
 def _usable() -> list[int]:
     """Cores that this process may run on; none where processes cannot be bound to any."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -204,7 +199,7 @@ def own_core() -> int | None:
 
 
 def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
-    """The same where no Gunicorn is under test. None: not known here."""
+    """What somebody else must know to believe or repeat the numbers. None: not known here."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),
@@ -217,3 +212,8 @@ def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
         "open_files": {"soft": soft, "hard": hard},
         "load_average_at_start": os.getloadavg()[0],
     }
+
+
+def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
+    """The same where Gunicorn is under test."""
+    return {**machine(tools), "server_python": interpreter.python, "gunicorn": interpreter.gunicorn}

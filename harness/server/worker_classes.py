@@ -1,13 +1,4 @@
-"""The worker classes, as Gunicorn 25.3 behaves: a row each.
-
-To add one:
-
-1. a row here (its fields are explained at `harness.model.WorkerClass`);
-2. `configs/NAME.py`, a Gunicorn config file like its neighbours, usable by itself;
-3. for `./scripts/test.sh`: NAME in `env_list` of tox.ini, and an extra NAME in pyproject.toml with
-   the packages it needs, if only an empty one;
-4. only where none of the sentences `advice.*` in `harness/report/messages.py` says how to get more
-   slots of it: one more, its code in the row.
+"""The worker classes, as Gunicorn 25.3 behaves: a row each; how to add one: `docs/extending.md`.
 
 Every command and every report format asks the row. Any other class works without one, by its dotted
 path: its slots are then "not known", and the rest is measured.

@@ -40,8 +40,7 @@ GENERATORS = {
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 whatever the server did, 2 usage, 3 a package or file is missing."""
-    name = argv[0] if argv else ""
-    known = ", ".join(GENERATORS)
+    name, known = (*argv, "")[0], ", ".join(GENERATORS)
     if name in ("-h", "--help"):
         print(f"usage: generators NAME WORDS...: {known}; NAME --help has its words")
         return 0

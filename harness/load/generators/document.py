@@ -34,6 +34,10 @@ WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answe
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
 ASKED = ("concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive")
+# Of a row per request. start: since the origin; the others since start, empty where never reached;
+# status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN.
+COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
+NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
 CAUSES = {
     errno.ECONNREFUSED: "refused",
     **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),

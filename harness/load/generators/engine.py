@@ -29,11 +29,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TextIO
 
-from harness.load.generators.document import Tally, cause_of_errno
+from harness.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
 from harness.load.generators.http1 import Garbage, Response
 from harness.load.generators.request import Destination
-from harness.load.generators.rows import AGAIN, KEPT, NEW, Rows
 from harness.load.generators.words import Words
 from harness.numbers.histogram import Histogram
 
@@ -119,9 +119,10 @@ class Poller:
 
 
 class Engine:
-    """Sends a share. `tally` has what was seen; `reference` the first body, for the others."""
+    """Sends a share. `tally` has what was seen; `reference` the first body, for the others; `rows`
+    takes a line per request."""
 
-    def __init__(self, share: Share, rows: Rows | None = None) -> None:
+    def __init__(self, share: Share, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
         self.reference = share.reference
         self._share, self._words, self._rows = share, share.words, rows
@@ -493,8 +494,11 @@ class Engine:
     def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
         """A request is over, one way or the other."""
         if self._rows is not None:
-            reached = (slot.connect_ns, slot.first_ns or None, end_ns)
-            self._rows.add(slot.start_ns, reached, status, cause, slot.number, slot.reused)
+            start_ns, reached = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
+            since = ("" if moment is None else moment - start_ns for moment in reached)
+            own = (status or "", cause or "", slot.number, slot.reused)
+            cells = (start_ns - self._share.origin_ns, *since, *own)
+            self._rows.write(",".join(map(str, cells)) + "\n")
         slot.busy, slot.response = False, None
         self._under_way -= 1
 

@@ -50,7 +50,8 @@ POLL_S = 0.1
 SLACK_S = 5.0  # a message to a worker and back
 ERRNO_CAUSES = {
     errno.ECONNREFUSED: "refused",
-    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
+    errno.ECONNRESET: "reset",
+    errno.EPIPE: "reset",
     errno.ETIMEDOUT: "connect_timeout",
     errno.EADDRNOTAVAIL: "no_address",
     errno.EMFILE: "no_files",

@@ -10,11 +10,9 @@ from urllib.parse import urlsplit
 from harness.load.generators.words import Words
 
 NAME_HEADER = "X-Workerlab-Request"
-# Ours to say: what frames the message, ends the connection and names the request.
-OWN_HEADERS = {
-    *("connection", "content-length", "transfer-encoding", "expect", "keep-alive"),
-    NAME_HEADER.lower(),
-}
+# Ours to say: what frames the message, ends the connection and names the request
+OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive",
+               NAME_HEADER.lower()}  # fmt: skip
 DEFAULT_HEADERS = {"User-Agent": "workerlab", "Accept": "*/*"}
 LIBRARY_HEADERS = {**DEFAULT_HEADERS, "Accept-Encoding": "identity"}  # they say Host themselves
 

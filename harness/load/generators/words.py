@@ -1,7 +1,4 @@
-"""The words that all generators understand, checked: who cannot do one refuses it.
-
-python harness/load/generators NAME --url URL --concurrency C (--requests N | --duration S) ...
-"""
+"""The words that all generators understand, checked: who cannot do one refuses it."""
 
 from __future__ import annotations
 
@@ -13,14 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-# What not every generator can do, as a field of Words; the others all can.
-OPTIONAL = {
-    "processes": "--processes",
-    "rate_rps": "--rate",
-    "sources": "--source",
-    "ports": "--ports",
-    "rows": "--rows",
-}
+# What not every generator can do: a field of Words, and its option
+OPTIONAL = {"processes": "--processes", "rate_rps": "--rate", "sources": "--source",
+            "ports": "--ports", "rows": "--rows"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,8 +85,8 @@ def port_range(text: str) -> tuple[int, int]:
 
 
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
-    """SystemExit(2) and one sentence on standard error for words that are off, or of OPTIONAL and
-    not among `supports`. OSError where the body cannot be read."""
+    """SystemExit(2) with one sentence for words that are off, or of OPTIONAL and not among
+    `supports`. OSError where the body cannot be read."""
     parser = Parser(
         prog=name,
         description=f"The load generator {name}: one JSON document.",

@@ -13,10 +13,6 @@ from harness.model import Command, Load, Measurement, Output, ParseError, Summar
 
 PROGRAMS = str(Path(__file__).parent)
 DETAILS = ("mistake", "form", "code", "returned", "complaints", "time_wait")
-FORMS = {
-    "missing_await": ("mistake", "abandoned", "cure"),
-    "session_per_request": ("mistake", "cure"),
-}
 
 
 @dataclass(frozen=True)
@@ -54,8 +50,10 @@ class Mistake(Tool):
         )
 
 
+FORMS = {"missing_await": ("mistake", "abandoned", "cure"),
+         "session_per_request": ("mistake", "cure")}  # fmt: skip
 MISTAKES = {
     f"{name}-{form}": Mistake(f"{name}-{form}", name, form)
-    for name in FORMS
-    for form in FORMS[name]
+    for name, forms in FORMS.items()
+    for form in forms
 }

@@ -1,9 +1,8 @@
 """The lab's part inside the server under test: composes its settings, wraps the app, proves.
 
-Runs inside Gunicorn, loaded by path from `gunicorn_conf.py`, in whatever interpreter serves the
-app: stdlib only, syntax of Python 3.10. What is *effective* in each worker is written to
-`worker-PID.json`: once when it has loaded the app, and again inside its first request, when its
-event loop runs and its socket listens as it will.
+Loaded by path from `gunicorn_conf.py`, in whatever interpreter serves the app: stdlib only, syntax
+of Python 3.10. What is *effective* in each worker is written to `worker-PID.json`: once when it has
+loaded the app, and again inside its first request, when its event loop runs.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
     named     whether the load names its requests
     kept      whether it sends more than one of them on a connection
 
-and chains the user's hooks with the lab's, which stand in `boot.py`. Only names that start with
-an underscore here: every other name is a setting to Gunicorn.
+and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore: every other
+one is a setting to Gunicorn.
 """
 
 from __future__ import annotations as _annotations

@@ -1,22 +1,19 @@
 """Records when each request enters and leaves the app, inside the worker. One file, stdlib only.
 
 It is copied into the run directory and loaded there by path, in whatever interpreter serves the
-app (syntax of Python 3.10), wrapped around the app after the worker has loaded it. It works for
-every worker class because it touches only the app: Gunicorn's own request hooks are not called
-by uvicorn, tornado or gevent's pywsgi.
+app (syntax of Python 3.10). It works for every worker class because it touches only the app:
+Gunicorn's own request hooks are not called by uvicorn, tornado or gevent's pywsgi.
 
 Each worker owns one map file, `spans-PID-K.map`: a header and fixed-size records in shared
 memory, seen as an array of 64-bit cells. A record's place comes from `itertools.count`, whose
 `next` is one step under the GIL, so threads need no lock; its start is written when the request
-starts, so a worker that is killed leaves its open requests behind, readable. The file is allocated
-in full beforehand: a sparse one would end the worker with SIGBUS on a full disk. When no record is
-left the header says so.
+starts, so a worker that is killed leaves its open requests behind. The file is allocated in full
+beforehand: a sparse one would end the worker with SIGBUS on a full disk.
 
 The wrappers are spelled out flat, and what they share are globals that a forked child replaces:
 a call, a closure or a check per request costs a percent of hello world in the fastest class.
-
-Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), Gunicorn's
-hooks (see above; none is called at accept), a lock (a forked child may inherit it taken).
+Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), a lock (a forked
+child may inherit it taken).
 
 Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -81,11 +78,10 @@ def time_accepts(worker: Any) -> None:
     with a method more, in place: same object, same descriptor, whoever holds it already. uvloop
     accepts in C: then nothing is ever noted, and the proof says so.
 
-    A connection is known by its client's port: all clients of the lab are on this machine and have
-    one address. A port can be used again only when its earlier connection is gone, and every accept
-    of the worker is noted, so the newest note is the one that counts. Where a proxy's header has
-    changed what the server tells of its client, there is no such port, and the accept is unknown,
-    not wrong. There are never more notes than ports.
+    A connection is known by its client's port: all clients of the lab have one address. A port can
+    be used again only when its earlier connection is gone, so the newest note is the one that
+    counts. Where a proxy's header has changed what the server tells of its client, there is no such
+    port, and the accept is unknown, not wrong.
 
     Rejected: an attribute `accept` on Gunicorn's own socket objects (asgi and gevent go round
     them), a new socket on the same descriptor (whoever holds the old one would go on with it).
@@ -162,8 +158,7 @@ def start(
 ) -> None:
     """Record this process's requests from now on. `first` is called once, in the first of them;
     `names`: the clients name their requests, in the header X-Workerlab-Request; `kept`: they send
-    more than one on a connection. Where they do not, an accept is forgotten when it was told: a
-    small dictionary stays in the processor's cache."""
+    more than one on a connection (else an accept is forgotten when told, to stay in the cache)."""
     global cells, take, first_request, named, look_up
     cells = memoryview(create_map(free_path(directory), capacity)).cast("q")
     take = itertools.count(FIRST, RECORD.size // CELL).__next__
@@ -173,11 +168,8 @@ def start(
 
 
 def stop() -> None:
-    """Recording is off in children the app forks: they inherit the map and would write into it.
-
-    The scratch is as large as the map was: a child that leaves the request it was forked in still
-    writes that request's end. Its pages cost nothing until they are touched.
-    """
+    """Recording is off in children the app forks: they inherit the map and would write into it. The
+    scratch is as large: a child that leaves the request it was forked in still writes its end."""
     global cells, take
     cells = memoryview(bytearray(cells.nbytes)).cast("q")
     take = itertools.repeat(SCRATCH).__next__
@@ -250,11 +242,8 @@ class ClosingList(Closing):
 
 
 def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
-    """`app`, recorded from its call until the server closes the body.
-
-    `handled`: what an app may return to say that it has answered by itself (a websocket, say);
-    the server compares it by identity, so it is passed through.
-    """
+    """`app`, recorded from its call until the server closes the body. `handled`: what an app may
+    return to say that it has answered by itself; the server compares it by identity."""
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place = take()
@@ -298,12 +287,9 @@ def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[objec
 
 class InTurn(Closing):
     """A WSGI body under tornado, whose container calls the app, each chunk and the close in turns
-    of one loop and lets other requests' blocking calls run in between.
-
-    Its span ends with the app's own code before another request took a turn: what comes after is
-    waiting in the loop, and would make one blocked worker look as if it served all its requests
-    at once. (Work a streaming body does in later turns is therefore not in its span.)
-    """
+    of one loop and lets other requests' blocking calls run in between. Its span ends with the app's
+    own code before another request took a turn: what comes after is waiting in the loop, and would
+    make one blocked worker look as if it served all its requests at once."""
 
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]

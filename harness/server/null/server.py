@@ -172,7 +172,7 @@ class Server:
             try:
                 request = read_request(held)
             except Garbage:
-                self._send(fd, self._sockets[fd], BAD_REQUEST, clock())
+                self._send(fd, BAD_REQUEST, clock())
                 return
             if request is None:
                 break
@@ -188,7 +188,7 @@ class Server:
         """A request is there in full. The k-th one waits as long in every run."""
         self._tally.requests += 1
         if not self._most_ns:
-            self._send(fd, connection, reply, read_ns)
+            self._send(fd, reply, read_ns)
             return
         wait_ns = round(self._random.uniform(self._least_ns, self._most_ns))
         self._tally.delays_ns += wait_ns
@@ -203,24 +203,29 @@ class Server:
             if sockets.get(fd) is not connection:
                 continue  # its client has gone
             self._busy.discard(fd)
-            self._send(fd, connection, reply, read_ns)
+            self._send(fd, reply, read_ns)
             if self._held and fd in self._held:
                 self._read_held(fd)
 
-    def _send(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
-        data = reply.data
+    def _send(self, fd: int, reply: Reply, read_ns: int, rest: memoryview | None = None) -> None:
+        data = reply.data if rest is None else rest
         try:
-            sent = connection.send(data) if data else 0
+            sent = self._sockets[fd].send(data) if data else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             self._drop(fd)
             return
         if sent < len(data):
-            self._busy.add(fd)
             self._unsent[fd] = memoryview(data)[sent:], reply, read_ns
-            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+            if rest is None:
+                self._busy.add(fd)
+                self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
             return
+        if rest is not None:
+            del self._unsent[fd]
+            self._busy.discard(fd)
+            self._epoll.modify(fd, select.EPOLLIN)
         if reply.then == "keep":
             self._tally.spans.append(clock() - read_ns)
         else:
@@ -228,25 +233,12 @@ class Server:
 
     def _send_rest(self, fd: int) -> None:
         rest, reply, read_ns = self._unsent[fd]
-        try:
-            rest = rest[self._sockets[fd].send(rest) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._drop(fd)
-            return
-        if rest:
-            self._unsent[fd] = rest, reply, read_ns
-            return
-        del self._unsent[fd]
-        self._busy.discard(fd)
-        self._epoll.modify(fd, select.EPOLLIN)
-        self._end(fd, reply, read_ns)
-        if fd in self._held:
+        self._send(fd, reply, read_ns, rest)
+        if fd in self._held and fd not in self._busy:
             self._read_held(fd)
 
     def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
-        """An answer is out: count it, and do with its connection what it says."""
+        """An answer is out, and its connection is not kept."""
         if reply.then == "never":
             self._busy.add(fd)
             return
@@ -254,8 +246,7 @@ class Server:
         if reply.then == "reset":
             with contextlib.suppress(OSError):
                 self._sockets[fd].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        if reply.then != "keep":
-            self._drop(fd)
+        self._drop(fd)
 
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which takes it out of the epoll

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from harness.load import programs
 from harness.load.fast import FAST
 from harness.load.fast import ROWS as FILE
-from harness.load.generators.document import Tally, document
-from harness.load.generators.rows import COLUMNS
+from harness.load.generators.document import COLUMNS, Tally, document
 from harness.load.generators.words import OPTIONAL, Words
 from harness.load.generators.words import parse as words_of
 from harness.load.registry import ALSO, TOOLS, tool_named
