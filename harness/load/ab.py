@@ -192,11 +192,10 @@ class _Report:
 
     def line(self, label: str) -> str:
         """The label's one line. ParseError where it is missing or stands twice."""
-        values = self._values.get(label, [])
-        if len(values) != 1:
-            found = f"{label}: {values[0]}" if values else ""
-            raise ParseError(f'ab\'s report has {len(values)} lines "{label}", not one', found)
-        return f"{label}: {values[0]}"
+        lines = [f"{label}: {value}" for value in self._values.get(label, [])]
+        if len(lines) != 1:
+            raise ParseError(f'ab\'s report has {len(lines)} lines "{label}", not one', *lines[:1])
+        return lines[0]
 
     def _match(self, label: str, pattern: str) -> re.Match[str]:
         line = self.line(label)
@@ -294,8 +293,7 @@ def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
 
     Row i of the -e file has rank floor(0.5 + n*i/100), the last one n - 1; ab.c, output_results.
     """
-    n = len(rounded)
-    exact: dict[int, int] = {}
+    n, exact = len(rounded), dict[int, int]()
     for percent, us in enumerate(microseconds):
         rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100.0)
         if rank >= n:
@@ -319,13 +317,12 @@ def _seconds(ms: list[float] | list[int]) -> Summary:
 
 
 def _lone(rows: list[_Row], totals: list[float]) -> float | None:
-    """Seconds the first request took, if it can be told: start times are whole seconds, so it must
-    be the only one of its second. Where its time is known to the ms only, from 100 ms on."""
+    """Seconds the first request took, where it is the only one of its second, as start times are
+    whole seconds. Where its time is known to the ms only, from 100 ms on."""
     first = min(row.started_s for row in rows)
-    ranks = [rank for rank, row in enumerate(rows) if row.started_s == first]
-    if len(ranks) != 1 or (len(rows) > 100 and totals[ranks[0]] < LONE_MIN_MS):
-        return None
-    return totals[ranks[0]] / 1000
+    rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
+    rough = len(rows) > 100 and totals[rank] < LONE_MIN_MS
+    return None if others or rough else totals[rank] / 1000
 
 
 def _notes(rows: list[_Row]) -> tuple[Finding, ...]:

@@ -87,7 +87,6 @@ Pipe = tuple[int, int]
 
 
 def of_processes(words: Words) -> Share:
-    """For processes that this one forks."""
     return Share(words, FORK.Lock(), RawValue("Q", 0), RawValue("Q", 0))
 
 
@@ -117,11 +116,7 @@ def fork(words: Words, work: Work) -> Tally:
 
 
 def _child(
-    share: Share,
-    work: Work,
-    units: Sequence[int],
-    told: Connection,
-    pipes: tuple[Pipe, Pipe],
+    share: Share, work: Work, units: Sequence[int], told: Connection, pipes: tuple[Pipe, Pipe]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent, whose end ends us
     (pistol, parents_end), (lifeline, other_end) = pipes
