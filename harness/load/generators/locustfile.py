@@ -95,6 +95,11 @@ class Numeric(Resolver):
 
 
 gevent.get_hub().resolver = Numeric()
+events.init_command_line_parser.add_listener(
+    lambda parser: parser.add_argument(
+        "--workerlab", default="", help="what to send, a JSON object"
+    )
+)
 
 
 def _answered(took_ns: int, size: int) -> None:
@@ -199,16 +204,13 @@ class Fast(FastHttpUser):
         self.client.client.close()
 
 
-@events.init_command_line_parser.add_listener
-def _add_option(parser: Any) -> None:
-    parser.add_argument("--workerlab", default="", help="what to send, a JSON object")
-
-
 @events.init.add_listener
 def _prepare(environment: Any, runner: Any, **_: object) -> None:
     STATE["environment"] = environment
     if isinstance(runner, WorkerRunner):
-        runner.register_message(STOP, _stop_worker, concurrent=True)
+        runner.register_message(
+            STOP, lambda **_: runner.send_message(PART, _stop(runner)), concurrent=True
+        )
         return
     asked = json.loads(environment.parsed_options.workerlab)
     if asked["body_file"] is not None:  # workers on other hosts do not have the file
@@ -216,7 +218,7 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
             asked["body"] = base64.b64encode(file.read()).decode()
     environment.parsed_options.workerlab = json.dumps(asked)
     if isinstance(runner, MasterRunner):
-        runner.register_message(PART, _note_part)
+        runner.register_message(PART, lambda msg, **_: PARTS.update({msg.node_id: msg.data}))
 
 
 @events.test_start.add_listener
@@ -271,14 +273,6 @@ def _missing(runner: Any) -> bool:
     """Whether a worker that lives has not given its account."""
     gone = {client.id for client in runner.clients.missing}
     return any(client.id not in gone | PARTS.keys() for client in runner.clients.all)
-
-
-def _stop_worker(environment: Any, msg: Any, **_: object) -> None:
-    environment.runner.send_message(PART, _stop(environment.runner))
-
-
-def _note_part(environment: Any, msg: Any, **_: object) -> None:
-    PARTS[msg.node_id] = msg.data
 
 
 @events.quit.add_listener

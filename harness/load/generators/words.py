@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-# What not every generator can do: a field of Words, and its option
-OPTIONAL = {"processes": "--processes", "rate_rps": "--rate", "sources": "--source",
-            "ports": "--ports", "rows": "--rows"}  # fmt: skip
+# Fields of Words that not every generator can do; the others all can
+OPTIONAL = ("processes", "rate_rps", "sources", "ports", "rows")
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,31 @@ def port_range(text: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
+# A field of Words, how it is read, and what --help says
+OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
+    ("--url", "urls", url, "repeatable: one at random each"),
+    ("--concurrency", "concurrency", positive, "connections kept busy"),
+    ("--requests", "requests", positive, ""),
+    ("--duration", "duration_s", amount, "seconds"),
+    ("--processes", "processes", positive, ""),
+    ("--method", "method", str, ""),
+    ("--header", "headers", header, "'Name: value', repeatable"),
+    ("--body-file", "body", lambda path: Path(path).read_bytes(), ""),
+    ("--expect-status", "expect_status", positive, ""),
+    (
+        "--deadline",
+        "deadline_s",
+        amount,
+        "seconds for it all (3600; or 60 after --duration)",
+    ),
+    ("--rate", "rate_rps", amount, "open model: arrivals per second"),
+    ("--ramp", "ramp_s", float, "seconds over which the connections begin"),
+    ("--source", "sources", lambda text: tuple(text.split(",")), "local addresses, by commas"),
+    ("--ports", "ports", port_range, "local ports to connect from, LO-HI (Linux 6.3)"),
+    ("--rows", "rows", str, "file to write a row per request to"),
+)
+
+
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
     """SystemExit(2) with one sentence for words that are off, or of OPTIONAL and not among
     `supports`. OSError where the body cannot be read."""
@@ -92,7 +116,15 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
         description=f"The load generator {name}: one JSON document.",
         argument_default=argparse.SUPPRESS,  # what is not given has the default of Words
     )
-    _add(parser)
+    amounts = parser.add_mutually_exclusive_group(required=True)
+    for option, field, kind, text in OPTIONS:
+        add = (amounts if field in ("requests", "duration_s") else parser).add_argument
+        required = field in ("urls", "concurrency")
+        metavar = option[2:].upper().replace("-", "_")
+        add(option, dest=field, metavar=metavar, type=kind, required=required, help=text,
+            action="append" if field in ("urls", "headers") else "store")  # fmt: skip
+    parser.add_argument("--keepalive", action="store_true", help="reuse connections")
+    parser.add_argument("--same-body", action="store_true", help="all must equal the first one")
     given: dict[str, Any] = vars(parser.parse_args(argv))
     if "duration_s" in given:
         given.setdefault("deadline_s", given["duration_s"] + 60.0)
@@ -100,40 +132,12 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
     for several in given.keys() & {"urls", "headers"}:
         given[several] = tuple(given[several])
     words = Words(**given)
-    for field, option in OPTIONAL.items():
-        if field not in supports and getattr(words, field) != getattr(Words, field):
+    for option, field, *_ in OPTIONS:
+        lacking = field in OPTIONAL and field not in supports
+        if lacking and getattr(words, field) != getattr(Words, field):
             parser.error(f"{option} is more than this generator can do")
     if words.rate_rps and words.duration_s is None:
         parser.error("--rate needs --duration")
     if words.processes > words.concurrency:
         parser.error("more processes than connections")
     return words
-
-
-def _add(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--url", dest="urls", metavar="URL", type=url, action="append", required=True,
-        help="repeatable: one at random each")  # fmt: skip
-    add("--concurrency", type=positive, required=True, help="connections kept busy")
-    amounts = parser.add_mutually_exclusive_group(required=True)
-    amounts.add_argument("--requests", type=positive)
-    amounts.add_argument("--duration", dest="duration_s", metavar="DURATION", type=amount,
-                         help="seconds")  # fmt: skip
-    add("--processes", type=positive)
-    add("--keepalive", action="store_true", help="reuse connections")
-    add("--method")
-    add("--header", dest="headers", metavar="HEADER", type=header, action="append",
-        help="'Name: value', repeatable")  # fmt: skip
-    add("--body-file", dest="body", metavar="BODY_FILE", type=lambda path: Path(path).read_bytes())
-    add("--expect-status", type=positive)
-    add("--deadline", dest="deadline_s", metavar="DEADLINE", type=amount,
-        help="seconds for the whole run (3600; or 60 after --duration)")  # fmt: skip
-    add("--rate", dest="rate_rps", metavar="RATE", type=amount,
-        help="open model: arrivals per second")  # fmt: skip
-    add("--ramp", dest="ramp_s", metavar="RAMP", type=float,
-        help="seconds over which the connections begin")  # fmt: skip
-    add("--source", dest="sources", metavar="SOURCE", type=lambda text: tuple(text.split(",")),
-        help="local addresses to connect from, by commas")  # fmt: skip
-    add("--ports", type=port_range, help="local ports to connect from, LO-HI (Linux 6.3)")
-    add("--same-body", action="store_true", help="every body must equal the first one")
-    add("--rows", help="file to write a row per request to")

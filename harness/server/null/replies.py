@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal, NamedTuple
 
 FAULTS = ("", "reset", "stall", "garbage", "half", "status500", "close")
@@ -64,33 +65,20 @@ def read_request(data: bytes | bytearray) -> Request | None:
     return Request(length, keep, told=old and keep, bodiless=words[0] == b"HEAD")
 
 
-class Replies:
-    """The answers of one null server, by what a request wants of its connection."""
-
-    def __init__(self, body_bytes: int, fault: str) -> None:
-        self._body = (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]
-        self._fault = fault
-        self._made: dict[tuple[bool, bool, bool], Reply] = {}
-
-    def to(self, request: Request) -> Reply:
-        wishes = request[1:]
-        if (reply := self._made.get(wishes)) is None:
-            reply = self._made[wishes] = self._make(request)
-        return reply
-
-    def _make(self, request: Request) -> Reply:
-        status = b"500 Internal Server Error" if self._fault == "status500" else b"200 OK"
-        wish = b"keep-alive" if request.told else b"" if request.keep else b"close"
-        connection = b"Connection: %b\r\n" % wish if wish else b""
-        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n" % (
-            status, len(self._body), connection,
-        )  # fmt: skip
-        body = b"" if request.bodiless else self._body
-        spoilt: dict[str, Reply] = {
-            "reset": Reply(b"", "reset"),
-            "stall": Reply(b"", "never"),
-            "garbage": Reply(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
-            "half": Reply(head + body[: len(body) // 2] if body else head[:-4], "close"),
-            "close": Reply(b"", "close"),
-        }
-        return spoilt.get(self._fault) or Reply(head + body, "keep" if request.keep else "close")
+@cache
+def reply_to(keep: bool, told: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
+    """The answer to a request, by what it wants of its connection."""
+    status = b"500 Internal Server Error" if fault == "status500" else b"200 OK"
+    wish = b"keep-alive" if told else b"" if keep else b"close"
+    connection = b"Connection: %b\r\n" % wish if wish else b""
+    head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
+    head %= (status, body_bytes, connection)
+    body = b"" if bodiless else (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]
+    spoilt: dict[str, Reply] = {
+        "reset": Reply(b"", "reset"),
+        "stall": Reply(b"", "never"),
+        "garbage": Reply(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
+        "half": Reply(head + body[: len(body) // 2] if body else head[:-4], "close"),
+        "close": Reply(b"", "close"),
+    }
+    return spoilt.get(fault) or Reply(head + body, "keep" if keep else "close")

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.numbers.histogram import Histogram
-from harness.server.null.replies import BAD_REQUEST, Garbage, Replies, Reply, read_request
+from harness.server.null.replies import BAD_REQUEST, Garbage, Reply, read_request, reply_to
 
 AT_ONCE = 8192  # spans that wait to be counted: many at once cost less than one by one
 READ_BYTES = 65_536
@@ -77,7 +77,7 @@ class Server:
 
     def __init__(self, listener: socket.socket, options: Namespace) -> None:
         self._listener, self._tally = listener, Tally(options.report)
-        self._replies = Replies(options.body_bytes, options.fault)
+        self._body_bytes, self._fault = options.body_bytes, options.fault
         self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
         self._random = random.Random(options.seed)
         self._epoll = select.epoll()
@@ -176,7 +176,7 @@ class Server:
                 return
             if request is None:
                 break
-            reply = self._replies.to(request)
+            reply = reply_to(*request[1:], self._body_bytes, self._fault)
             if len(self._known) < KNOWN_MOST and request.length <= KNOWN_BYTES:
                 self._known[bytes(held[: request.length])] = reply
             del held[: request.length]
