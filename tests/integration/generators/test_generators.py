@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harness.load.registry import TOOLS
 from harness.model import Load, Measurement, NullServer, Output
@@ -75,7 +76,7 @@ def needing(name: str) -> str:
 
 def a_load(**changes: object) -> Load:
     plain = Load(concurrency=4, requests=41, duration_s=1.0, deadline_s=LONG_S)
-    return Load(**{**plain.__dict__, **changes})
+    return replace(plain, **changes)
 
 
 def start(name: str, load: Load, url: str, place: Path, files: int = 0) -> subprocess.Popen[str]:
