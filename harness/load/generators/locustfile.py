@@ -16,6 +16,9 @@ have stopped; whoever has all writes them into `result`:
         "in_flight_ns", "cpu_ns", "note", "response": histogram,
         "body_sha256": of the first body, where the others are compared with it}}}
 
+An address is not looked up: gevent has ten threads for that, which get so little of a busy process
+that seconds later not half of its users were connected.
+
 The end is agreed upon by messages. Locust's own, --run-time, leaves the workers half a second for
 what they have not reported yet, so that of a slow server the last requests would be missing; and
 its statistics round to two digits and mix answers with failures.
@@ -71,9 +74,15 @@ NAMED_CAUSES = {
 # What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
 RESPONSE: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": Counter()}
 ACCOUNT: dict[str, Any] = {
-    **dict.fromkeys(("sent", "complete", "body_bytes", "in_flight_ns", "cpu_ns"), 0),
-    **dict.fromkeys(("first_ns", "last_ns", "body_sha256")),
+    "sent": 0,
+    "complete": 0,
     "errors": Counter(),
+    "body_bytes": 0,
+    "body_sha256": None,
+    "first_ns": None,
+    "last_ns": None,
+    "in_flight_ns": 0,
+    "cpu_ns": 0,
     "note": "",
     "response": RESPONSE,
 }
@@ -83,8 +92,7 @@ ASKED: dict[str, Any] = {}
 
 
 class Numeric(Resolver):
-    """Looks up no addresses: gevent has ten threads for that, which get so little of a busy process
-    that seconds later not half of its users were connected."""
+    """Knows what needs no looking up."""
 
     def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
         try:
@@ -95,11 +103,6 @@ class Numeric(Resolver):
 
 
 gevent.get_hub().resolver = Numeric()
-events.init_command_line_parser.add_listener(
-    lambda parser: parser.add_argument(
-        "--workerlab", default="", help="what to send, a JSON object"
-    )
-)
 
 
 def _answered(took_ns: int, size: int) -> None:
@@ -107,10 +110,11 @@ def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["body_bytes"] += size
     shift = max(0, took_ns.bit_length() - BITS - 1)
     RESPONSE["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
-    known = (took_ns, RESPONSE["least"], RESPONSE["most"]) if RESPONSE["count"] else (took_ns,)
-    RESPONSE.update(least=min(known), most=max(known))
+    first = not RESPONSE["count"]
     RESPONSE["count"] += 1
     RESPONSE["sum"] += took_ns
+    RESPONSE["least"] = took_ns if first else min(RESPONSE["least"], took_ns)
+    RESPONSE["most"] = took_ns if first else max(RESPONSE["most"], took_ns)
 
 
 def _over(start_ns: int, cause: str | None) -> None:
@@ -198,19 +202,23 @@ class Http(HttpUser):
 class Fast(FastHttpUser):
     """Locust's FastHttpUser: geventhttpclient."""
 
-    host, tasks = Http.host, Http.tasks
+    host = Http.host
+    tasks = Http.tasks
 
     def forget(self) -> None:
         self.client.client.close()
+
+
+@events.init_command_line_parser.add_listener
+def _add_option(parser: Any) -> None:
+    parser.add_argument("--workerlab", default="", help="what to send, a JSON object")
 
 
 @events.init.add_listener
 def _prepare(environment: Any, runner: Any, **_: object) -> None:
     STATE["environment"] = environment
     if isinstance(runner, WorkerRunner):
-        runner.register_message(
-            STOP, lambda **_: runner.send_message(PART, _stop(runner)), concurrent=True
-        )
+        runner.register_message(STOP, _stop_worker, concurrent=True)
         return
     asked = json.loads(environment.parsed_options.workerlab)
     if asked["body_file"] is not None:  # workers on other hosts do not have the file
@@ -218,7 +226,7 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
             asked["body"] = base64.b64encode(file.read()).decode()
     environment.parsed_options.workerlab = json.dumps(asked)
     if isinstance(runner, MasterRunner):
-        runner.register_message(PART, lambda msg, **_: PARTS.update({msg.node_id: msg.data}))
+        runner.register_message(PART, _note_part)
 
 
 @events.test_start.add_listener
@@ -233,7 +241,8 @@ def _begin(environment: Any, **_: object) -> None:
     given = {name: value for name, value in ASKED["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in given}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
-    headers |= {} if ASKED["keepalive"] else {"Connection": "close"}
+    if not ASKED["keepalive"]:
+        headers["Connection"] = "close"
     ASKED["words"] = {"headers": headers, "data": body, "allow_redirects": False}
     ASKED["words"] |= {"catch_response": True, "name": "load"}
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
@@ -275,15 +284,30 @@ def _missing(runner: Any) -> bool:
     return any(client.id not in gone | PARTS.keys() for client in runner.clients.all)
 
 
+def _stop_worker(environment: Any, msg: Any, **_: object) -> None:
+    environment.runner.send_message(PART, _stop(environment.runner))
+
+
+def _note_part(environment: Any, msg: Any, **_: object) -> None:
+    PARTS[msg.node_id] = msg.data
+
+
 @events.quit.add_listener
 def _write(**_: object) -> None:
     environment = STATE["environment"]
     if environment is None or isinstance(environment.runner, WorkerRunner):
         return
     asked = json.loads(environment.parsed_options.workerlab)
-    options, document = environment.parsed_options, {"tool": "locust", "format": 1, "parts": PARTS}
-    document.update(version=locust.__version__, user=asked["user"], whole=STATE["whole"])
-    document.update(expected=options.expect_workers if options.master else 1)
-    document.update(cpu_ns=time.process_time_ns())
+    expected = environment.parsed_options.expect_workers if environment.parsed_options.master else 1
+    document = {
+        "tool": "locust",
+        "format": 1,
+        "version": locust.__version__,
+        "user": asked["user"],
+        "expected": expected,
+        "whole": STATE["whole"],
+        "cpu_ns": time.process_time_ns(),
+        "parts": PARTS,
+    }
     with open(asked["result"], "w", encoding="utf-8") as file:
         file.write(json.dumps(document) + "\n")
