@@ -221,7 +221,7 @@ def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep
 # For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards
 # more than 3, and each fills its threads
 LIMITED = Server("", 2, 2, 2048, 3)
-LIMITED_N, LIMITED_ROUNDS, LIMITED_SLEEP_S = 10, 2, 0.5
+LIMITED_N, LIMITED_ROUNDS, LIMITED_SLEEP_S = 10, 2, 1.0
 
 
 def limited_server(worker_class: str) -> Server:
