@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import analyse
-from harness.model import Bar, Column, Document, Finding, Label, Report, Table, Timeline
+from harness.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
 from harness.report.html.figures import Figure, spec
@@ -438,6 +438,12 @@ def test_any_sweep_makes_a_page(one: Document) -> None:
         assert not re.search(r"\b(nan|inf)\b", json.dumps(panes))
     tables = [attributes for tag, attributes in page.elements if tag == "th"]
     assert all(attributes.get("scope") in ("col", "row") for attributes in tables)
+
+
+def test_a_class_without_a_row_is_on_the_page() -> None:
+    own = Server("mypackage.workers.MyWorker", 2, 1, 2048, 2)
+    trials = [evidence(own, connections, slots=[4]) for connections in (2, 16)]
+    assert own.worker_class in rendered(of_sweep(analyse("own", {}, trials))).text
 
 
 def test_every_verdict_class_and_tool() -> None:

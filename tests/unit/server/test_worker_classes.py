@@ -15,7 +15,7 @@ from harness.analysis import TrialData, analyse
 from harness.cli import parse
 from harness.experiments.planning import plan_of
 from harness.model import EnvironmentProblem, Finding, Plan, Server, UsageError, WorkerClass
-from harness.report import FORMATS, html
+from harness.report import FORMATS
 from harness.report.document import of_sweep
 from harness.report.messages import SENTENCES
 from harness.server import preflight
@@ -215,12 +215,6 @@ def test_a_class_without_a_row_is_said_in_every_format(format_name: str) -> None
     said = FORMATS[format_name](of_sweep(report))
     assert OWN in said
     assert "unlimited" not in said
-
-
-def test_a_class_without_a_row_is_on_the_page() -> None:
-    pytest.importorskip("altair")
-    page = html.render(of_sweep(analyse("r", {}, saturated(OWN, 4))))
-    assert OWN in page
 
 
 def test_that_nothing_is_known_of_the_slots_is_in_the_json() -> None:
