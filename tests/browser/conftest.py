@@ -28,6 +28,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+LONG_MS = 240_000.0  # a bound for hanging, not an expectation of speed
 OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
     && [...document.querySelectorAll('.chart')]
         .filter((one) => !one.closest('details:not([open])'))
@@ -56,6 +57,7 @@ class Opened:
         )
         self.asked: list[str] = []  # requests to anywhere else
         self.complaints: list[str] = []
+        self.context.set_default_timeout(LONG_MS)
         self.context.route("**/*", self._route)
         self.page = self.context.new_page()
         self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
@@ -134,8 +136,7 @@ def lab(place: Path, *words: str) -> None:
 def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Document, Path]:
     """A run of the lab with real servers, and its page made by the command."""
     place = tmp_path_factory.mktemp("run")
-    lab(place, "sweep", "sync,gthread", "2,6", "--workers", "2", "--sleep", "0.2", "--tool",
-        "fast")  # fmt: skip
+    lab(place, "sweep", "sync,gthread", "6", "--workers", "2", "--sleep", "0.5", "--tool", "fast")
     (run,) = (place / "results").iterdir()
     lab(place, "report", str(run), "--html", "page.html")
     return document_of(run), place / "page.html"

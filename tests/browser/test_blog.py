@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 from apps.blog.posts import rendered
 from harness.model import App, Server
 from harness.server.gunicorn import running
+from tests.browser.conftest import LONG_MS
 from tests.builders.launch import launch
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
-LONG_MS = 120_000.0  # a bound for hanging, not an expectation of speed
+WINDOW = {"width": 1200, "height": 800}
 SCRIPT = "<script>document.title = 'it ran'</script>"
 
 
@@ -33,8 +35,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class Reader:
     """Somebody with a browser. `complaints`: what it said went wrong."""
 
-    def __init__(self, browser: Any, address: str, **context: Any) -> None:
-        self.context = browser.new_context(base_url=address, **context)
+    def __init__(self, browser: Any, address: str) -> None:
+        self.context = browser.new_context(base_url=address, viewport=WINDOW)
         self.context.set_default_timeout(LONG_MS)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
@@ -59,11 +61,23 @@ class Reader:
         return str(self.page.locator(selector).inner_text())
 
 
-@pytest.fixture
-def reader(browser: Any, address: str) -> Iterator[Reader]:
+@pytest.fixture(scope="module")
+def first_reader(browser: Any, address: str) -> Iterator[Reader]:
     found = Reader(browser, address)
     yield found
     found.context.close()
+
+
+@pytest.fixture
+def reader(first_reader: Reader) -> Iterator[Reader]:
+    """Always the same, as a page takes long to open, who remembers nothing."""
+    yield first_reader
+    first_reader.page.unroute_all()
+    first_reader.page.goto("about:blank")
+    first_reader.context.clear_cookies()
+    first_reader.page.set_viewport_size(WINDOW)
+    first_reader.page.emulate_media(color_scheme="light")
+    first_reader.complaints.clear()
 
 
 def test_a_post_is_written_found_edited_and_seen_to_have_changed(reader: Reader) -> None:
@@ -185,28 +199,25 @@ def test_what_cannot_be_posted_is_not_lost(reader: Reader) -> None:
     assert page.get_by_label("Body").input_value() == "\n\nfirst lines are empty <b>"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
-def test_every_page_fits_and_can_be_read(
-    browser: Any, address: str, screenshots: Path, scheme: Any, width: int
-) -> None:
-    viewport = {"width": width, "height": 800}
-    found = Reader(browser, address, viewport=viewport, color_scheme=scheme)
+def test_every_page_fits_and_can_be_read(reader: Reader, screenshots: Path) -> None:
     table = "|" + "column|" * 12 + "\n|" + "-|" * 12 + "\n|" + "value|" * 12
     body = f"Some *words*.\n\n> quoted\n\n{'x' * 300}\n\n    {'code ' * 60}\n\n{table}\n"
-    path = found.write("A title that is a good deal longer than any telephone is wide", body)
+    path = reader.write("A title that is a good deal longer than any telephone is wide", body)
     for name, where in (("post", path), ("edit", f"{path}/edit"), ("list", "/"),
                         ("images", "/images"), ("none", "/nothing")):  # fmt: skip
-        found.page.goto(where)
-        found.page.screenshot(path=screenshots / f"blog-{name}-{scheme}-{width}.png")
-        inner, outer = found.page.evaluate(
-            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-        )
-        assert inner <= outer, f"{name} is wider than its window"
-        dark, light = found.page.evaluate(LIGHTNESS)
-        assert abs(dark - light) > 0.5, f"{name}: text and paper look alike"
-        assert (light > dark) == (scheme == "light")
-    found.context.close()
+        reader.page.goto(where)
+        for scheme, width in product(("light", "dark"), (360, 1200)):
+            reader.page.emulate_media(color_scheme=scheme)
+            reader.page.set_viewport_size({**WINDOW, "width": width})
+            reader.page.wait_for_function(f"innerWidth === {width}")
+            inner, outer = reader.page.evaluate(
+                "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+            )
+            assert inner <= outer, f"{name} is wider than its window of {width}"
+            dark, light = reader.page.evaluate(LIGHTNESS)
+            assert abs(dark - light) > 0.5, f"{name}: text and paper look alike"
+            assert (light > dark) == (scheme == "light")
+            reader.page.screenshot(path=screenshots / f"blog-{name}-{scheme}-{width}.png")
 
 
 # Of the text and of the paper, from 0 (black) to 1

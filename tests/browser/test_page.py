@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +22,6 @@ from tests.builders.html import cell, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
-DARK, LIGHT = {"color_scheme": "dark"}, {"color_scheme": "light"}
 
 
 def late() -> Document:
@@ -37,10 +34,10 @@ def late() -> Document:
 
 
 CONSTRUCTED = {
-    "known": sweep(),
-    "unknown": sweep(known=False),
+    "known": sweep(levels=(4, 16)),
+    "unknown": sweep(("sync", "eventlet"), (4, 16), known=False),
     "late": late(),
-    "requests-only": sweep(known=False, observed=False),
+    "requests-only": sweep(("sync", "gthread"), (4, 16), known=False, observed=False),
     "empty": no_cells(),
     "study": full_document(),
     "ladder": whole_ladder(),
@@ -82,214 +79,54 @@ def assert_marks(opened: Opened, one: Document) -> None:
                 assert opened.marks(f"queue-{at}", "queue") == 1
 
 
-# --- drawn --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CONSTRUCTED)
-def test_every_chart_is_drawn_with_its_marks(name: str, open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED[name])
-    assert_whole(opened)
-    if CONSTRUCTED[name].cells:
-        assert_marks(opened, CONSTRUCTED[name])
-    assert_sound(opened)
-
-
-def test_a_real_run_is_drawn_with_its_marks(
-    measured: tuple[Document, Path], open_page: Open, screenshots: Path
-) -> None:
-    one, path = measured
-    assert {result.verdict for result in one.cells}.isdisjoint({"invalid"}), one.cells
-    opened = open_page(path)
-    opened.page.screenshot(path=screenshots / "real-light.png", full_page=True)
-    assert_whole(opened)
-    assert_marks(opened, one)
-    assert_sound(opened)
-
-
-def test_dropped_handshakes_stand_at_the_kernels_steps(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["late"])
-    assert opened.marks("connects-sync-8", "connects") == 2
-    assert opened.marks("connects-sync-8", "steps") == 1
-    bar, step = (
-        opened.page.locator(f"[data-chart='connects-sync-8'] g.{name}_marks > *").last
-        for name in ("connects", "steps")
-    )
-    left, rule = bar.bounding_box(), step.bounding_box()
-    assert left is not None
-    assert rule is not None
-    assert abs(left["x"] - rule["x"]) < 3  # the bar begins where the kernel repeats
-
-
-def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
-    """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
-    opened = open_page(sweep(("sync",), (8,)))
-    at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
-    served = opened.page.locator(at.format("served")).evaluate_all(
-        "(all) => all.map((one) => one.getBoundingClientRect().left)"
-    )
-    for box in opened.page.locator(at.format("waits")).evaluate_all(
-        "(all) => all.map((one) => one.getBoundingClientRect().right)"
-    ):
-        assert min(abs(box - left) for left in served) < 3
-
-
-def test_a_million_requests_open(open_page: Open, screenshots: Path) -> None:
-    small = evidence(SYNC, 8, rounds=150, tool="fast")
-    spans = small.spans.spans
-    many = spans + spans[-1:] * (10**6 - len(spans))
-    one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
-    (found,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
-    began = time.perf_counter()
-    opened = open_page(replace(one, timelines=(found,)))
-    print(f"made, opened and drawn in {time.perf_counter() - began:.2f} s")
-    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MOST
-    assert opened.page.locator("svg.marks path").count() < 3 * MOST
-    assert "800 of 1,000,000 requests" in opened.page.inner_text("main")
-    opened.page.screenshot(path=screenshots / "million.png", full_page=True)
-    assert_sound(opened)
-
-
-def test_foreign_text_does_not_run(open_page: Open) -> None:
-    evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
-    one = sweep(("sync",), (8,))
-    bad = replace(one.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
-    bad = replace(bad, diagnosis=sentence(evil))
-    states = ((0.0, evil, 1), (1.0, evil, 2))
-    opened = open_page(
-        replace(one, run=evil, cells=(bad,), timelines=(replace(one.timelines[0], states=states),))
-    )
-    assert_whole(opened)
-    assert evil in opened.page.inner_text("main")
-    assert_sound(opened)
-
-
-def test_charts_of_a_document_are_drawn_with_their_marks(open_page: Open) -> None:
-    assert open_page(CONSTRUCTED["study"]).marks("chart-1-requests-per-second", "points") == 3
-    ladder = CONSTRUCTED["ladder"]
-    opened = open_page(ladder)
-    for chart in ladder.charts:
+def assert_bars(opened: Opened, one: Document) -> None:
+    """A ladder's charts: a bar for each number, each configuration beside its bars."""
+    for chart in one.charts:
         bars = sum(len(series.points) for series in chart.series)
-        name = next(one.name for one in chart_figures(ladder) if one.title == chart.title)
+        name = next(found.name for found in chart_figures(one) if found.title == chart.title)
         assert opened.marks(name, "bars") == bars
-    for chart in opened.page.locator("[data-chart]").all():  # each configuration beside its bars
-        words = " ".join(chart.locator("text").all_text_contents())
-        for name in ladder.charts[0].names:
+    for drawn in opened.page.locator("[data-chart]").all():
+        words = " ".join(drawn.locator("text").all_text_contents())
+        for name in one.charts[0].names:
             assert all(word in words for word in text(name).split())
 
 
-# --- by hand --------------------------------------------------------------------------------------
-
-
-def test_a_closed_cell_is_drawn_when_it_is_opened(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["known"])
-    chart = "[data-chart='timeline-sync-4']"
-    assert opened.page.locator(f"{chart} svg").count() == 0
-    opened.page.locator("details.cell", has=opened.page.locator(chart)).locator(
-        "summary"
-    ).first.click()
-    opened.page.wait_for_selector(f"{chart}[data-drawn=whole] svg")
-    assert_sound(opened)
-
-
-def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["late"])
-    want = opened.page.evaluate("""() => [...document.querySelectorAll('.chart, summary, .scroll')]
-        .filter((one) => one.checkVisibility())
-        .map((one, i) => one.dataset.place = String(i))""")
-    reached = set()
-    for _ in range(2 * len(want)):
-        opened.page.keyboard.press("Tab")
-        reached.add(opened.page.evaluate("document.activeElement.dataset.place"))
-        outline = opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline != "none"
-        if reached >= set(want):
-            break
-    assert reached >= set(want)
-    assert len(want) >= 10
-    closed = opened.page.locator("details.cell:not([open]) > summary").first
-    closed.focus()
-    opened.page.keyboard.press("Enter")
-    opened.page.wait_for_selector("[data-chart='timeline-sync-4'][data-drawn=whole]")
-
-
-def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> None:
-    # All of it fits: scrolling to what is pointed at would hide the words again
-    opened = open_page(sweep(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
-    opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
-    tip = opened.page.locator("#tip")
-    tip.wait_for(state="visible")
-    said = tip.inner_text()
-    assert re.search(r"in the app, s\s*1\b", said)
-    assert re.search(r"waited before, s\s*1\b", said)
-    opened.page.keyboard.press("Escape")
-    assert tip.is_hidden()
-
-
-# --- everywhere -----------------------------------------------------------------------------------
-
-
-def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
-    found = {}
-    for name, scheme in (("light", LIGHT), ("dark", DARK)):
-        opened = open_page(CONSTRUCTED["known"], **scheme)
-        served = opened.page.locator("g.served_marks > *").first
-        found[name] = (
-            opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
-            served.evaluate("(one) => getComputedStyle(one).fill"),
-        )
-        opened.page.screenshot(path=screenshots / f"{name}.png", full_page=True)
-        assert_sound(opened)
-    assert found["light"][0] == "rgb(255, 255, 255)"
-    assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))
-
-
-@pytest.mark.parametrize("name", CONSTRUCTED)
-def test_a_phone_never_scrolls_sideways(name: str, open_page: Open, screenshots: Path) -> None:
-    opened = open_page(CONSTRUCTED[name], **PHONE)
-    opened.open_all()
+def assert_fits(opened: Opened) -> None:
+    """Nothing is wider than a phone."""
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     for wide in opened.page.locator("svg.marks").evaluate_all(
         "(all) => all.map((one) => one.getBoundingClientRect().right)"
     ):
         assert wide <= 360
-    opened.page.screenshot(path=screenshots / f"phone-{name}.png", full_page=True)
 
 
-def test_a_real_run_fits_a_phone(
-    measured: tuple[Document, Path], open_page: Open, screenshots: Path
-) -> None:
-    opened = open_page(measured[1], **PHONE)
-    opened.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+def assert_can_be_heard(opened: Opened) -> None:
+    """Headings in order, a name for each chart, heads for each table, one of each id."""
+    page = opened.page
+    levels = [
+        int(tag[1])
+        for tag in page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
+            "(all) => all.map((one) => one.tagName)"
+        )
+    ]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.title()
+    charts = page.locator("figure .chart")
+    for label, role in charts.evaluate_all(
+        "(all) => all.map((one) => [one.getAttribute('aria-label'), one.getAttribute('role')])"
+    ):
+        assert role == "img"
+        assert len(label) > 20
+        assert "None" not in label
+    assert page.locator("figure").count() == charts.count()
+    assert page.locator("th:not([scope])").count() == 0
+    assert page.locator("table:not(:has(thead th))").count() == 0
+    ids = page.locator("[id]").evaluate_all("(all) => all.map((one) => one.id)")
+    assert len(set(ids)) == len(ids)
 
-
-def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> None:
-    opened = open_page(CONSTRUCTED["known"], **DARK)
-    closed = opened.page.locator("details:not([open])").count()
-    opened.page.pdf(path=screenshots / "print.pdf", format="A4")
-    drawn = opened.page.locator(".chart[data-drawn=whole]").count()
-    assert drawn == opened.page.locator(".chart").count()
-    assert opened.page.locator("details:not([open])").count() == closed > 0
-    opened.page.emulate_media(media="print", color_scheme="dark")
-    opened.open_all()
-    ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == "rgb(255, 255, 255)"
-    opened.page.screenshot(path=screenshots / "print.png", full_page=True)
-    assert_sound(opened)
-
-
-def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["known"], java_script_enabled=False)
-    words = opened.page.inner_text("main")
-    assert say("page.no_scripts") in words
-    assert "With 16 connections" in words
-    assert "3.00 s" in opened.page.text_content("#waiting-sync")
-    words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
-    assert "Which generator sends the most at a high rate?" in words
-    assert "61,235" in words
-
-
-# --- for everyone ---------------------------------------------------------------------------------
 
 CONTRASTS = """() => {
   const channels = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -319,42 +156,190 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-@pytest.mark.parametrize(("name", "least"), [("late", 150), ("study", 50), ("ladder", 50)])
-def test_all_words_stand_out(
-    name: str, least: int, scheme: dict[str, Any], open_page: Open
-) -> None:
-    opened = open_page(CONSTRUCTED[name], **scheme)
-    opened.open_all()
-    found = opened.page.evaluate(CONTRASTS)
-    assert len(found) > least
-    assert found[0][0] >= 4.5, found[:5]
+def assert_stands_out(opened: Opened, words: int) -> None:
+    """At least so many words, by day and by night."""
+    for scheme in ("light", "dark"):
+        opened.page.emulate_media(color_scheme=scheme)
+        found = opened.page.evaluate(CONTRASTS)
+        assert len(found) > words, scheme
+        assert found[0][0] >= 4.5, (scheme, found[:5])
+
+
+# --- drawn --------------------------------------------------------------------------------------
+
+
+WORDS = {"late": 150, "study": 50, "ladder": 50}
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
-def test_it_can_be_heard(name: str, open_page: Open) -> None:
-    """Headings in order, a name for each chart, heads for each table, one of each id."""
-    page = open_page(CONSTRUCTED[name]).page
-    levels = [
-        int(tag[1])
-        for tag in page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
-            "(all) => all.map((one) => one.tagName)"
-        )
-    ]
-    assert levels.count(1) == 1
-    assert levels[0] == 1
-    assert all(b <= a + 1 for a, b in pairwise(levels))
-    assert page.evaluate("document.documentElement.lang") == "en"
-    assert page.title()
-    charts = page.locator("figure .chart")
-    for label, role in charts.evaluate_all(
-        "(all) => all.map((one) => [one.getAttribute('aria-label'), one.getAttribute('role')])"
+def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> None:
+    """Whole, no wider than the phone, to be read and to be heard. Opening a page costs the most:
+    it is done once."""
+    one = CONSTRUCTED[name]
+    opened = open_page(one, **PHONE)
+    opened.page.screenshot(path=screenshots / f"phone-{name}.png", full_page=True)
+    assert_can_be_heard(opened)
+    assert_whole(opened)
+    assert_fits(opened)
+    if one.cells:
+        assert_marks(opened, one)
+    if name == "study":
+        assert opened.marks("chart-1-requests-per-second", "points") == 3
+    if name == "ladder":
+        assert_bars(opened, one)
+    if name in WORDS:
+        assert_stands_out(opened, WORDS[name])
+    assert_sound(opened)
+
+
+def test_a_real_run_is_drawn_with_its_marks_and_fits_a_phone(
+    measured: tuple[Document, Path], open_page: Open, screenshots: Path
+) -> None:
+    one, path = measured
+    assert {result.verdict for result in one.cells}.isdisjoint({"invalid"}), one.cells
+    opened = open_page(path)
+    opened.page.screenshot(path=screenshots / "real-light.png", full_page=True)
+    assert_whole(opened)
+    assert_marks(opened, one)
+    assert_sound(opened)
+    small = open_page(path, **PHONE)
+    small.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
+    assert_fits(small)
+
+
+def test_dropped_handshakes_stand_at_the_kernels_steps(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["late"])
+    assert opened.marks("connects-sync-8", "connects") == 2
+    assert opened.marks("connects-sync-8", "steps") == 1
+    bar, step = (
+        opened.page.locator(f"[data-chart='connects-sync-8'] g.{name}_marks > *").last
+        for name in ("connects", "steps")
+    )
+    left, rule = bar.bounding_box(), step.bounding_box()
+    assert left is not None
+    assert rule is not None
+    assert abs(left["x"] - rule["x"]) < 3  # the bar begins where the kernel repeats
+
+
+def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
+    """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
+    opened = open_page(sweep(("sync",), (8,)))
+    at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
+    served = opened.page.locator(at.format("served")).evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().left)"
+    )
+    for box in opened.page.locator(at.format("waits")).evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().right)"
     ):
-        assert role == "img"
-        assert len(label) > 20
-        assert "None" not in label
-    assert page.locator("figure").count() == charts.count()
-    assert page.locator("th:not([scope])").count() == 0
-    assert page.locator("table:not(:has(thead th))").count() == 0
-    ids = page.locator("[id]").evaluate_all("(all) => all.map((one) => one.id)")
-    assert len(set(ids)) == len(ids)
+        assert min(abs(box - left) for left in served) < 3
+
+
+def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) -> None:
+    small = evidence(SYNC, 8, rounds=150, tool="fast")
+    spans = small.spans.spans
+    many = spans + spans[-1:] * (10**5 - len(spans))
+    one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
+    (found,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
+    opened = open_page(replace(one, timelines=(found,)))
+    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MOST
+    assert opened.page.locator("svg.marks path").count() < 3 * MOST
+    assert "800 of 100,000 requests" in opened.page.inner_text("main")
+    opened.page.screenshot(path=screenshots / "many.png", full_page=True)
+    assert_sound(opened)
+
+
+def test_foreign_text_does_not_run(open_page: Open) -> None:
+    evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
+    one = sweep(("sync",), (8,))
+    bad = replace(one.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
+    bad = replace(bad, diagnosis=sentence(evil))
+    states = ((0.0, evil, 1), (1.0, evil, 2))
+    opened = open_page(
+        replace(one, run=evil, cells=(bad,), timelines=(replace(one.timelines[0], states=states),))
+    )
+    assert_whole(opened)
+    assert evil in opened.page.inner_text("main")
+    assert_sound(opened)
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["late"])
+    assert opened.page.locator("[data-chart='timeline-sync-4'] svg").count() == 0
+    want = opened.page.evaluate("""() => [...document.querySelectorAll('.chart, summary, .scroll')]
+        .filter((one) => one.checkVisibility())
+        .map((one, i) => one.dataset.place = String(i))""")
+    reached = set()
+    for _ in range(2 * len(want)):
+        opened.page.keyboard.press("Tab")
+        reached.add(opened.page.evaluate("document.activeElement.dataset.place"))
+        outline = opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+        if reached >= set(want):
+            break
+    assert reached >= set(want)
+    assert len(want) >= 10
+    closed = opened.page.locator("details.cell:not([open]) > summary").first
+    closed.focus()
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_selector("[data-chart='timeline-sync-4'][data-drawn=whole] svg")
+
+
+def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> None:
+    # All of it fits: scrolling to what is pointed at would hide the words again
+    opened = open_page(sweep(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
+    opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
+    tip = opened.page.locator("#tip")
+    tip.wait_for(state="visible")
+    said = tip.inner_text()
+    assert re.search(r"in the app, s\s*1\b", said)
+    assert re.search(r"waited before, s\s*1\b", said)
+    opened.page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+# --- everywhere -----------------------------------------------------------------------------------
+
+
+def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
+    found = {}
+    opened = open_page(CONSTRUCTED["late"])
+    for scheme in ("light", "dark"):
+        opened.page.emulate_media(color_scheme=scheme)
+        served = opened.page.locator("g.served_marks > *").first
+        found[scheme] = (
+            opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
+            served.evaluate("(one) => getComputedStyle(one).fill"),
+        )
+        opened.page.screenshot(path=screenshots / f"{scheme}.png", full_page=True)
+    assert_sound(opened)
+    assert found["light"][0] == "rgb(255, 255, 255)"
+    assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))
+
+
+def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> None:
+    opened = open_page(CONSTRUCTED["late"], color_scheme="dark")
+    closed = opened.page.locator("details:not([open])").count()
+    opened.page.pdf(path=screenshots / "print.pdf", format="A4")
+    drawn = opened.page.locator(".chart[data-drawn=whole]").count()
+    assert drawn == opened.page.locator(".chart").count()
+    assert opened.page.locator("details:not([open])").count() == closed > 0
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    opened.open_all()
+    ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    opened.page.screenshot(path=screenshots / "print.png", full_page=True)
+    assert_sound(opened)
+
+
+def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
+    opened = open_page(sweep(("sync",), (4, 16)), java_script_enabled=False)
+    words = opened.page.inner_text("main")
+    assert say("page.no_scripts") in words
+    assert "With 16 connections" in words
+    assert "3.00 s" in opened.page.text_content("#waiting-sync")
+    words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
+    assert "Which generator sends the most at a high rate?" in words
+    assert "61,235" in words

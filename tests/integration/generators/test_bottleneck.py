@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from harness import run_store as store
 from harness.experiments import calibration
+from harness.experiments.bottleneck.command import GENERATORS
 from harness.experiments.calibration import CeilingKey
+from harness.plan import SLEEP_ENV
 from tests.integration.conftest import Lab, fake_program, until
 
 # --- ceilings -------------------------------------------------------------------------------
@@ -42,7 +47,7 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
 
 
 def test_processes_of_the_tool_are_an_axis(lab: Lab, worker_class: str) -> None:
-    done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0.2", "--tool", "fast",
+    done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast",
                "--tool-processes", "1,2", "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
     cells = done.report["cells"]
@@ -68,17 +73,16 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
     first = lab.start("bottleneck", "--quick")
-    until(
-        lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(),
-        "a first cell is done",
-    )
+    until(lambda: list(lab.place.glob("results/*/calibration/*")), "its plan is on file")
     first.send_signal(signal.SIGINT)
     out, err = first.communicate()
     assert first.returncode == 130, err
     assert "bottleneck --resume" in err
     assert "not finished. Resume with: workerlab bottleneck --resume" in " ".join(out.split())
+    made_smaller(lab.run)
     done = lab("bottleneck", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
+    assert "measuring" not in done.err  # a server that sleeps is nobody's limit
     found = done.report
     assert found["kind"] == "bottleneck"
     verdict = found["findings"][0]
@@ -88,3 +92,16 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert titles[:3] == [f"bottleneck.table.{name}" for name in ("users", "threads", "servers")]
     again = lab("report", str(lab.run), "--format", "json")
     assert again.report == found
+
+
+def made_smaller(directory: Path) -> None:
+    """The same run with fewer users, on an app that sleeps: it keeps no core busy."""
+    run = store.load(directory)
+    cells = []
+    for cell in run.plan.cells:
+        app = replace(cell.server.app, env=((SLEEP_ENV, "0.5"),), sleep_s=0.5)
+        if cell.tool in GENERATORS and cell.processes == 1:
+            server = replace(cell.server, app=app)
+            cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
+    shutil.rmtree(directory)
+    store.create(directory, replace(run.plan, cells=tuple(cells)), run.environment)

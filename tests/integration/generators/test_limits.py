@@ -70,7 +70,7 @@ def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
         assert (found.requests, found.failed) == (800, 0), name
 
 
-def planned(place: Path, names: tuple[str, ...], mistakes: bool = True) -> Path:
+def planned(place: Path, names: tuple[str, ...]) -> Path:
     """A run of `limits` with a few of its steps, smaller, not begun."""
     here = limits.machine()
     plan = limits.plan_of(here, quick=False)
@@ -80,7 +80,7 @@ def planned(place: Path, names: tuple[str, ...], mistakes: bool = True) -> Path:
         assert load is not None
         if cell.name in names:
             load = replace(load, requests=min(load.requests, 3000), deadline_s=60)
-        elif chapter == "mistakes" and mistakes:
+        elif chapter == "mistakes":
             load = replace(load, requests=min(load.requests, 300))
         else:
             continue
@@ -97,32 +97,9 @@ def values_of(said: Mapping[str, Any], code: str) -> Mapping[str, Any]:
     return values
 
 
-def test_the_command_shows_what_happened(lab: Lab) -> None:
+def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None:
     keys = ("async-100-fast", "kept-100000", "ports-used-up", "ports-sources", "ports-reuse")
     directory = planned(lab.place, keys)
-    done = lab("limits", "--resume", str(directory), "--format", "json")
-    assert done.code == 0, done.err
-    said = done.report
-    assert said["kind"] == "limits"
-    assert values_of(said, "limits.far")["requests"] == 3000
-    missing = values_of(said, "limits.missing_await")
-    assert (missing["requests"], missing["right_requests"]) == (0, 100)
-    session = values_of(said, "limits.session_per_request")
-    assert (session["connections"], session["requests"]) == (300, 300)
-    assert session["right_connections"] == 20
-    assert 200 < session["time_wait"] <= 300  # others may leave that state meanwhile
-    if preflight.narrows_ports():
-        assert values_of(said, "limits.ports")
-    for words in ((), ("--format", "markdown"), ("--format", "csv")):
-        assert lab("report", str(directory), *words).code == 0
-    # All is measured: there is nothing left to run
-    again = lab("limits", "--resume", str(directory), "--format", "json")
-    assert again.code == 0
-    assert again.report == said
-
-
-def test_a_stopped_run_is_resumed(lab: Lab) -> None:
-    directory = planned(lab.place, ("async-100-fast", "kept-100000"), mistakes=False)
     process = lab.start("limits", "--resume", str(directory))
     until(lambda: list(directory.glob("raw/*/tool/stdout")), "a load runs")
     process.terminate()
@@ -132,7 +109,23 @@ def test_a_stopped_run_is_resumed(lab: Lab) -> None:
     assert "Traceback" not in err
     done = lab("limits", "--resume", str(directory), "--format", "json")
     assert done.code == 0, done.err
-    assert "note.not_measured" not in [note["code"] for note in done.report["notes"]]
+    said = done.report
+    assert said["kind"] == "limits"
+    assert "note.not_measured" not in [note["code"] for note in said["notes"]]
+    assert values_of(said, "limits.far")["requests"] == 3000
+    missing = values_of(said, "limits.missing_await")
+    assert (missing["requests"], missing["right_requests"]) == (0, 100)
+    session = values_of(said, "limits.session_per_request")
+    assert (session["connections"], session["requests"]) == (300, 300)
+    assert session["right_connections"] == 20
+    assert 200 < session["time_wait"] <= 300  # others may leave that state meanwhile
+    if preflight.narrows_ports():
+        assert values_of(said, "limits.ports")
+    assert lab("report", str(directory), "--format", "markdown").code == 0
+    # All is measured: there is nothing left to run
+    again = lab("limits", "--resume", str(directory), "--format", "json")
+    assert again.code == 0
+    assert again.report == said
 
 
 @pytest.mark.parametrize("words", [("--quick",), ("--out", "x")])

@@ -111,21 +111,34 @@ def text(path: Path) -> Callable[[], str]:
     return lambda: path.read_text() if path.exists() else ""
 
 
+def serving(host: Host, place: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """A null server on that host, which takes its time, and its address."""
+    ready = place / "ready"
+    words = ("--host", host.address, "--ready", str(ready), "--delay", "0.05,0.05", *words)
+    process = host.start([sys.executable, "-I", "-S", PROGRAM, *words], place / "server")
+    port = json.loads(until(text(ready), "the server listens"))["port"]
+    return process, f"http://{host.address}:{port}/"
+
+
+def start(hosts: dict[str, Host], load: Load, url: str, place: Path) -> subprocess.Popen[str]:
+    """The master, in `place`/master, and two workers once it waits for them."""
+    master, work = hosts["master"], place / "master"
+    leading = master.start(FAST.command(load, url, str(work)).argv, work)
+    until(lambda: "Waiting for workers" in text(work / "stderr")(), "the master listens")
+    for name in ("one", "two"):
+        hosts[name].start(worker_command(load, master.address), place / name)
+    return leading
+
+
 def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Path) -> None:
     """Each on a host of its own, by the tool's own words; only the master has the body's file."""
-    server, master = hosts["server"], hosts["master"]
-    ready, report, work = tmp_path / "ready", tmp_path / "report", tmp_path / "master"
-    words = ["--host", server.address, "--ready", str(ready), "--report", str(report)]
-    target = server.start([sys.executable, "-I", "-S", PROGRAM, *words], tmp_path / "server")
-    port = json.loads(until(text(ready), "the server listens"))["port"]
+    report, work = tmp_path / "report", tmp_path / "master"
+    target, url = serving(hosts["server"], tmp_path, "--report", str(report))
     (tmp_path / "body").write_text("some bytes")
     load = Load(6, 100, 2.0, LONG_S * 2, keepalive=True, hosts=("one", "two"), method="POST",
                 body_file=str(tmp_path / "body"))  # fmt: skip
     FAST.check(load)
-    command = FAST.command(load, f"http://{server.address}:{port}/", str(work))
-    leading = master.start(command.argv, work)
-    for name in ("one", "two"):
-        hosts[name].start(worker_command(load, master.address), tmp_path / name)
+    leading = start(hosts, load, url, tmp_path)
     assert leading.wait(LONG_S * 2) == 0
     os.kill(target.pid, signal.SIGTERM)
     target.wait(LONG_S)
@@ -145,7 +158,7 @@ def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Pat
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
     """The command is the one that the sweep prints; it serves both trials."""
     here, senders = hosts["master"], [hosts["one"], hosts["two"]]
-    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.1", "--tool", "locust"]
+    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust"]
     words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
     sweep = here.start(
         [sys.executable, "-m", "harness", *words], tmp_path / "lab", PYTHONPATH=str(ROOT)
@@ -172,13 +185,11 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
 
 
 def test_a_host_that_dies_is_not_passed_over(hosts: dict[str, Host], tmp_path: Path) -> None:
-    master, work = hosts["master"], tmp_path / "master"
-    load = Load(2, 100, 5.0, LONG_S * 2, hosts=("one", "two"))
-    command = FAST.command(load, f"http://{hosts['server'].address}:9/", str(work))
-    leading = master.start(command.argv, work)
-    for name in ("one", "two"):
-        hosts[name].start(worker_command(load, master.address), tmp_path / name)
-    until(lambda: "All users spawned" in text(work / "stderr")(), "the load is on")
+    report, work = tmp_path / "report", tmp_path / "master"
+    _, url = serving(hosts["server"], tmp_path, "--report", str(report))
+    load = Load(2, 100, 10.0, LONG_S * 2, keepalive=True, hosts=("one", "two"))
+    leading = start(hosts, load, url, tmp_path)
+    until(lambda: json.loads(report.read_text())["connections"] == 2, "both send")
     hosts["two"].stop()
     assert leading.wait(LONG_S * 2) == 0
     files = {RESULT: (work / RESULT).read_text()}
