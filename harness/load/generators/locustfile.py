@@ -41,9 +41,12 @@ from typing import Any
 import gevent
 import locust
 from gevent.resolver.thread import Resolver
-from locust import FastHttpUser, HttpUser, events
+from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
+
+# Locust gives up a worker that was silent for 3 s, which on a busy machine may wait for its turn
+runners.HEARTBEAT_LIVENESS = 15
 
 BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
