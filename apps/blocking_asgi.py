@@ -11,8 +11,6 @@ heartbeat is blocked too, and the arbiter kills the worker with every request in
 cannot be awaited.
 """
 
-from __future__ import annotations
-
 import time
 
 from apps.answers import asgi_app

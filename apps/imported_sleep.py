@@ -13,8 +13,6 @@ Nothing fails and nothing is logged. The cure: call `time.sleep`, looked up at e
 arbiter, before any app is loaded, and does not fall into it.
 """
 
-from __future__ import annotations
-
 from time import sleep  # the trap
 
 from apps.answers import wsgi_app

@@ -8,8 +8,6 @@ The environment sets what a request costs by default, its query may say otherwis
 Other words in the query are left alone: they may tell requests apart.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """The sleep app as Flask: the same contract as `apps/sleep_wsgi.py`, with a framework's cost."""
 
-from __future__ import annotations
-
 import time
 
 from flask import Flask, Response, request

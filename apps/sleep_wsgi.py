@@ -1,7 +1,5 @@
 """The minimal sleep app as plain WSGI: what a request costs stands in `apps/knobs.py`."""
 
-from __future__ import annotations
-
 import time
 
 from apps.answers import wsgi_app

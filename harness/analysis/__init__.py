@@ -9,8 +9,6 @@ to the server, whatever the tool. Whether the load tool was the limit is asked b
 it held up says nothing of the server's.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median

@@ -6,8 +6,6 @@ denominator come from the same two moments. Sums that shrank were begun anew und
 nothing is known from them. What a name means is said in `observe/app_metrics.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from harness.analysis.facts import Facts

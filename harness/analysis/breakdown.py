@@ -29,8 +29,6 @@ it still works is in service and in transfer at once. Both show in `unattributed
 spread over the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """From facts to the result of a trial, once R0 and knee of its series are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

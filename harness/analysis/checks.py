@@ -15,8 +15,6 @@ Not asked: steady throughput * mean response <= N. These two are not about the s
 slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from harness.analysis.facts import Facts

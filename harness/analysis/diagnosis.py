@@ -7,8 +7,6 @@ workers would add. Where the load tool is the limit, no advice on the server is 
 Those that are about slots are in `diagnosis_slots`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Cells that are held up by their slots: too few, idle, or behind a full accept queue."""
 
-from __future__ import annotations
-
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, growth, handshakes, steps
 from harness.analysis.knee import REACHED

@@ -4,8 +4,6 @@ Whatever is derived is derived once, however many ask for it: the plain facts ar
 of Facts, what other modules derive from them is kept with them by `once`.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections import Counter

@@ -9,8 +9,6 @@ Where the last packet of a handshake is dropped instead, the client believes tha
 and connects at no step; only the counters, and what never reaches a worker, show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

@@ -1,8 +1,6 @@
 """Kept-alive connections stay with the worker that accepted them, so how they are dealt bounds the
 throughput: worker i serves at most min(connections, slots of one worker) at once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -15,8 +15,6 @@ server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with
 87 %, so the latter was rejected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean

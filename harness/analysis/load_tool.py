@@ -21,8 +21,6 @@ differ by how the kernel deals the connections. A tool of which no rule knows an
 called bound nor cleared.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -8,8 +8,6 @@ Response times run from the moment a request was due, so that what a full server
 held back is in them; `lag` is the part before it was sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec.structs import replace

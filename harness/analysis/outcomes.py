@@ -9,8 +9,6 @@ cause. ab calls a connection that ends without a byte complete, so its answers t
 the spans are such; a tool that names its requests tells which.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 

@@ -22,8 +22,6 @@ hence "than at their fewest".
 Fitting change points to the series was rejected: it finds as many as it is told to look for.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """R0, the response time of a lone request, and the bound that follows from it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import median

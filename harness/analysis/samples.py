@@ -1,7 +1,5 @@
 """What spans and samples say by themselves. What was not seen is None, never 0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """A series: the cells that differ in load alone. Where does its server stop serving more?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -10,8 +10,6 @@ A request's worker is known from its span, its row is reckoned: the lowest of th
 was free. When its client began it is known only where the tool names its requests.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

@@ -27,8 +27,6 @@ average on: where a backlog grows evenly until all are taken, half of them are t
 whenever that moment comes; later, more.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from harness.analysis.facts import Facts

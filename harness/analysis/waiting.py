@@ -13,8 +13,6 @@ R - mean S is within d of its true W, and so is every percentile of them. They a
 every request is timed and d is at most 5 % of the mean response; otherwise None.
 """
 
-from __future__ import annotations
-
 from harness.analysis.facts import Facts
 from harness.analysis.samples import durations_s
 from harness.model import Finding, Summary

@@ -19,8 +19,6 @@ rounds it still contains the first batch, which found all slots free, so that 8 
 slots seemed to wait 0.91 instead of 1.0 service times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median

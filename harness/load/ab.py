@@ -31,8 +31,6 @@ What the Measurement holds:
 - `lone_s`: the response time of the first request, where the `-g` file shows which one it was.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import pairwise

@@ -17,8 +17,6 @@ What the Measurement holds:
   successes in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

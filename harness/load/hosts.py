@@ -4,8 +4,6 @@ Only where a host is named can a server be reached from elsewhere than this mach
 on the one address that leads to the first of them.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable
 

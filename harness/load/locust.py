@@ -18,8 +18,6 @@ What the Measurement holds:
 - `achieved_concurrency`: mean number of requests under way (Little's law), failures included.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

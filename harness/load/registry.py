@@ -3,8 +3,6 @@
 To add one, write such a file with a `Tool`, and add it to TOOLS.
 """
 
-from __future__ import annotations
-
 from harness.load import locust
 from harness.load.ab import AB
 from harness.load.fast import FAST

@@ -1,7 +1,5 @@
 """What a load tool is: a program, how it is run, and what its output means."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 

@@ -21,8 +21,6 @@ What the Measurement holds:
 - `connect`, `first_byte`, `lone_s`: wrk does not say.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

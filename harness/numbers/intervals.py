@@ -4,8 +4,6 @@ Welch's (Welch 1947): both sides may vary by an amount of their own. The Welch-S
 of freedom are rounded down. A ratio is a difference of logarithms.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean, variance

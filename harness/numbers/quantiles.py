@@ -2,8 +2,6 @@
 
 Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996): as R and NumPy do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Rows for intervals that overlap: one definition for every picture of requests over time."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 

@@ -1,8 +1,6 @@
 """One table of units, read in both directions: seconds, bytes and counts become something a person
 would say ("12.3 ms"), and a tool's text a number again ("890us", "1.20k", "22.62KB")."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -29,8 +29,6 @@ An app in Python:
 Each worker makes its own, after the fork (`os.register_at_fork`), as `apps/blog/metrics.py` does.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections import Counter

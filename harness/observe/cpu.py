@@ -6,8 +6,6 @@ they awaited, so that a child which ends is not forgotten. The tree is looked up
 sample (0.5 ms with 70 processes): /proc/PID/task/TID/children is not there on every kernel.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What this kernel's TCP counts, and when it repeats an unanswered SYN."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from itertools import accumulate

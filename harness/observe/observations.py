@@ -5,8 +5,6 @@ it may have belonged to: what is missing is said by sampler, what was seen is ke
 there with some apps, nothing seen is not missing, unless its sampler was lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Reads the span maps the probe leaves in a trial's directory: at its end, and while they grow, to
 say how many requests each worker holds right now."""
 
-from __future__ import annotations
-
 import os
 from itertools import takewhile
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """The server's sockets as the kernel has them: who waits to be accepted, and who is connected."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

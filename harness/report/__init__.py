@@ -1,7 +1,5 @@
 """A document in every format: `FORMATS["markdown"](document)`. A new one: a module, a line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 

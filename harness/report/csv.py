@@ -6,8 +6,6 @@ by blanks. Of others, the first field names the table, then come the columns of 
 shared ones once, in base units; empty is missing, or not of this table.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.model import CellResult, ClassResult, Document, Finding, Phase, Report

@@ -6,8 +6,6 @@ and classes in milliseconds; the rows of other commands' tables are objects, key
 its columns, in base units (seconds, bytes, shares of 1).
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Markdown as GitHub shows it, with everything that is to be told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from harness.model import Document, Finding, Table

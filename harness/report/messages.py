@@ -32,8 +32,6 @@ name, `meaning.COLUMN` tells below the table what it holds; `heading.TABLE:COLUM
 or for all whose titles begin so.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the series and cells of a sweep are called: the worker class, and what sets it apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.model import Cell, CellResult, ClassResult, Finding, Server

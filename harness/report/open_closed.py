@@ -4,8 +4,6 @@ closed   N clients, each of which asks again as soon as it is answered
 open     requests that arrive at a rate, evenly spaced, timed from the moment each was due
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Writes a document as a page and as pictures. What draws them is loaded only then."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ requests, the ramp-up included (0.88 s where each request waits 1.00 s once the 
 would contradict the second, whose parts are means of the steady part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 

@@ -1,7 +1,5 @@
 """Drawing for a terminal, a pipe, a log or a mail: tables in plain ASCII, sentences that wrap."""
 
-from __future__ import annotations
-
 import io
 import re
 import textwrap

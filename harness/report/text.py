@@ -8,8 +8,6 @@ narrow for a table, its columns move together first, then the least needed are l
 names them.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable
 from itertools import chain, groupby

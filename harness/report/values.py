@@ -3,8 +3,6 @@
 Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, overload

@@ -22,8 +22,6 @@ the grace) and end-of-file (KILL). WORDS:
                    for a program that leaves something behind when it is killed
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

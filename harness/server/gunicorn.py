@@ -4,8 +4,6 @@ Ready means: N workers have loaded the app (each has written its proof from insi
 request got the expected answer. A listening socket proves neither, it exists before any worker.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

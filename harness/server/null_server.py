@@ -1,7 +1,5 @@
 """The server that does nothing, started and stopped like the one under test."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What this machine and the server's interpreter can do, looked at before anything is started."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

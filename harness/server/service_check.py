@@ -4,8 +4,6 @@ Addresses hold passwords: no message repeats more of one than host and port, not
 says of it. Clients are imported when they are needed: they are extras.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pkgutil import resolve_name

@@ -9,8 +9,6 @@ what is measured. It is ended by SIGQUIT: a smart shutdown (TERM) waits for its 
 writes what is thrown away a moment later, a killed one leaves a segment of shared memory behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -1,7 +1,5 @@
 """A server's first requests: it answers as expected, what a lone request costs, all are warm."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import time

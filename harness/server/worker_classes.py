@@ -9,8 +9,6 @@ does not enforce it; uvicorn is never told; tornado runs a WSGI app inside its l
 the others; a blocking sleep in an `async def` serves one at a time whatever stands here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from harness.model import Server, WorkerClass

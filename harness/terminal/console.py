@@ -1,7 +1,5 @@
 """What the lab tells its user while it works, what it asks, and how the user has called it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

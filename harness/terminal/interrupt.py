@@ -4,8 +4,6 @@ Ending at once is safe: the guards see their pipes close and kill what they guar
 nothing was started, the first one does so, too: an exception amid an import may be lost.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from types import FrameType

@@ -6,8 +6,6 @@
        answered                              9 of 33
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 WIDTH = 80

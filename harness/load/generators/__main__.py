@@ -4,8 +4,6 @@ Works in isolated mode (`python -I -S`), where nothing but the standard library 
 checkout's own place is all it needs.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -5,8 +5,6 @@ that blocks cannot be ended: at the deadline its account is closed instead. What
 a timeout, and what it sees after that counts no more.
 """
 
-from __future__ import annotations
-
 import http.client
 import random
 import threading

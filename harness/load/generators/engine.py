@@ -14,8 +14,6 @@ writing before the first byte of a request is sent (on loopback a connection is 
 returns; where it is not, sending at once fails harmlessly).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import heapq

@@ -8,8 +8,6 @@ With `--rows` each request bears its number in the header X-Workerlab-Request an
 own. Otherwise timings are kept in histograms.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ A reader is a generator that asks for more bytes by yielding. A response is comp
 is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

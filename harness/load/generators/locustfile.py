@@ -24,8 +24,6 @@ what they have not reported yet, so that of a slow server the last requests woul
 its statistics round to two digits and mix answers with failures.
 """
 
-from __future__ import annotations
-
 import base64
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """The header lines of a request, and for `fast` also its bytes and where it goes."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass

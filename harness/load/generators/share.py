@@ -8,8 +8,6 @@ Forked processes begin together, and what they saw is added up. Two pipes lead t
 end of the one starts them; the end of the other says that this process is gone, however it ended.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

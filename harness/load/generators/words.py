@@ -1,7 +1,5 @@
 """The words that all generators understand, checked: who cannot do one refuses it."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Collection, Sequence

@@ -15,8 +15,6 @@ that closes first, the client, leaves each of its sockets in TIME_WAIT for a min
 gone for so long (errno 99, where they run out).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

@@ -1,8 +1,6 @@
 """Each form of each mistake as a load tool; `details` of the Measurement are what `attempt` in
 `__main__.py` explains."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The bars of a chart, beside or on each other. They lie on their sides, as names are long; those
 of a sweep's levels, whose names are numbers, stand."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Mapping, Sequence

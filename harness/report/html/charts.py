@@ -5,8 +5,6 @@ has in every chart of the lab. On a logarithmic axis nothing that is not above 0
 points are left out, and the caption counts them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle

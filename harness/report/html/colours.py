@@ -8,8 +8,6 @@ A chart names its colours as CSS variables, so that one drawing follows the page
 picture, which knows no variables, they are put in.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ A figure is one or more panes that share their horizontal axis. Its legend is da
 the page, where it wraps and can be read aloud, and as one more pane in a picture.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What the kernel showed beside the requests: the accept queue, TCP states, slow handshakes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

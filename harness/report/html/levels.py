@@ -1,8 +1,6 @@
 """Bars for each level of connections of a series: where the time went, and what kept-alive
 connections allow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 

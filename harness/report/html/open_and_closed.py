@@ -1,7 +1,5 @@
 """Response time against throughput, of the same server in the closed loop and at a rate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

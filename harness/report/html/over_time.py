@@ -1,8 +1,6 @@
 """Figures of one cell over time, seconds since the load began from left to right: CPU and memory of
 the server, the load tool and the host, and the phases of a load on kept connections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 

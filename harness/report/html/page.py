@@ -9,8 +9,6 @@ Half of the page is the library. Drawing to SVG here and leaving it out was reje
 charts as SVG are larger, and fit neither a phone nor a pointer.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

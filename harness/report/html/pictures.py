@@ -1,7 +1,5 @@
 """Every figure of a document as PNG and SVG, in light, for what is not a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The series of a sweep with their names, their cells over time, and the answer of the run in one
 or two sentences: who serves most, who least, and who waits where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from statistics import fmean

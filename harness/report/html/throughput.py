@@ -1,7 +1,5 @@
 """Requests per second against connections: what each series makes of more of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any

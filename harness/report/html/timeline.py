@@ -7,8 +7,6 @@ Drawing a wait on the row of its service was rejected: on a saturated server it 
 request served before it, which is just what shall be seen.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from statistics import median

@@ -1,8 +1,6 @@
 """The null server as a program of its own, in the standard library alone: reads its options,
 listens, says where, and answers at once, or after a seeded random delay, until it is ended."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -1,7 +1,5 @@
 """What the null server reads, and what it answers: made once, sent many times. Knows no sockets."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Literal, NamedTuple
 

@@ -7,8 +7,6 @@ beside the connections. A delayed answer waits in a heap of due times. Rejected:
 Python per request), a process per core (the generator needs one), an object per connection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import heapq
