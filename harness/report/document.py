@@ -120,7 +120,7 @@ def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object
     values: dict[str, object] = {
         "slots": _slots(group),
         "saturated_from": _lowest(cells, "saturated"),
-        "capacity_rps": group.capacity_rps if group.capacity_ci95 else None,
+        "capacity_rps": finite(group.capacity_rps) if group.capacity_ci95 else None,
         "low_rps": low_rps,
         "high_rps": high_rps,
     }
