@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.analysis.timeline import MOST, timelines
 from harness.model import Document
-from harness.report.html.charts import chart_figures
+from harness.report.html.document_charts import chart_figures
 from harness.report.html.series import all_series
 from harness.report.html.series import over_time as observed_cells
 from harness.report.messages import say, text

@@ -12,7 +12,7 @@ from msgspec import Struct
 from harness.model import Chart
 from harness.numbers.units import three_digits
 from harness.report.html.colours import var
-from harness.report.html.figures import by_name, data, tip
+from harness.report.html.figure import by_name, data, tip
 from harness.report.messages import text
 
 NAME_LETTERS = 18  # in a line of a name

@@ -7,7 +7,7 @@ import altair as alt
 
 from harness.model import Finding, Timeline
 from harness.report.html.colours import var
-from harness.report.html.figures import WHOLE, Figure, data, key, of_cell, some, tip, unit
+from harness.report.html.figure import WHOLE, Figure, data, key, of_cell, some, tip, unit
 from harness.report.html.over_time import Stretch, corners, time_axis, whole
 from harness.report.messages import say
 

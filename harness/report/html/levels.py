@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from harness.model import CellResult, Chart, Document, Finding, Series
 from harness.numbers.units import format_duration
 from harness.report.html.bars import Upright
-from harness.report.html.charts import chart_figure
-from harness.report.html.figures import Figure, some, unit
+from harness.report.html.document_charts import chart_figure
+from harness.report.html.figure import Figure, some, unit
 from harness.report.html.series import SweepSeries, mean
 from harness.report.values import PARTS
 

@@ -8,7 +8,7 @@ import altair as alt
 from harness.model import CellResult, Finding
 from harness.numbers.units import format_duration
 from harness.report.html.colours import var
-from harness.report.html.figures import POINT, Figure, by_name, data, key, tip, unit
+from harness.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from harness.report.html.series import SweepSeries
 from harness.report.messages import amount, say, text
 from harness.report.sweep_tables import load_of

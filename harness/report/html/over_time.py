@@ -9,7 +9,7 @@ import altair as alt
 from harness.model import Finding, Moment, Timeline
 from harness.report.document import changing, phase_finding
 from harness.report.html.colours import var
-from harness.report.html.figures import (
+from harness.report.html.figure import (
     DASHES,
     WHOLE,
     Figure,

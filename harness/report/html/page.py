@@ -27,9 +27,9 @@ from harness.model import Column, Document, Finding, Table, Verdict
 from harness.numbers.units import MISSING
 from harness.report.document import SWEEP
 from harness.report.grid import explained, grid
-from harness.report.html.charts import chart_figures
 from harness.report.html.colours import css, var
-from harness.report.html.figures import DASHES, Figure, config, some, spec
+from harness.report.html.document_charts import chart_figures
+from harness.report.html.figure import DASHES, Figure, config, some, spec
 from harness.report.html.levels import breakdown, keepalive, longest_s
 from harness.report.html.open_and_closed import open_and_closed
 from harness.report.html.series import all_series, cells_over_time, headline

@@ -9,7 +9,7 @@ import vl_convert
 
 from harness.model import Document
 from harness.report.html.colours import in_light, var
-from harness.report.html.figures import DASHES, Figure, Key, config, data
+from harness.report.html.figure import DASHES, Figure, Key, config, data
 from harness.report.html.page import figures
 from harness.report.messages import text
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.model import CellResult, ClassResult, Document, Finding, Timeline
-from harness.report.html.figures import Figure, slug, some
+from harness.report.html.figure import Figure, slug, some
 from harness.report.html.kernel import connects, queue, states
 from harness.report.html.over_time import cpu, memory, phases
 from harness.report.html.timeline import timeline

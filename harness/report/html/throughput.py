@@ -9,7 +9,7 @@ import altair as alt
 from harness.model import Document, Finding
 from harness.numbers.units import MISSING
 from harness.report.html.colours import var
-from harness.report.html.figures import POINT, Figure, Key, by_name, data, key, mark_of, some, tip
+from harness.report.html.figure import POINT, Figure, Key, by_name, data, key, mark_of, some, tip
 from harness.report.html.series import SweepSeries, all_series, mean
 from harness.report.messages import amount, say
 from harness.report.values import finite

@@ -17,7 +17,7 @@ import altair as alt
 from harness.model import CellResult, Finding, Timeline
 from harness.numbers.rows import row_numbers
 from harness.report.html.colours import var
-from harness.report.html.figures import Figure, Key, data, key, of_cell, some, tip, unit
+from harness.report.html.figure import Figure, Key, data, key, of_cell, some, tip, unit
 from harness.report.html.kernel import queue_pane
 from harness.report.html.over_time import time_axis
 from harness.report.messages import say

@@ -12,7 +12,7 @@ from harness.analysis.open_model import capacity_of
 from harness.analysis.verdict import Offered, of_offered
 from harness.model import CellResult, Measurement, Rate, Report, Summary
 from harness.report.document import of_sweep
-from harness.report.html.figures import spec
+from harness.report.html.figure import spec
 from harness.report.html.page import figures
 from harness.report.html.pictures import picture
 from harness.report.messages import text

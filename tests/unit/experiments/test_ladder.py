@@ -13,7 +13,7 @@ from harness.experiments.ladder.steps import Load, Step, ladder
 from harness.model import CellResult, Document, Finding, Label, Table
 from harness.report import FORMATS
 from harness.report import text as terminal
-from harness.report.html.charts import chart_figures
+from harness.report.html.document_charts import chart_figures
 from tests.builders.ladder import MEASURED, Seen, all_configurations, cells, report, whole
 
 FAST, TRIPS, LIMITS, REDIS, SYNC, SERVICES = (

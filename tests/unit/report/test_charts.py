@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.model import Chart, Document, Finding, Series
 from harness.report.html import pictures, render
-from harness.report.html.charts import chart_figures
+from harness.report.html.document_charts import chart_figures
 from harness.report.messages import text
 from tests.builders.document import full_document
 from tests.builders.page import rendered

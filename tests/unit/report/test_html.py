@@ -21,7 +21,7 @@ from harness.analysis import analyse
 from harness.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
-from harness.report.html.figures import Figure, spec
+from harness.report.html.figure import Figure, spec
 from harness.report.html.over_time import corners
 from harness.report.html.page import SIZE, emphasised, figures, library
 from harness.report.html.pictures import picture

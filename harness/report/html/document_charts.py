@@ -15,7 +15,7 @@ import altair as alt
 from harness.model import Chart, Document, Finding, Label
 from harness.report.html.bars import Drawn, Points, Upright, bars_pane
 from harness.report.html.colours import CLASSES, var
-from harness.report.html.figures import (
+from harness.report.html.figure import (
     DASHES,
     POINT,
     Figure,
