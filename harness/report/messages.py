@@ -1,4 +1,5 @@
-"""Every sentence the lab prints about a run, by the code of what was found. Nothing else has any.
+"""Every sentence the lab prints about what a run showed, by the code of what was found. Nothing
+else has any; but what ends a command or a trial is an error, and said where it is raised.
 
 A sentence is a template. `{name}` is one of the finding's values; after a colon stands how it is
 said:
