@@ -27,8 +27,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def swept(lab: Lab, worker_class: str, cache: Path, *words: str) -> Any:
-    """A small sweep of an app that does nothing. Its load lasts a tenth of a second, in which a busy
-    machine may let the cell be invalid (exit code 1): ceilings do not depend on that."""
+    """A small sweep of an app that does nothing. Its load lasts a tenth of a second, in which the
+    cell may be invalid on a busy machine (exit code 1): ceilings do not depend on that."""
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
     done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0", "--rounds", "50",
                "--tool", "fast", "--format", "json", *words)  # fmt: skip
