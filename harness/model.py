@@ -21,7 +21,9 @@ from msgspec.structs import replace
 
 SCHEMA = 1  # of the JSON that a report is
 
-Verdict = Literal["below capacity", "at capacity", "saturated", "generator-bound", "invalid"]
+Verdict = Literal[
+    "below capacity", "at capacity", "saturated", "generator-bound", "inconclusive", "invalid"
+]
 
 
 class LabError(Exception):
@@ -345,6 +347,10 @@ class ProcessSample(Struct, frozen=True):
     tool_rss_bytes: int | None
     host_memory_bytes: int | None = None  # of everything on it, caches aside
     host_irq_s: float | None = None  # of host_busy_s: in interrupts
+    server_wait_s: float | None = None  # ready to run and without a core, all threads together
+    tool_wait_s: float | None = None
+    host_steal_s: float | None = None  # of host_busy_s: cores given to another machine
+    lab_cpu_s: float | None = None  # of this process, which looks on
 
 
 class ConnectionSample(Struct, frozen=True):
@@ -538,8 +544,10 @@ class CellResult(Struct, frozen=True):
     errors: Mapping[str, int] = {}
     slots_configured: int | None = None  # None: unlimited, or not known to its class
     slots_measured: int | None = None
+    occupancy: float | None = None  # of its slots, the part that was taken; 0 to 1
     throughput_rps: float | None = None
     tool_rps: float | None = None
+    whole_rps: float | None = None  # successes per second of the whole load, its drain included
     lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()
@@ -565,6 +573,7 @@ class CellResult(Struct, frozen=True):
     lag: Summary = Summary()
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     diagnosis: Finding | None = None  # what holds it up, and what to change
+    findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
 

@@ -66,7 +66,8 @@ def result(facts: Facts, series: Series) -> CellResult:
             *counters_of_others(facts),
         ),
     )
-    return replace(cell, diagnosis=diagnosis(facts, cell))
+    found = diagnosis(facts, cell)
+    return replace(cell, diagnosis=found, findings=(found,))
 
 
 def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
