@@ -1,10 +1,15 @@
 """A server's first requests: it answers as expected, what a lone request costs, all are warm."""
 
 import contextlib
+import html
 import http.client
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.model import Finding
 from harness.observe.spans import served
@@ -14,6 +19,8 @@ LONE_TIMEOUT_S = 60.0
 LONE_MOST = 5  # lone requests, where they are short: one alone would be all noise
 LONE_S = 0.5  # enough of them
 WARMUP_S = 1.0
+SHOWN_LINES, SHOWN_LETTERS = 3, 300  # of the body of an answer that was not expected
+MARKUP = re.compile(r"(?is)<(script|style|head)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 FAILURES = (OSError, http.client.HTTPException)
 
 
@@ -34,9 +41,17 @@ def warm_up(server: Running) -> None:
     server.warmup_s = time.monotonic() - began
 
 
-def ask(server: Running, path: str | None = None) -> tuple[int, float]:
-    """The app's own request (or the same to another `path`) on a connection of its own: the status,
-    and seconds from before connect until the last byte. Raises FAILURES without a whole answer."""
+class Answer(NamedTuple):
+    """`took_s`: from before connect until the last byte."""
+
+    status: int
+    body: bytes
+    took_s: float
+
+
+def ask(server: Running, path: str | None = None) -> Answer:
+    """The answer to the app's own request (or the same to another `path`) on a connection of its
+    own. Raises FAILURES where it is not whole."""
     app = server.launch.app
     body = Path(app.body_file).read_bytes() if app.body_file else None
     headers = {"Connection": "close", **dict(app.headers)}
@@ -45,23 +60,44 @@ def ask(server: Running, path: str | None = None) -> tuple[int, float]:
     with contextlib.closing(connection):
         connection.request(app.method, path or app.path, body=body, headers=headers)
         response = connection.getresponse()
-        response.read()
-        return response.status, time.monotonic() - began
+        content = response.read()
+        return Answer(response.status, content, time.monotonic() - began)
 
 
 def _expected(server: Running, path: str | None = None) -> float:
     """Seconds of a lone request that got the expected answer. Raises Faulty otherwise."""
     app = server.launch.app
     try:
-        status, response_s = ask(server, path)
+        answer = ask(server, path)
     except FAILURES as error:
         log = last_error(server.log)
         raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
-    if status != app.expect_status:
-        why = f"{app.method} {app.path} answered {status}, expected {app.expect_status}"
-        hint = f"(say --expect-status if that is right); its log: {server.log}"
-        raise Faulty("answer", f"{why} {hint}")
-    return response_s
+    if answer.status != app.expect_status:
+        raise Faulty("answer", _unexpected(server, answer))
+    return answer.took_s
+
+
+def _unexpected(server: Running, answer: Answer) -> str:
+    """Why a server that answers is not the one that was meant, with what the app says itself."""
+    app = server.launch.app
+    why = f"{app.method} {app.path} answered {answer.status}, expected {app.expect_status}"
+    if lines := first_lines(answer.body):
+        why += f": {lines}"
+    why += " (say --expect-status if that is right"
+    if answer.status == HTTPStatus.BAD_REQUEST:
+        host = {name.lower(): value for name, value in app.headers}.get("host", server.host)
+        why += (
+            f"; if the app rejects the Host header {host}, allow it there (Django: ALLOWED_HOSTS)"
+            " or send another: --header 'Host: NAME'"
+        )
+    return f"{why}); its log: {server.log}"
+
+
+def first_lines(body: bytes) -> str:
+    """What a person would read first in a page or a text, on one line; "" for none."""
+    words = html.unescape(MARKUP.sub("\n", body[:20_000].decode(errors="replace")))
+    lines = filter(None, (" ".join(line.split()) for line in words.splitlines()))
+    return " / ".join(islice(lines, SHOWN_LINES))[:SHOWN_LETTERS]
 
 
 def _reach_every_worker(server: Running, until: float) -> None:

@@ -46,7 +46,7 @@ def test_two_servers_are_two_and_the_death_of_one_is_told(
         assert len(server.proofs) == 4
         assert len(other.proofs) == 2
         for one in (server, other):
-            assert ask(one, "/")[0] == 200
+            assert ask(one, "/").status == 200
         assert server.lost() is None
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")
