@@ -308,6 +308,7 @@ class Record(Struct, frozen=True):
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
+    lone_end_ns: int | None = None  # of the lone requests
 
 
 class Span(Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from harness.analysis.checks import contradictions
 from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.load_tool import with_limits
 from harness.analysis.open_model import best_rps, open_result
-from harness.analysis.r0 import lone_responses, under_load
+from harness.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
 from harness.analysis.series import Series
 from harness.analysis.timeline import timelines
 from harness.model import Cell, CellResult, ClassResult, Finding, Report
@@ -66,13 +66,13 @@ def analyse(
     )
 
 
-def _series(key: Cell, trials: Sequence[TrialData], lone_s: float | None) -> Series:
+def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
     valid: list[Facts] = []
     without: list[CellResult] = []
     for trial in trials:
         facts = facts_of(trial)
         reasons = [facts] if isinstance(facts, Finding) else contradictions(facts)
-        if not reasons and lone_s is None:
+        if not reasons and lone is None:
             reasons = [Finding("check.no_lone_request")]
         if reasons:
             without.append(invalid(trial, reasons))
@@ -80,8 +80,8 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_s: float | None) -> Ser
             valid.append(facts)
     closed = [facts for facts in valid if not facts.open_model]
     at_rate = [facts for facts in valid if facts.open_model]
-    lone_s, notes = under_load(lone_s, closed)
-    return Series(key, trials, lone_s, closed, at_rate, without, notes)
+    r0, notes = under_load(lone, closed) if lone else (UNKNOWN, ())
+    return Series(key, trials, r0, closed, at_rate, without, notes)
 
 
 def _results(series: Series) -> Iterable[CellResult]:

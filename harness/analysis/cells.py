@@ -11,6 +11,7 @@ from harness.analysis.facts import Facts, TrialData
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight
+from harness.analysis.occupancy import occupancy
 from harness.analysis.samples import missing_notes
 from harness.analysis.series import Series
 from harness.analysis.verdict import of_closed
@@ -35,17 +36,17 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
 
 def result(facts: Facts, series: Series) -> CellResult:
     """A valid cell of the closed loop."""
-    assert series.lone_s is not None  # without it, no trial of the series is valid
-    lone_s, bound = series.lone_s, series.bound.get(facts.key)
+    lone_s, bound = series.r0.seconds, series.bound.get(facts.key)
     bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
     length_s = facts.window.length_s if facts.window else SHORT_S
     short = [Finding("note.short_window", {"length_s": length_s})] if length_s < SHORT_S else []
-    cell = measured(facts, *of_closed(facts, lone_s, series))
+    cell = measured(facts, *of_closed(facts, series))
     cell = replace(
         cell,
         lone_s=lone_s,
+        occupancy=occupancy(facts),
         bound_rps=bound_rps,
         waiting=waits,
         ideal_s=_ideal_s(facts, lone_s),

@@ -35,9 +35,12 @@ class Knee(NamedTuple):
     note: Finding
 
 
-def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -> Knee:
+def knee(
+    levels: Mapping[int, float], lone_s: float | None, slots: int | None, *, full: bool = False
+) -> Knee:
     """levels: throughput in requests/s by concurrency, one figure a level (the median of its
-    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited."""
+    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited;
+    full: some level was seen to take them all."""
     if not levels or not lone_s:
         return Knee(None, Finding("knee.no_cell"))
     highest = max(levels)
@@ -50,11 +53,8 @@ def knee(levels: Mapping[int, float], lone_s: float | None, slots: int | None) -
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         step = {"below": below, "highest": highest, "gain": gain}
         return Knee(most, Finding("knee.levels_off", step))
-    # Not seen to be flat. But slots that are all busy give no more (X <= C/R0), and where half
-    # of the connections wait it is not the connections that are too few. A doubling that gains
-    # is believed rather than the settings.
-    doubled = below is not None and highest <= 2 * below
-    if slots and not doubled and most >= REACHED * slots and highest >= 2 * most / FLAT:
+    # Not seen to be flat, but slots that are all taken give no more
+    if slots and full and highest > NEAR * slots:
         busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
         return Knee(most, busy)
     known: dict[str, float | None] = {"least": most, "add": 2 * highest}

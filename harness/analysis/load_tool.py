@@ -98,7 +98,7 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
             for other in alike[series.key.server, series.key.keepalive]
             if other is not series and (rps := other.levels.get(level))
         }
-        return Compared(series.lone_s or 0.0, series.levels, others, kept)
+        return Compared(series.r0.seconds, series.levels, others, kept)
 
     def judged(series: Series) -> Series:
         trials = ((facts, compared(series, facts.connections)) for facts in series.closed)

@@ -1,39 +1,98 @@
-"""R0, the response time of a lone request, and the bound that follows from it."""
+"""R0, how long a request holds a slot when it has the server for itself; the bound follows from it.
 
+Three sources, the first that is precise enough:
+
+    lone requests      one after the other, before the load: their median where they agree (within
+                       5 % of each other), else their mean with its 95 % interval (Student's t)
+    the lightest load  the mean span of its lowest level and what a lone request takes beside its
+                       span, where that lies inside the interval of the lone ones and is known
+                       better: of a random service a few lone requests say little
+    the load's limit   X <= min(N, C)/R0, so R0 <= min(N, C)/X: lone requests that took longer were
+                       slow for a reason of their own
+
+Successes alone count, on both sides: an app that sheds answers its failures in no time.
+"""
+
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median, stdev
+
+from msgspec import Struct
 
 from harness.analysis.facts import Facts, TrialData
+from harness.analysis.occupancy import overhead_s
+from harness.analysis.samples import durations_s
 from harness.model import Finding, Server
+from harness.numbers.intervals import T975
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
+AGREE = 1.05  # the longest of lone responses over their median: they do not vary
+ENOUGH = 16  # spans for an interval of their mean
+MOSTLY = 0.99  # of the answers are successes: spans of failures do not change the mean
 
 
-def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, float | None]:
-    """R0 of each server: the median response of lone requests over all its trials, in seconds.
+class R0(Struct, frozen=True):
+    """Seconds, and half of the 95 % interval: 0 where lone responses do not vary, None where there
+    are too few of them to tell."""
 
-    Those of the warm-up and, where the tool tells it, its own lone first one. A lone request
-    holds a slot for as long as the server really does, longer than the app runs.
-    """
+    seconds: float
+    half_s: float | None = 0.0
+
+    @property
+    def relative_half(self) -> float:
+        return self.half_s / self.seconds if self.half_s and self.seconds else 0.0
+
+
+UNKNOWN = R0(0.0, None)  # no lone request was answered: no trial is valid then
+
+
+def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
+    """R0 of each server by the lone requests of all its trials: those of the warm-up and, where the
+    tool tells it, its own lone first one. A lone request holds a slot for as long as the server
+    really does, longer than the app runs."""
     values: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
         found = values[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
             own = trial.measurement.lone_s if trial.measurement else None
             found += [one for one in (*trial.record.lone_s, own or 0.0) if one > 0]
-    return {server: median(found) if found else None for server, found in values.items()}
+    return {server: _of_lone(found) for server, found in values.items()}
 
 
-def under_load(
-    lone_s: float | None, closed: Iterable[Facts]
-) -> tuple[float | None, tuple[Finding, ...]]:
-    """R0 in the light of the valid trials of a closed loop, and what there is to note of it.
+def _of_lone(values: Sequence[float]) -> R0 | None:
+    if not values:
+        return None
+    middle = median(values)
+    if len(values) == 1 or max(values) <= AGREE * middle:
+        return R0(middle)
+    return _mean(values)
 
-    X <= min(N, C)/R0, so R0 <= min(N, C)/X: lone requests that took longer were slow for a reason
-    of their own.
-    """
-    most_s = min((facts.parallel / facts.rps for facts in closed), default=None)
-    if lone_s is None or most_s is None or lone_s <= CONTRADICTED * most_s:
-        return lone_s, ()
-    return most_s, (Finding("note.slower_alone", {"lone_s": lone_s, "most_s": most_s}),)
+
+def _mean(values: Sequence[float]) -> R0:
+    student = T975[min(len(values) - 1, len(T975)) - 1]
+    return R0(fmean(values), student * stdev(values) / math.sqrt(len(values)))
+
+
+def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
+    """R0 in the light of the valid trials of a closed loop, and what there is to note of it."""
+    lightest = _of_lightest(closed) if lone.half_s else None
+    if lightest and abs(lightest.seconds - lone.seconds) <= (lone.half_s or 0.0):
+        lone = min(lone, lightest, key=lambda one: one.relative_half)
+    limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
+    most_s = min(limits_s, default=None)
+    if most_s is None or lone.seconds <= CONTRADICTED * most_s:
+        return lone, ()
+    values = {"lone_s": lone.seconds, "most_s": most_s}
+    return R0(most_s, lone.half_s), (Finding("note.slower_alone", values),)
+
+
+def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
+    """By the spans of the lowest level; None where they are few, or some of them failures."""
+    lowest = min((facts.connections for facts in closed), default=0)
+    trials = [facts for facts in closed if facts.connections == lowest]
+    spans_s = [one for facts in trials for one in durations_s(facts.finished)]
+    if len(spans_s) < ENOUGH or min(facts.outcome.success for facts in trials) < MOSTLY:
+        return None
+    spans = _mean(spans_s)
+    return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)

@@ -1,15 +1,21 @@
 """A series: the cells that differ in load alone. Where does its server stop serving more?"""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median, stdev
 
 from msgspec import Struct
 
 from harness.analysis.facts import Facts, TrialData
-from harness.analysis.knee import REACHED, Capacity, Knee, Sample, capacity, knee
+from harness.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
+from harness.analysis.occupancy import FULL, occupancy
+from harness.analysis.r0 import R0
 from harness.model import Cell, CellResult, ClassResult, Finding
+from harness.numbers.intervals import T975, TRIALS
+
+STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
 
@@ -21,7 +27,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     key: Cell
     trials: Sequence[TrialData]
-    lone_s: float | None  # R0
+    r0: R0  # of its server; where none is known, no trial is valid
     closed: Sequence[Facts]  # valid trials of the closed loop
     at_rate: Sequence[Facts]  # and of the open model: they tell no knee
     invalid: Sequence[CellResult]
@@ -41,14 +47,54 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return _levels(self.closed)
 
     @cached_property
+    def halves(self) -> Mapping[int, float]:
+        """Half of the 95 % interval of each level, as a part of it: over the trials where there are
+        enough of them, else over the batches of one."""
+        found: dict[int, list[Facts]] = defaultdict(list)
+        for facts in self.closed:
+            found[facts.connections].append(facts)
+        return {level: _half(trials) for level, trials in found.items()}
+
+    def served(self, n: int) -> float:
+        """u = X*R0/N of a level: the part of their time that its connections are being served."""
+        return self.levels[n] * self.r0.seconds / n
+
+    def waits(self, facts: Facts) -> bool:
+        """Whether requests take longer than a lone one does, beyond what chance explains, and there
+        is someone to wait for. Of the whole level, so that identical trials are judged alike."""
+        n = facts.connections
+        chance = math.hypot(self.halves[n], self.r0.relative_half)
+        return n > 1 and self.served(n) * (1 + chance) < REACHED
+
+    def grows(self, n: int) -> bool | None:
+        """Whether more connections than `n` bring more, beyond what chance explains; of the highest
+        level, whether it still gained on a lower one. None where no other level tells."""
+        here = self.levels[n]
+        more = [level for level in self.levels if level > n]
+        if any(self._gains(n, level) for level in more):
+            return True
+        if any(level >= STEP * n for level in more):
+            return False
+        less = [level for level in self.levels if STEP * level <= n]
+        if not less or not here:
+            return None
+        return self._gains(max(less, key=self.levels.__getitem__), n)
+
+    def _gains(self, low: int, high: int) -> bool:
+        chance = math.hypot(self.halves[low], self.halves[high])
+        return self.levels[high] * (1 - chance) > self.levels[low] and (
+            self.levels[high] > FLAT * self.levels[low]
+        )
+
+    @cached_property
     def free(self) -> Sequence[Facts]:
         """The trials in which the load tool was not the limit."""
         return [facts for facts in self.closed if not self.bound.get(facts.key)]
 
     @cached_property
     def knee(self) -> Knee:
-        """Completions count whatever their status: a wrong answer holds a slot as well."""
-        found = knee(_levels(self.free), self.lone_s, self.slots)
+        full = any((occupancy(one) or 0.0) >= FULL for one in self.free)
+        found = knee(_levels(self.free), self.r0.seconds, self.slots, full=full)
         if len(self.free) == len(self.closed):
             return found
         first = min(facts.connections for facts in self.closed if self.bound.get(facts.key))
@@ -56,7 +102,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         if self.free:
             note = Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
         else:
-            least = max(self.levels.values(), default=0.0) * (self.lone_s or 0.0)
+            least = max(self.levels.values(), default=0.0) * self.r0.seconds
             note = Finding("knee.tool_is_limit", {"least": least, **tool})
         return found._replace(note=note)
 
@@ -69,7 +115,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         ]
         if not samples and len(self.free) < len(self.closed):
             return Capacity(note=Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
-        return capacity(samples, self.lone_s, flat=self.knee.connections is not None)
+        return capacity(samples, self.r0.seconds, flat=self.knee.connections is not None)
 
     def result(self, cells: Iterable[CellResult]) -> ClassResult:
         """`cells`: those of this series. The most telling of the closed loop is the valid one that
@@ -96,11 +142,24 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
 
 def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
-    """The median completions per second of each number of connections."""
+    """The median successes per second of each number of connections."""
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
-        rates[facts.connections].append(facts.rps)
+        rates[facts.connections].append(facts.throughput_rps)
     return {level: median(found) for level, found in rates.items()}
+
+
+def _half(trials: Sequence[Facts]) -> float:
+    rates = [facts.rps for facts in trials]
+    if len(rates) >= TRIALS:
+        student = T975[min(len(rates) - 1, len(T975)) - 1]
+        return student * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
+    known = [found for facts in trials if (found := relative_half(facts)) is not None]
+    return fmean(known) if known else 0.0
+
+
+def relative_half(_facts: Facts) -> float | None:
+    return None
 
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:

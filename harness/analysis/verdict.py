@@ -1,15 +1,24 @@
 """The verdict of a valid cell, and its reason.
 
-`of_closed`: so many connections, each of which waits for its answer. Where the load tool was the
-limit, the cell is generator-bound; else it is judged by
+`of_closed`: so many connections, each of which waits for its answer. In this order:
 
-    u = X*R0/N, the part of their time that N connections spend being served rather than waiting
+    generator-bound  the load tool was the limit
+    slots taken      measured occupancy of 0.95 and more: saturated where there are more connections
+                     than slots, else at capacity. No estimate of R0 is needed for it, and it holds
+                     however service times vary and whatever else runs on the machine
+    nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
+                     than waiting, is not below 0.95 beyond its interval: at capacity where the
+                     connections reach the knee, else below
+    requests wait, and slots are free: something else is the limit, or nothing is yet.
+                     saturated where the kernel dropped handshakes, where there are more connections
+                     than slots (which idle: dealt unevenly), where the workers' cores or loops are
+                     busy all the time, or where more connections were seen to bring no more;
+                     below capacity where they bring more, or where this, the highest, still gained
+                     on the one below; inconclusive where there is no other level to tell, unless
+                     half of the time is waiting
 
-(1 where nothing waits). Below 0.95 the cell is saturated, unless more connections were seen to
-bring more (gthread deals 4 connections unevenly to 4 workers, and 8 still gain) or there is only
-one, which has nobody to wait for. Where the kernel dropped handshakes it is saturated whatever more
-connections brought: the accept queue was full. Otherwise it is at capacity where the connections
-reach the knee or the slots, else below it.
+An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
+on 4 slots, and called the highest level saturated for being the highest.
 
 `of_offered`: requests come at a rate. What is asked of a cell:
 
@@ -29,13 +38,18 @@ whenever that moment comes; later, more.
 
 from msgspec import Struct
 
+from harness.analysis.diagnosis import one_at_a_time
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
-from harness.analysis.knee import FLAT, REACHED
+from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING
+from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import Series
 from harness.model import Finding, Measurement, Verdict
 
+OVER = 1.05  # times as many connections as slots: some have to wait
+HALF = 0.5  # of their time served: the response is twice that of a lone request
+BUSY = 0.9  # of its cores, or of its time
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
 ALL_SENT = 0.99
 CONNECTIONS_BUSY = 0.45
@@ -43,30 +57,53 @@ NEAR = 0.95  # of the capacity
 LATE = 0.25  # of the mean response
 
 
-def of_closed(facts: Facts, lone_s: float, series: Series) -> tuple[Verdict, Finding]:
+def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+    """The verdict of a valid cell, by the rules above."""
+    n, slots, taken = facts.connections, facts.slots, occupancy(facts)
     if bound := series.bound.get(facts.key):
         return "generator-bound", _lower_bound(facts, bound)
-    n, slots, knee = facts.connections, facts.slots, series.knee.connections
-    if facts.rps * lone_s / n < REACHED:
-        more = [rps for level, rps in series.levels.items() if level > n]
-        gains = n == 1 or any(rps > FLAT * facts.rps for rps in more)
-        below_capacity = gains and not handshakes(facts).dropped
-        return "below capacity" if below_capacity else "saturated", _waits(facts, lone_s)
-    if slots is not None and n >= REACHED * slots:
+    if slots and taken is not None and taken >= FULL:
+        if n > OVER * slots:
+            return "saturated", _waits(facts, series)
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
+    if series.waits(facts):
+        return _unbound(facts, series)
+    knee = series.knee.connections
     if knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)
 
 
+def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+    """Requests wait or are slowed down, and not for want of slots."""
+    n, slots = facts.connections, facts.slots
+    waits = _waits(facts, series)
+    if handshakes(facts).dropped or (slots and n > OVER * slots) or _resource_full(facts):
+        return "saturated", waits
+    grows = series.grows(n)
+    if grows is None:  # no other level tells
+        if series.served(n) <= HALF:
+            return "saturated", waits
+        return "inconclusive", _finding("one_level", connections=n, add=2 * n, waits=waits)
+    return "below capacity" if grows else "saturated", waits
+
+
+def _resource_full(facts: Facts) -> bool:
+    """The workers' CPU, or a loop that serves one request at a time and never rests."""
+    server, used = facts.cell.server, facts.usage.server_cores
+    workers = server.workers * server.instances
+    could = min(workers, facts.seen.cores or workers)
+    return (used or 0.0) >= BUSY * could or (one_at_a_time(facts) or 0.0) >= BUSY
+
+
 def _finding(code: str, **values: object) -> Finding:
     return Finding(f"verdict.{code}", values)
 
 
-def _waits(facts: Facts, lone_s: float) -> Finding:
+def _waits(facts: Facts, series: Series) -> Finding:
     """Who shares what, and how long it takes once the load is steady: R = N/X (Little 1961)."""
-    n, rps, slots = facts.connections, facts.rps, facts.slots
+    n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
     possible_rps = facts.possible_rps(lone_s)

@@ -88,7 +88,10 @@ def _run(task: Task, known: dict[str, Any]) -> Fault | None:
     try:
         with task.up() as server:
             known.update(
-                start_s=server.start_s, warmup_s=server.warmup_s, lone_s=tuple(server.lone_s)
+                start_s=server.start_s,
+                warmup_s=server.warmup_s,
+                lone_s=tuple(server.lone_s),
+                lone_end_ns=time.monotonic_ns(),
             )
             fault = _drive(task, server, known)
             fault = server.lost() or fault

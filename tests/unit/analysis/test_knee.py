@@ -43,6 +43,8 @@ from harness.report.messages import text
         ({4: 4.0, 8: 3.0}, 4, 4.0, "levels_off", {"gain": 0.0}),
         ({4: 0.0, 8: 1.0}, 4, None, "still_gains", {"least": 1.0, "gain": None}),
         ({}, 4, None, "no_cell", {}),
+        # slots that were all taken, of which more than one connection each would wait
+        ({2: 2.0, 4: 3.7}, 4, None, "still_gains", {}),
     ],
 )
 def test_knee(
@@ -52,7 +54,7 @@ def test_knee(
     code: str,
     values: dict[str, float],
 ) -> None:
-    found = knee(levels, 1.0, slots)
+    found = knee(levels, 1.0, slots, full=code == "all_slots_busy")
     assert found.connections == (None if number is None else pytest.approx(number))
     assert found.note.code == f"knee.{code}"
     for name, value in values.items():

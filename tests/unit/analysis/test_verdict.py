@@ -1,0 +1,91 @@
+"""Verdicts by measured occupancy: what is so by construction, however service times vary."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from harness.analysis import TrialData, analyse
+from harness.analysis.occupancy import occupancy, overhead_s
+from harness.model import Report, Server, Span
+from tests.builders.analysis import SYNC, derived, evidence, ns, recording, saying, with_spans
+
+UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
+
+MEAN_S = 0.055
+DISTRIBUTIONS: dict[str, Callable[[random.Random], float]] = {
+    "constant": lambda source: MEAN_S,
+    "exponential": lambda source: source.expovariate(1 / MEAN_S),
+    "bimodal": lambda source: source.choice((0.01, 0.1)),
+    "heavy tail": lambda source: 0.02 * source.paretovariate(1.6),
+}
+
+
+def sweep(*trials: TrialData) -> Report:
+    return analyse("run", {}, trials)
+
+
+def random_service(name: str, seed: int, level: int, rounds: int = 60) -> TrialData:
+    """A trial on 4 slots, and a few lone requests of the same distribution."""
+    source = random.Random(f"{name} {seed} {level}")
+    draw = DISTRIBUTIONS[name]
+    trial = evidence(SYNC, level, delays=lambda _: draw(source), rounds=rounds)
+    return recording(trial, lone_s=tuple(draw(source) for _ in range(5)))
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("seed", range(10))
+def test_verdicts_of_slots_hold_for_any_distribution(name: str, seed: int) -> None:
+    levels = (2, 3, 4, 5, 6, 8, 12, 16)
+    report = sweep(*(random_service(name, seed, level) for level in levels))
+    for cell in report.cells:
+        n = cell.trial.cell.concurrency
+        expected = "below capacity" if n < 4 else "at capacity" if n == 4 else "saturated"
+        assert cell.verdict == expected, (n, cell.occupancy, cell.reason)
+
+
+@pytest.mark.parametrize(("level", "taken"), [(1, 0.25), (2, 0.5), (4, 1.0), (16, 1.0)])
+def test_occupancy_of_a_sleeping_app(level: int, taken: float) -> None:
+    assert occupancy(derived(evidence(SYNC, level, rounds=20))) == pytest.approx(taken, abs=0.01)
+
+
+def test_without_configured_slots_there_is_no_occupancy() -> None:
+    assert occupancy(derived(evidence(UVICORN, 8))) is None
+
+
+def test_a_slot_is_held_for_longer_than_the_app_runs() -> None:
+    """Spans of 0.2 ms, a millisecond apart; a lone request took 1.3 ms."""
+    spans = [
+        Span(100 + worker, ns(number * 0.0012), ns(number * 0.0012 + 0.0002))
+        for worker in range(4)
+        for number in range(500)
+    ]
+    lone = Span(100, ns(-0.01), ns(-0.0098))
+    trial = with_spans(evidence(SYNC, 8, rounds=249), (lone, *spans))
+    known = derived(recording(trial, lone_s=(0.0013,)))
+    assert overhead_s(known) == pytest.approx(0.0011)
+    assert occupancy(known) == pytest.approx(1.0, abs=0.02)
+    unknown = derived(recording(trial, lone_s=()))
+    assert occupancy(unknown) == pytest.approx(1 / 6, abs=0.02)
+
+
+def slowed(level: int, took_s: float) -> TrialData:
+    """Without slots; a lone request took 100 ms, each of so many together `took_s`."""
+    trial = recording(evidence(UVICORN, level, delay_s=took_s), lone_s=(0.1, 0.1, 0.1))
+    return saying(trial, lone_s=None)
+
+
+def test_the_highest_level_is_not_saturated_for_being_the_highest() -> None:
+    """Each request takes longer the more there are, and throughput still grows."""
+    trials = slowed(4, 0.1), slowed(64, 0.12)
+    assert [cell.verdict for cell in sweep(*trials).cells] == ["below capacity"] * 2
+
+
+def test_where_no_slots_bind_another_level_must_tell() -> None:
+    (alone,) = sweep(slowed(8, 0.15)).cells
+    assert (alone.verdict, alone.reason.code) == ("inconclusive", "verdict.one_level")
+    assert alone.reason.values["add"] == 16
+    shared = sweep(slowed(2, 0.1), slowed(4, 0.2), slowed(8, 0.4)).cells  # a pool of 2
+    assert [cell.verdict for cell in shared] == ["at capacity", "saturated", "saturated"]
+    (much,) = sweep(slowed(8, 0.4)).cells
+    assert much.verdict == "saturated"
