@@ -91,22 +91,19 @@ def steady_window(
     if closes <= opens or closes - opens < shortest / 2:
         length_s = (closes - opens) / NS
         return Finding("check.too_short", {"in_flight": concurrency, "length_s": length_s})
-    count = _completed(rest, opens, closes)
+    count = sum(share(start, end, opens, closes) for start, end in stretches(rest, closes))
     return Window(opens, closes, count * NS / (closes - opens))
 
 
-def _completed(spans: Sequence[Span], opens: int, closes: int) -> float:
-    """Requests served inside opens..closes, each by the fraction inside. A span that never ended
-    held its slot to the window's end at least; how long it would have taken is taken to be the
-    typical time, or as long as it was seen."""
+def stretches(spans: Sequence[Span], closes: int) -> list[tuple[int, int]]:
+    """Start and end of each. One that never ended held its slot to the window's end at least; how
+    long it would have taken is taken to be the typical time, or as long as it was seen."""
     whole = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
-    count = sum(share(start, end, opens, closes) for start, end in whole)
-    if len(whole) < len(spans):
-        typical_ns = median(end - start for start, end in whole)
-        for start in (span.start_ns for span in spans if span.end_ns is None):
-            inside = max(0, closes - max(start, opens))
-            count += inside / max(typical_ns, closes - start, 1.0)
-    return count
+    if len(whole) == len(spans):
+        return whole
+    typical_ns = round(median(end - start for start, end in whole))
+    begun = (span.start_ns for span in spans if span.end_ns is None)
+    return whole + [(start, max(start + typical_ns, closes, start + 1)) for start in begun]
 
 
 def share(start: int, end: int, opens: int, closes: int) -> float:

@@ -1,7 +1,8 @@
-"""95 % intervals of a difference of two means, and of a ratio.
+"""95 % intervals of a mean, of a difference of two means, and of a ratio.
 
-Welch's (Welch 1947): both sides may vary by an amount of their own. The Welch-Satterthwaite degrees
-of freedom are rounded down. A ratio is a difference of logarithms.
+Of a mean it is Student's. Of a difference it is Welch's (Welch 1947): both sides may vary by an
+amount of their own. The Welch-Satterthwaite degrees of freedom are rounded down. A ratio is a
+difference of logarithms.
 """
 
 import math
@@ -30,6 +31,14 @@ def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     if degrees < 1:
         return None
     return T975[min(int(degrees), len(T975)) - 1] * math.sqrt(total)
+
+
+def half_of_mean(values: Sequence[float]) -> float | None:
+    """Half of Student's 95 % interval of a mean; None for less than two values."""
+    degrees = len(values) - 1
+    if degrees < 1:
+        return None
+    return T975[min(degrees, len(T975)) - 1] * math.sqrt(variance(values) / len(values))
 
 
 class Ratio(Struct, frozen=True):

@@ -7,7 +7,13 @@ from statistics import geometric_mean
 
 import pytest
 
-from harness.numbers.intervals import half_width, ratio
+from harness.numbers.intervals import half_of_mean, half_width, ratio
+
+
+def test_half_of_students_interval() -> None:
+    """By hand: s = 1, n = 3, 2 degrees of freedom."""
+    assert half_of_mean([1.0, 2.0, 3.0]) == pytest.approx(4.303 / math.sqrt(3))
+    assert half_of_mean([1.0]) is None
 
 
 def test_half_of_welchs_interval() -> None:
