@@ -21,6 +21,7 @@ BOOT_S = 60.0  # an app may load for long; a server that has not come up by then
 POLL_S = 0.01
 GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
 TIMEOUT_S = 30  # as in configs/
+BLOCKED_S = 600  # of a loop that one of the lab's apps blocks: 10 turns of it, all requests in each
 # What would steer Gunicorn from outside the plan
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
@@ -36,7 +37,8 @@ def _write_launch(launch: Launch) -> None:
         **{name: getattr(server, name) for name in planned},
     }
     if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
-        settings["timeout"] = max(TIMEOUT_S, math.ceil(3 * launch.app.sleep_s))
+        row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
+        settings["timeout"] = max(BLOCKED_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s))
     own = server.worker_class in WORKER_CLASSES
     configs = [str(launch.code / "configs" / f"{server.worker_class if own else 'common'}.py")]
     plan = {

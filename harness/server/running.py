@@ -98,14 +98,24 @@ class Running(Serving, kw_only=True):
             self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
             return None
         who = ", ".join(map(str, gone)) or "one"
-        return Fault("server", f"worker {who} died under the load: {last_error(self.log)}")
+        why = f"worker {who} died under the load: {last_error(self.log)}"
+        if self._timed_out() & gone:
+            why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
+        if self._timed_out() & gone & self._busy():
+            why += ", with a request in the app: raise it in --config to measure on"
+        return Fault("server", why)
+
+    def _timed_out(self) -> set[int]:
+        log = self.log.read_text(errors="replace")
+        return {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
+
+    def _busy(self) -> set[int]:
+        """Workers with a request in their app, or that died with one."""
+        return {one.pid for one in read_spans(self.launch.trial).spans if one.end_ns is None}
 
     def _killed_idle(self) -> set[int]:
         """Workers that Gunicorn's timeout killed while no request was in their app."""
-        log = self.log.read_text(errors="replace")
-        killed = {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
-        busy = {s.pid for s in read_spans(self.launch.trial).spans if s.end_ns is None}
-        return killed - busy
+        return self._timed_out() - self._busy()
 
 
 def _ending(code: int | None) -> str:

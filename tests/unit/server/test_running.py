@@ -81,6 +81,8 @@ def test_a_worker_killed_while_it_waited_in_vain(
     else:
         assert fault is not None
         assert f"worker {pid} died under the load" in fault.reason
+        assert ("setting `timeout` allows" in fault.reason) is timeout
+        assert ("with a request in the app" in fault.reason) is (timeout and busy)
 
 
 def test_a_worker_that_lives_is_not_lost(tmp_path: Path) -> None:
