@@ -49,6 +49,8 @@ def knee(
     most = max(levels.values()) * lone_s
     halves = [level for level in levels if level <= highest / 2]
     below = max(halves, default=min(levels) if len(levels) > 1 else None)
+    if halves and below is not None and levels[highest] > FLAT * levels[below]:
+        below = max(halves, key=levels.__getitem__)  # a dip in between is no gain
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         step = {"below": below, "highest": highest, "gain": gain}

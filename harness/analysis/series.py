@@ -67,24 +67,24 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return n > 1 and self.served(n) * (1 + chance) < REACHED
 
     def grows(self, n: int) -> bool | None:
-        """Whether more connections than `n` bring more, beyond what chance explains; of the highest
-        level, whether it still gained on a lower one. None where no other level tells."""
-        here = self.levels[n]
+        """Whether more connections than `n` bring more than `n` and fewer did, beyond what chance
+        explains; of the highest level, whether it still gained on a lower one. None where no other
+        level tells. (Than the best so far: beyond a level that does not grow none does.)"""
+        best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
         more = [level for level in self.levels if level > n]
-        if any(self._gains(n, level) for level in more):
+        if any(self._gains(best, level) for level in more):
             return True
         if any(level >= STEP * n for level in more):
             return False
         less = [level for level in self.levels if STEP * level <= n]
-        if not less or not here:
+        if not less or not self.levels[n]:
             return None
         return self._gains(max(less, key=self.levels.__getitem__), n)
 
     def _gains(self, low: int, high: int) -> bool:
-        chance = math.hypot(self.halves[low], self.halves[high])
-        return self.levels[high] * (1 - chance) > self.levels[low] and (
-            self.levels[high] > FLAT * self.levels[low]
-        )
+        """By more than FLAT, which is not throughput that grows, and more than chance explains."""
+        factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
+        return factor > max(FLAT, 1 + math.hypot(self.halves[low], self.halves[high]))
 
     @cached_property
     def free(self) -> Sequence[Facts]:

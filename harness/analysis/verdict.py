@@ -68,6 +68,8 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     if series.waits(facts):
         return _unbound(facts, series)
+    if slots and n >= REACHED * slots:
+        return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     knee = series.knee.connections
     if knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)

@@ -89,3 +89,10 @@ def test_where_no_slots_bind_another_level_must_tell() -> None:
     assert [cell.verdict for cell in shared] == ["at capacity", "saturated", "saturated"]
     (much,) = sweep(slowed(8, 0.4)).cells
     assert much.verdict == "saturated"
+
+
+def test_no_level_is_below_capacity_beyond_a_saturated_one() -> None:
+    """Throughput dips at 8 connections, and what comes after gains on the dip alone."""
+    trials = [slowed(n, n / rps) for n, rps in ((2, 19.9), (4, 20.0), (8, 17.0), (16, 20.0))]
+    verdicts = [cell.verdict for cell in sweep(*trials).cells]
+    assert verdicts == ["at capacity", "saturated", "saturated", "saturated"]
