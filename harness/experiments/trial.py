@@ -148,7 +148,7 @@ def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
                 observer.follow(tool.pid)
                 fault = _watch(task, tool, server, load, observer)
                 known["load_end_ns"] = time.monotonic_ns()
-                observer.stop()
+                observer.stop(tool.wait_s)
     finally:
         for path in _floods(workdir):
             os.truncate(path, KEEP_BYTES)

@@ -1,5 +1,5 @@
-"""CPU and memory of the server's processes, the load tool's, those of what the app stands on, and
-of the whole machine.
+"""CPU, waiting for a core, and memory of the server's processes and the load tool's; CPU and memory
+of what the app stands on, and of the whole machine.
 
 The CPU of a tree is the sum over its live processes of their own time and that of the children
 they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
@@ -11,8 +11,10 @@ import time
 from collections.abc import Mapping
 
 import psutil
+from msgspec import Struct
 
 from harness.model import ProcessSample, ServiceSample
+from harness.observe.run_queue import NS, RunQueue
 
 # Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
 # Steal stays: a core that was wanted and given to another machine was not to be had.
@@ -28,17 +30,20 @@ class Tree:
             raise psutil.NoSuchProcess(0)
         self._root = psutil.Process(pid)
         self._cpu_s = 0.0
+        self.pids: tuple[int, ...] = ()  # that were there when it was last looked at
 
     def used(self) -> tuple[float, int] | None:
         """(CPU seconds so far, resident bytes now); None once its root has ended. Pages that
         processes share count for each of them."""
         try:
+            self.pids = ()
             if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory would read as 0
                 return None
             members = self._root.children(recursive=True)
             cpu_s, rss_bytes = _used(self._root)
         except psutil.NoSuchProcess:
             return None
+        self.pids = (self._root.pid, *(member.pid for member in members))
         for member in members:
             with contextlib.suppress(psutil.NoSuchProcess):
                 more_s, more_bytes = _used(member)
@@ -55,11 +60,19 @@ def _used(process: psutil.Process) -> tuple[float, int]:
     return own_s + times.children_user + times.children_system, memory.rss
 
 
-def _host_s() -> tuple[float, float]:
-    """(busy, of these in interrupts)"""
+class Host(Struct, frozen=True):
+    """CPU seconds of all cores since this machine began."""
+
+    busy_s: float
+    irq_s: float  # of these in interrupts
+    steal_s: float | None  # given to another machine; None: the kernel does not say
+
+
+def _host() -> Host:
     times = psutil.cpu_times()._asdict()
     busy = sum(value for name, value in times.items() if name not in NOT_BUSY)
-    return float(busy), float(times.get("irq", 0.0) + times.get("softirq", 0.0))
+    irq = float(times.get("irq", 0.0) + times.get("softirq", 0.0))
+    return Host(float(busy), irq, times.get("steal"))
 
 
 class Services:
@@ -80,6 +93,11 @@ class Services:
             for name, (cpu_s, rss_bytes) in found.items()
         }
 
+    @property
+    def pids(self) -> list[int]:
+        """Of all that was there when they were last looked at."""
+        return [pid for tree in self._trees.values() for pid in tree.pids]
+
     def sample(self) -> ServiceSample:
         used = self.used()
         return ServiceSample(
@@ -96,27 +114,42 @@ class Processes:
         self._count = len(server_pids)
         self._servers = Services({str(number): pid for number, pid in enumerate(server_pids)})
         self._tool: Tree | None = None
-        self._host_zero_s: tuple[float, float] | None = None
+        self._tool_pid: int | None = None
+        self._server_queue, self._tool_queue = RunQueue(from_first=True), RunQueue()
+        self._zero: tuple[Host, float] | None = None
 
     def follow(self, tool_pid: int | None) -> None:
         """The load tool was started: all it has used, it used since sampling began."""
+        self._tool_pid = tool_pid
         with contextlib.suppress(psutil.Error):
             self._tool = Tree(tool_pid)
+
+    def tool_ended(self, wait_s: float | None) -> None:
+        """Its main thread, whose end no sample sees, waited so long for a core in all."""
+        if self._tool_pid is not None and wait_s is not None:
+            self._tool_queue.add({self._tool_pid: round(wait_s * NS)})
 
     def sample(self) -> ProcessSample:
         """Raises psutil.Error when the server is gone or hidden."""
         servers = self._servers.used().values()
         alive = len(servers) == self._count  # None once one of them has ended
         tool = self._tool.used() if self._tool else None
-        host_s, irq_s = _host_s()
-        zero_s = self._host_zero_s = self._host_zero_s or (host_s, irq_s)
+        self._server_queue.look(self._servers.pids)
+        self._tool_queue.look(self._tool.pids if self._tool else ())
+        host, lab_s = _host(), time.process_time()
+        zero, lab_zero_s = self._zero = self._zero or (host, lab_s)
+        steal = None if host.steal_s is None else host.steal_s - (zero.steal_s or 0.0)
         return ProcessSample(
             at_ns=time.monotonic_ns(),
             server_cpu_s=sum(cpu_s for cpu_s, _ in servers) if alive else None,
             tool_cpu_s=tool[0] if tool else None,
-            host_busy_s=host_s - zero_s[0],
+            host_busy_s=host.busy_s - zero.busy_s,
             server_rss_bytes=sum(rss_bytes for _, rss_bytes in servers) if alive else None,
             tool_rss_bytes=tool[1] if tool else None,
             host_memory_bytes=psutil.virtual_memory().used,
-            host_irq_s=irq_s - zero_s[1],
+            host_irq_s=host.irq_s - zero.irq_s,
+            server_wait_s=self._server_queue.waited_s if alive else None,
+            tool_wait_s=self._tool_queue.waited_s,
+            host_steal_s=steal,
+            lab_cpu_s=lab_s - lab_zero_s,
         )

@@ -101,6 +101,7 @@ class Observer:
         ]
         if services:
             self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
+        self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -127,8 +128,10 @@ class Observer:
     def follow(self, tool_pid: int | None) -> None:
         self._processes.follow(tool_pid)
 
-    def stop(self) -> None:
-        """Take the last samples now, and end."""
+    def stop(self, tool_wait_s: float | None = None) -> None:
+        """Take the last samples now, and end. `tool_wait_s`: what the load tool's main thread had
+        waited for a core when it ended, where its guard could read it."""
+        self._tool_wait_s = tool_wait_s
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GIVE_UP_S)
@@ -154,6 +157,7 @@ class Observer:
             for sampler in self.samplers:
                 if sampler.due_s is not None and sampler.due_s <= now_s:
                     self._take(handle, sampler)
+        self._processes.tool_ended(self._tool_wait_s)
         for sampler in self.samplers:
             if sampler.last and sampler.due_s is not None:
                 self._take(handle, sampler)

@@ -10,8 +10,9 @@ the direct child; workers lived on for seconds).
 
 A program by itself (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
 little, since every trial starts two. It speaks lines on its stdout: `started PID`, `exited CODE
-CPU_S` (a negative code is the signal; CPU seconds of the program and the children it awaited),
-`cleared` once nothing is left below it. On its stdin it understands `stop` (TERM, then KILL after
+CPU_S WAIT_S` (a negative code is the signal; CPU seconds of the program and the children it
+awaited; seconds its main thread waited for a core, `-` where the kernel does not say), `cleared`
+once nothing is left below it. On its stdin it understands `stop` (TERM, then KILL after
 the grace) and end-of-file (KILL). WORDS:
 
     --as USER      the program runs as this user; root may ask for that
@@ -78,6 +79,16 @@ def children() -> list[int]:
     return found
 
 
+def waited_s(pid: int) -> float | None:
+    """Seconds that the main thread was ready to run without a core; a zombie still tells. As in
+    `observe.run_queue`, which this program cannot import."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
+        ran, waited, slices = map(int, file.read().split())
+        if ran or waited or slices:
+            return waited / 1e9
+    return None
+
+
 def send(pid: int, number: int, kill: Callable[[int, int], None] = os.kill) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         kill(pid, number)
@@ -92,6 +103,7 @@ class Guard:
     def reap(self) -> None:
         """Collect every child that has ended; report the guarded one."""
         while True:
+            wait_s = waited_s(self.pid) if self.code is None else None
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
@@ -101,7 +113,8 @@ class Guard:
                 return
             if pid == self.pid:
                 self.code = os.waitstatus_to_exitcode(status)
-                say(f"exited {self.code} {used.ru_utime + used.ru_stime:.6f}")
+                waited = "-" if wait_s is None else f"{wait_s:.6f}"
+                say(f"exited {self.code} {used.ru_utime + used.ru_stime:.6f} {waited}")
 
     def clear(self) -> None:
         """KILL all that is below, until nothing is. A killed child's own children are adopted,

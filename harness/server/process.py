@@ -20,8 +20,9 @@ class Guarded:
     """A program run below a guard, as a context manager: whatever happens, it is gone after it.
 
     `pid` is the program's pid and its process group; `exit_code` is negative when a signal ended
-    it; None while it runs or when it could not be learned, as is `cpu_s`, the CPU time of the
-    program and of the children it awaited. `stderr`: a file of its own, else with `stdout`. `user`,
+    it; None while it runs or when it could not be learned, as are `cpu_s`, the CPU time of the
+    program and of the children it awaited, and `wait_s`, how long its main thread was ready to run
+    without a core. `stderr`: a file of its own, else with `stdout`. `user`,
     `remove`, `end`: see `guard`. Raises OSError if the guard itself cannot be started.
     """
 
@@ -42,6 +43,7 @@ class Guarded:
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.cpu_s: float | None = None
+        self.wait_s: float | None = None
         self._ended = False
         self._unread = b""
         options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
@@ -121,6 +123,7 @@ class Guarded:
             if name == "started":
                 self.pid = int(value)
             elif name == "exited":
-                code, _, cpu_s = value.partition(" ")
+                code, cpu_s, wait_s = value.split()
                 self.exit_code, self.cpu_s = int(code), float(cpu_s)
+                self.wait_s = None if wait_s == "-" else float(wait_s)
                 self._ended = True

@@ -1,0 +1,144 @@
+"""Waiting for a core, with real processes that share one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from harness.observe.cpu import Processes, Tree
+from harness.observe.run_queue import RunQueue, waited_ns
+from harness.server.process import Guarded
+from tests.builders.conditions import LONG_S
+
+pytestmark = pytest.mark.skipif(
+    not waited_ns(os.getpid()), reason="this kernel does not say how long a thread waits for a core"
+)
+
+CPU_S = 0.2
+# Two processes that spin until each has used CPU_S, on one core, in a thread if there is a word;
+# they go on with each byte from stdin. What both wait is at least what one of them uses: whoever is
+# done last was ready from the fork on, and had the core for CPU_S of at least 2 x CPU_S.
+SPIN = f"""
+import os, sys, threading, time
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+def say(word):
+    os.write(1, f"{{word}}\\n".encode())
+def spin():
+    while time.thread_time() < {CPU_S}:
+        pass
+    say("done")
+    os.read(0, 1)
+os.fork()
+if sys.argv[1:]:
+    thread = threading.Thread(target=spin)
+    thread.start()
+    thread.join()
+    say("joined")
+else:
+    spin()
+os.read(0, 1)
+"""
+
+
+def pair(stack: ExitStack, *words: str) -> subprocess.Popen[bytes]:
+    process = stack.enter_context(
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", SPIN, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    )
+    assert process.stdin is not None
+    stack.callback(process.stdin.close)
+    return process
+
+
+def both(process: subprocess.Popen[bytes], word: bytes) -> None:
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == [word + b"\n"] * 2
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"..")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("words", [(), ("thread",)])
+def test_two_that_share_a_core_wait_for_it(stack: ExitStack, words: tuple[str, ...]) -> None:
+    """Of those that spin in a thread, the main threads only join."""
+    process = pair(stack, *words)
+    both(process, b"done")
+    tree, queue = Tree(process.pid), RunQueue()
+    tree.used()
+    queue.look(tree.pids)
+    assert queue.waited_s is not None
+    assert queue.waited_s >= CPU_S * 0.9
+
+
+def test_threads_and_processes_that_end_stay_in_the_sum(stack: ExitStack) -> None:
+    process = pair(stack, "thread")
+    tree, queue = Tree(process.pid), RunQueue()
+    sums: list[float] = []
+
+    def look() -> None:
+        tree.used()
+        queue.look(tree.pids)
+        sums.append(queue.waited_s or 0.0)
+
+    both(process, b"done")
+    look()
+    go_on(process)
+    both(process, b"joined")
+    look()
+    go_on(process)
+    process.wait()
+    look()
+    assert tree.pids == ()
+    assert sums == sorted(sums)
+    assert sums[0] >= CPU_S * 0.9
+
+
+def test_it_counts_from_the_first_look() -> None:
+    queue = RunQueue(from_first=True)
+    queue.look([os.getpid()])
+    assert queue.waited_s == 0.0
+
+
+def test_another_thread_of_the_same_number_is_added() -> None:
+    queue = RunQueue(from_first=True)
+    for ns in (5_000, 9_000, 2_000):
+        queue.add({7: ns})
+    assert queue.waited_s == pytest.approx(6e-6)
+
+
+def test_what_the_kernel_does_not_say_is_missing() -> None:
+    queue = RunQueue()
+    queue.look([])
+    assert queue.waited_s is None
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    process.wait()
+    queue.look([process.pid])
+    assert queue.waited_s is None
+
+
+def test_a_load_tool_that_ends_between_two_samples(tmp_path: Path) -> None:
+    """Its guard reads what it had waited when it is a zombie."""
+    argv = (sys.executable, "-I", "-S", "-c", "import time\nwhile time.process_time() < 0.1: pass")
+    usage = Processes(os.getpid())
+    first = usage.sample()
+    assert (first.server_wait_s, first.tool_wait_s) == (0.0, None)
+    out = tmp_path / "out"
+    with Guarded(argv, cwd=tmp_path, env=os.environ, stdout=out, grace_s=1.0) as tool:
+        assert tool.wait(LONG_S)
+    usage.follow(tool.pid)  # too late for a look at it
+    usage.tool_ended(tool.wait_s)
+    last = usage.sample()
+    assert last.tool_cpu_s is None
+    assert tool.wait_s is not None
+    assert last.tool_wait_s == pytest.approx(tool.wait_s, abs=1e-6)
