@@ -5,10 +5,13 @@ import html
 import http.client
 import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from itertools import islice
+from math import sqrt
 from pathlib import Path
+from statistics import stdev
 from typing import NamedTuple
 
 from harness.model import Finding
@@ -16,8 +19,10 @@ from harness.observe.spans import served
 from harness.server.running import Faulty, Running, last_error, read_proofs
 
 LONE_TIMEOUT_S = 60.0
-LONE_MOST = 5  # lone requests, where they are short: one alone would be all noise
-LONE_S = 0.5  # enough of them
+# Lone requests of an app whose time is known: one alone would be all noise where they are short
+STEADY_MOST, STEADY_S = 5, 0.5
+LONE_FEWEST, LONE_MOST, LONE_S = 3, 30, 3.0  # of any other app
+LONE_ERROR = 0.05  # enough of them: the standard error of their mean, by the mean
 WARMUP_S = 1.0
 SHOWN_LINES, SHOWN_LETTERS = 3, 300  # of the body of an answer that was not expected
 MARKUP = re.compile(r"(?is)<(script|style|head)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
@@ -35,10 +40,24 @@ def warm_up(server: Running) -> None:
     first_s = _expected(server, path)
     burst_s = WARMUP_S if path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, until=time.monotonic() + burst_s)
-    while len(server.lone_s) < LONE_MOST and sum(server.lone_s) < LONE_S:
+    while not enough(server.lone_s, known=server.launch.app.sleep_s is not None):
         server.lone_s.append(_expected(server))
     server.proofs = read_proofs(server.launch.trial, but=server.strangers)
     server.warmup_s = time.monotonic() - began
+
+
+def enough(lone_s: Sequence[float], *, known: bool) -> bool:
+    """Whether these lone responses, in seconds, say what one costs. `known`: the app is one of the
+    lab's, which always take the same time. Of any other the standard error of the mean decides, or
+    how many there were and how long they took; three that agree by chance are few, so where they
+    are short there are more."""
+    count, spent_s = len(lone_s), sum(lone_s)
+    if known:
+        return count >= STEADY_MOST or spent_s >= STEADY_S
+    if count < LONE_FEWEST or (count < LONE_MOST and spent_s < STEADY_S):
+        return False
+    error_s = stdev(lone_s) / sqrt(count)
+    return count >= LONE_MOST or spent_s >= LONE_S or error_s <= LONE_ERROR * spent_s / count
 
 
 class Answer(NamedTuple):

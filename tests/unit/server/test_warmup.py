@@ -1,58 +1,52 @@
-"""What is said of a first answer that was not expected: a real server's, in one line."""
+"""How many lone requests are enough."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import random
+from collections.abc import Callable
+from itertools import repeat
+from statistics import fmean, stdev
 
 import pytest
 
-from harness.model import App, Server
-from harness.server.gunicorn import running
-from harness.server.running import Faulty
-from harness.server.warmup import SHOWN_LETTERS, first_lines
-from tests.builders.launch import launch
+from harness.server.warmup import LONE_ERROR, LONE_FEWEST, LONE_MOST, LONE_S, enough
 
-REFUSES = """
-def app(environ, start_response):
-    body = (b"<!doctype html><html><head><title>400</title><style>h1 {color: red}</style></head>"
-            b"<body><h1>Bad Request (400)</h1><p>You may need to add &#x27;x&#x27;</p></body>")
-    start_response("400 Bad Request", [("Content-Length", str(len(body)))])
-    return [body]
-"""
+
+def asked(take_s: Callable[[], float], *, known: bool = False) -> list[float]:
+    lone_s: list[float] = []
+    while not enough(lone_s, known=known):
+        lone_s.append(take_s())
+    return lone_s
+
+
+def always(seconds: float) -> Callable[[], float]:
+    return repeat(seconds).__next__
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.0, 1), (0.5, 1), (0.2, 3), (0.001, 5)])
+def test_an_app_that_always_takes_the_same_time_is_asked_for_half_a_second(
+    seconds: float, count: int
+) -> None:
+    assert len(asked(always(seconds), known=True)) == count
 
 
 @pytest.mark.parametrize(
-    ("body", "lines"),
-    [
-        (b"", ""),
-        (b"plain\r\n\r\n  text  here ", "plain / text here"),
-        (b"<h1>Not &lt;here&gt;</h1><script>evil()</script>", "Not <here>"),
-        (b"1\n2\n3\n4\n", "1 / 2 / 3"),
-        (b"\xff\x00", "\N{REPLACEMENT CHARACTER}\x00"),
-    ],
+    ("seconds", "count"), [(20.0, LONE_FEWEST), (1.0, LONE_FEWEST), (0.125, 4), (0.001, LONE_MOST)]
 )
-def test_the_first_lines_of_a_body_as_text(body: bytes, lines: str) -> None:
-    assert first_lines(body) == lines
-
-
-def test_a_flood_is_cut() -> None:
-    assert len(first_lines(b"x" * 10**6)) == SHOWN_LETTERS
-
-
-@pytest.mark.parametrize("headers", [(), (("Host", "shop.example"),)])
-def test_a_400_shows_its_body_and_where_to_look(
-    tmp_path: Path, headers: tuple[tuple[str, str], ...]
+def test_any_other_app_is_asked_three_times_and_for_half_a_second(
+    seconds: float, count: int
 ) -> None:
-    (tmp_path / "own.py").write_text(REFUSES)
-    app = App("own:app", str(tmp_path), headers=headers)
-    with (
-        pytest.raises(Faulty) as found,
-        running(launch(tmp_path, Server("sync", 1, 1, 64, 10), app)),
-    ):
-        pass
-    assert found.value.fault.kind == "answer"
-    reason = found.value.fault.reason
-    assert "answered 400, expected 200: Bad Request (400) / You may need to add 'x' (" in reason
-    assert "Host header" in reason
-    assert "ALLOWED_HOSTS" in reason
-    assert (headers[0][1] if headers else "127.0.0.1") in reason
+    assert len(asked(always(seconds))) == count
+
+
+@pytest.mark.parametrize("mean_s", [0.005, 0.05, 0.5, 5.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_varies_is_asked_until_its_mean_is_known_or_time_is_up(
+    mean_s: float, seed: int
+) -> None:
+    chance = random.Random(seed)
+    lone_s = asked(lambda: chance.expovariate(1 / mean_s))
+    error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
+    assert len(lone_s) == LONE_MOST or sum(lone_s) >= LONE_S or error <= LONE_ERROR
+    assert LONE_FEWEST <= len(lone_s) <= LONE_MOST
+    assert len(lone_s) == LONE_FEWEST or sum(lone_s[:-1]) < LONE_S
