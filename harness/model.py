@@ -547,6 +547,7 @@ class CellResult(Struct, frozen=True):
     slots_measured: int | None = None
     occupancy: float | None = None  # of its slots, the part that was taken; 0 to 1
     throughput_rps: float | None = None
+    throughput_half_rps: float | None = None  # of its 95 % interval in this launch; None: unknown
     tool_rps: float | None = None
     whole_rps: float | None = None  # successes per second of the whole load, its drain included
     lone_s: float | None = None  # R0 of its server

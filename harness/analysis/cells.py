@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from harness.analysis.app_metrics import app_metrics
+from harness.analysis.batches import precision
 from harness.analysis.breakdown import breakdown
 from harness.analysis.diagnosis import diagnosis
 from harness.analysis.facts import Facts, TrialData
@@ -76,6 +77,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
     reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
+    known = precision(facts).throughput_rps
     failures = None
     if outcome.failed:
         causes = dict(sorted(outcome.errors.items()))
@@ -93,6 +95,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         slots_configured=facts.slots,
         slots_measured=facts.open_at_once,
         throughput_rps=facts.throughput_rps,
+        throughput_half_rps=known.half if known else None,
         tool_rps=measurement.rps,
         response=measurement.response,
         connect=measurement.connect,

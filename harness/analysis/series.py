@@ -8,6 +8,7 @@ from statistics import fmean, median, stdev
 
 from msgspec import Struct
 
+from harness.analysis.batches import precision
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
 from harness.analysis.occupancy import FULL, occupancy
@@ -16,6 +17,7 @@ from harness.model import Cell, CellResult, ClassResult, Finding
 from harness.numbers.intervals import T975, TRIALS
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
+HALF = 0.5  # of their time served: the response is twice that of a lone request
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
 
@@ -70,21 +72,25 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         """Whether more connections than `n` bring more than `n` and fewer did, beyond what chance
         explains; of the highest level, whether it still gained on a lower one. None where no other
         level tells. (Than the best so far: beyond a level that does not grow none does.)"""
+        weak = self.served(n) <= HALF
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
         more = [level for level in self.levels if level > n]
-        if any(self._gains(best, level) for level in more):
+        if any(self._gains(best, level, weak=weak) for level in more):
             return True
         if any(level >= STEP * n for level in more):
             return False
         less = [level for level in self.levels if STEP * level <= n]
         if not less or not self.levels[n]:
             return None
-        return self._gains(max(less, key=self.levels.__getitem__), n)
+        return self._gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
-    def _gains(self, low: int, high: int) -> bool:
-        """By more than FLAT, which is not throughput that grows, and more than chance explains."""
+    def _gains(self, low: int, high: int, *, weak: bool) -> bool:
+        """By more than FLAT, which is not throughput that grows, and more than chance explains.
+        `weak`: where requests wait for most of their time, a gain of less than the square root of
+        as many more connections is what uneven dealing gives, not a server with room."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
-        return factor > max(FLAT, 1 + math.hypot(self.halves[low], self.halves[high]))
+        least = math.sqrt(high / low) if weak else 0.0
+        return factor > max(FLAT, least, 1 + math.hypot(self.halves[low], self.halves[high]))
 
     @cached_property
     def free(self) -> Sequence[Facts]:
@@ -92,9 +98,13 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return [facts for facts in self.closed if not self.bound.get(facts.key)]
 
     @cached_property
+    def full(self) -> bool:
+        """Whether some level took all slots: they are what binds."""
+        return any((occupancy(one) or 0.0) >= FULL for one in self.free)
+
+    @cached_property
     def knee(self) -> Knee:
-        full = any((occupancy(one) or 0.0) >= FULL for one in self.free)
-        found = knee(_levels(self.free), self.r0.seconds, self.slots, full=full)
+        found = knee(_levels(self.free), self.r0.seconds, self.slots, full=self.full)
         if len(self.free) == len(self.closed):
             return found
         first = min(facts.connections for facts in self.closed if self.bound.get(facts.key))
@@ -154,12 +164,8 @@ def _half(trials: Sequence[Facts]) -> float:
     if len(rates) >= TRIALS:
         student = T975[min(len(rates) - 1, len(T975)) - 1]
         return student * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
-    known = [found for facts in trials if (found := relative_half(facts)) is not None]
-    return fmean(known) if known else 0.0
-
-
-def relative_half(_facts: Facts) -> float | None:
-    return None
+    known = [one.half / one.mean for facts in trials if (one := precision(facts).throughput_rps)]
+    return max(known, default=0.0)
 
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:

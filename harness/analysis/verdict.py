@@ -44,11 +44,10 @@ from harness.analysis.handshakes import drops, handshakes
 from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING
 from harness.analysis.occupancy import FULL, occupancy
-from harness.analysis.series import Series
+from harness.analysis.series import HALF, Series
 from harness.model import Finding, Measurement, Verdict
 
 OVER = 1.05  # times as many connections as slots: some have to wait
-HALF = 0.5  # of their time served: the response is twice that of a lone request
 BUSY = 0.9  # of its cores, or of its time
 KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
 ALL_SENT = 0.99
@@ -71,7 +70,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     knee = series.knee.connections
-    if knee is not None and n >= REACHED * knee:
+    if knee is not None and n >= REACHED * knee and not series.full:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)

@@ -96,3 +96,10 @@ def test_no_level_is_below_capacity_beyond_a_saturated_one() -> None:
     trials = [slowed(n, n / rps) for n, rps in ((2, 19.9), (4, 20.0), (8, 17.0), (16, 20.0))]
     verdicts = [cell.verdict for cell in sweep(*trials).cells]
     assert verdicts == ["at capacity", "saturated", "saturated", "saturated"]
+
+
+def test_where_most_of_the_time_is_waiting_a_weak_gain_is_no_room() -> None:
+    """A pool of 2 in each of 2 workers, which connections are dealt to unevenly."""
+    trials = [slowed(n, n / rps) for n, rps in ((2, 20.0), (8, 34.0), (32, 39.6))]
+    verdicts = [cell.verdict for cell in sweep(*trials).cells]
+    assert verdicts == ["below capacity", "saturated", "saturated"]
