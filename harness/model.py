@@ -284,6 +284,7 @@ class Fault(Struct, frozen=True):
 
     kind: FaultKind
     reason: str
+    detail: str = ""  # of this trial alone: a file to look into, a pid
 
 
 class Record(Struct, frozen=True):
@@ -550,6 +551,7 @@ class CellResult(Struct, frozen=True):
     throughput_half_rps: float | None = None  # of its 95 % interval in this launch; None: unknown
     tool_rps: float | None = None
     whole_rps: float | None = None  # successes per second of the whole load, its drain included
+    in_force: Mapping[str, int | None] = {}  # settings as the server has them; None: ignored
     lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()

@@ -10,6 +10,7 @@ from harness.analysis.breakdown import breakdown
 from harness.analysis.diagnosis import diagnosis
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.handshakes import counters_of_others
+from harness.analysis.in_force import in_force
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight
 from harness.analysis.occupancy import occupancy
@@ -31,6 +32,7 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
         verdict="invalid",
         reason=Finding("verdict.invalid", {"reasons": tuple(reasons)}),
         worker_class=data.worker_class,
+        in_force=in_force(data),
         notes=data.record.warnings if data.record else (),
     )
 
@@ -105,6 +107,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         counters=facts.counters,
         accept_queue_max=longest,
         accept_queue_limit=limit,
+        in_force=in_force(data, limit),
         usage=facts.usage,
         notes=(*facts.record.warnings, *measurement.notes),
     )

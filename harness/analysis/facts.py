@@ -262,7 +262,8 @@ def facts_of(data: TrialData) -> Facts | Finding:
     if record is None:
         return Finding("check.not_finished")
     if record.fault is not None:
-        return Finding(f"fault.{record.fault.kind}", {"reason": record.fault.reason})
+        fault = {"reason": record.fault.reason, "detail": record.fault.detail or None}
+        return Finding(f"fault.{record.fault.kind}", fault)
     if record.load_start_ns is None or record.load_end_ns is None:
         return Finding("check.not_started")
     if data.parse_error is not None:

@@ -1,22 +1,28 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from harness.model import CellResult, ClassResult, Document, Finding, Phase, Report
-from harness.report.naming import SETTINGS, Names, by_series, level, setting
-from harness.report.open_closed import comparisons
+from msgspec.structs import replace
+
+from harness.model import CellResult, Document, Finding, Report
+from harness.report.class_findings import class_finding
+from harness.report.naming import SETTINGS, Names, by_series, not_taken, setting
 from harness.report.sweep_tables import sweep_tables
 from harness.report.values import finite
 
 SWEEP = "sweep"
-BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
+OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 
 
 def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
     names, cells_of = Names(report.cells), by_series(report.cells)
     phases = {one.key: one.phases for one in report.timelines}
-    reasons = [(cell.reason, cell) for cell in report.cells if cell.verdict == "invalid"]
+    reasons = {
+        word: [(cell.reason, cell) for cell in report.cells if cell.verdict == word]
+        for word in ("invalid", "inconclusive")
+    }
     notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
     return Document(
         run=report.run,
@@ -29,7 +35,8 @@ def of_sweep(report: Report) -> Document:
                 for group in report.classes
             ),
             *_costs(report),
-            *_by_places("cells.invalid", reasons, names),
+            *_by_places("cells.invalid", reasons["invalid"], names),
+            *_by_codes("cells.inconclusive", reasons["inconclusive"], names),
         ),
         tables=tuple(sweep_tables(report, names)),
         notes=(*_by_places("cells.note", notes, names), *report.notes),
@@ -78,115 +85,13 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
         ):
             continue
         elif name != "threads" and name not in names.settings:
-            yield setting(name, getattr(first.server, name))
+            yield setting(name, getattr(first.server, name), not_taken(name, cells))
     if not names.tools:
         processes = first.processes if first.processes > 1 and not names.processes else None
         yield Finding("setting.load", {"tool": first.tool, "processes": processes})
     if all(cell.trial.cell.keepalive for cell in cells):
         yield Finding("setting.kept_alive")
     yield setting("trials", max(cell.trial.number for cell in cells))
-
-
-# --- each class ---------------------------------------------------------------------------
-
-
-def class_finding(
-    group: ClassResult,
-    mine: Sequence[CellResult],
-    phases: Mapping[str, tuple[Phase, ...]],
-    names: Names,
-) -> Finding:
-    """Where a class stops serving more and why; as evidence the whole diagnosis, how its cells at a
-    rate compare with the others, and the phases of its loads."""
-    closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    telling = next((cell for cell in closed if cell.trial.key == group.telling), None)
-    limited = telling if telling is not None and _is_limited(telling) else None
-    full = limited and limited.diagnosis
-    diagnosis = (full,) if full and full.code in BRIEF else ()
-    evidence = (*diagnosis, *comparisons(mine), *_phases(mine, phases))
-    values: dict[str, object] = {"name": names.series(group)}
-    code = "class.no_valid_cell"
-    if any(finite(cell.throughput_rps) is not None for cell in closed):
-        code = "class.limits"
-        values |= _limits(group, closed) | _why(limited)
-    trials = tuple(cell.trial.key for cell in mine)
-    return Finding(code, values, trials, evidence)
-
-
-def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
-    """Slots, knee and capacity. `cells`: the valid ones of the closed loop."""
-    knee, (low_rps, high_rps) = finite(group.knee), group.capacity_ci95 or (None, None)
-    rates = [rps for cell in cells if (rps := finite(cell.throughput_rps)) is not None]
-    values: dict[str, object] = {
-        "slots": _slots(group),
-        "saturated_from": _lowest(cells, "saturated"),
-        "capacity_rps": finite(group.capacity_rps) if group.capacity_ci95 else None,
-        "low_rps": low_rps,
-        "high_rps": high_rps,
-    }
-    if knee is None:
-        return values | {"knee_note": group.knee_note}
-    slots = group.slots_measured
-    return values | {
-        "knee": round(knee, 1),  # nobody trusts its second decimal
-        "slots_used": slots if slots is not None and knee < 0.95 * slots else None,
-        "highest_rps": max(rates),
-        "tool": group.tool,
-        "tool_limit_from": _lowest(cells, "generator-bound"),
-    }
-
-
-def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
-    """The lowest concurrency with this verdict."""
-    return min((c.trial.cell.concurrency for c in cells if c.verdict == verdict), default=None)
-
-
-def _slots(group: ClassResult) -> Finding:
-    """Configured, and used where that is not the same."""
-    configured, used = group.slots_configured, group.slots_measured
-    name = "unlimited" if group.worker_class.slots_known else "unknown"
-    values = {"slots": configured, "used": None if configured == used else used}
-    return Finding(f"class.slots.{name if configured is None else 'configured'}", values)
-
-
-def _why(limited: CellResult | None) -> dict[str, object]:
-    """What limits the cell that says most about its class; None: nothing does."""
-    if limited is None:
-        return {}
-    why = limited.diagnosis or Finding("class.reason", {"reason": limited.reason})
-    if why.code in BRIEF:
-        why = Finding(f"{why.code}.brief", why.values)
-    return {"connections": limited.trial.cell.concurrency, "why": why}
-
-
-def _is_limited(cell: CellResult) -> bool:
-    reached, bound = finite(cell.throughput_rps), finite(cell.bound_rps)
-    below = reached is not None and bound is not None and reached < 0.95 * bound
-    return cell.verdict in ("saturated", "generator-bound") or below
-
-
-def _phases(
-    cells: Sequence[CellResult], phases: Mapping[str, tuple[Phase, ...]]
-) -> Iterable[Finding]:
-    """Of loads on kept connections. `phases`: by trial."""
-    for cell in cells:
-        found = phases.get(cell.trial.key, ())
-        if changing(found):
-            values = {
-                "load": level(cell.trial.cell, "load"),
-                "phases": tuple(map(phase_finding, found)),
-            }
-            yield Finding("phases.cell", values, (cell.trial.key,))
-
-
-def changing(phases: Iterable[Phase]) -> bool:
-    """Whether there is more to see than that nothing changes."""
-    return bool({phase.name for phase in phases} & {"ramp-up", "drain"})
-
-
-def phase_finding(phase: Phase) -> Finding:
-    values = {"start_s": phase.start_s, "end_s": phase.end_s, "why": phase.why}
-    return Finding(f"phases.{phase.name}", values)
 
 
 # --- what the run cost, what is invalid, what else there is to know ---------------------------
@@ -228,10 +133,39 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
 def _by_places(
     code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
 ) -> Iterable[Finding]:
-    """Every text once, with the cells it is about."""
-    about: dict[Finding, list[CellResult]] = {}
+    """Every cause once, with the cells it is about; what differs between their trials, such as the
+    file to look into, is the first one's."""
+    about: dict[Finding, list[tuple[Finding, CellResult]]] = {}
     for finding, cell in findings:
-        about.setdefault(finding, []).append(cell)
-    for finding, cells in about.items():
+        about.setdefault(_cause(finding), []).append((finding, cell))
+    for found in about.values():
+        cells = [cell for _, cell in found]
         keys = tuple(cell.trial.key for cell in cells)
-        yield Finding(code, {"cells": names.places(cells), "text": finding}, keys)
+        yield Finding(code, {"cells": names.places(cells), "text": found[0][0]}, keys)
+
+
+def _cause(finding: Finding) -> Finding:
+    return replace(finding, values=_shared(finding.values))
+
+
+def _shared(value: Any) -> Any:
+    """Without what is a trial's own."""
+    if isinstance(value, Finding):
+        return _cause(value)
+    if isinstance(value, Mapping):
+        return {name: _shared(one) for name, one in value.items() if name != OWN}
+    return tuple(map(_shared, value)) if isinstance(value, tuple) else value
+
+
+def _by_codes(
+    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
+) -> Iterable[Finding]:
+    """Every kind of cause once, with the numbers of one of the cells it is about."""
+    about: dict[str, list[tuple[Finding, CellResult]]] = {}
+    for finding, cell in findings:
+        about.setdefault(finding.code, []).append((finding, cell))
+    for found in about.values():
+        cells = [cell for _, cell in found]
+        one = names.places(cells[:1]) if len(cells) > 1 else None
+        values = {"cells": names.places(cells), "text": found[0][0], "one": one}
+        yield Finding(code, values, tuple(cell.trial.key for cell in cells))

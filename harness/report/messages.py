@@ -190,11 +190,13 @@ text.hidden = Columns hidden (terminal too narrow): {columns:, }.
 sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
 sweep.app = app {app}[[ ({classes:, })]]
 sweep.empty = No trial has been finished.
-setting.workers = {n:# worker}
-setting.threads = {n:# thread}
+setting.workers = {n:# worker}[[ ({not_taken:; })]]
+setting.threads = {n:# thread}[[ ({not_taken:; })]]
 setting.threads_each = {n:# thread} each in {classes:list}
-setting.backlog = backlog {n}
-setting.worker_connections = {n} worker connections
+setting.backlog = backlog {n}[[ ({not_taken:; })]]
+setting.worker_connections = {n} worker connections[[ ({not_taken:; })]]
+setting.in_force = {n} in force[[ with {classes:list}]]
+setting.ignored = ignored by {classes:list}
 setting.tool = {tool}[[ with {processes:# process/processes}]]
 setting.load = load by {tool}[[ with {processes:# process/processes}]]
 setting.keepalive, heading.keepalive = keep-alive
@@ -212,7 +214,10 @@ cells.all = every cell
 cells.some = {series:, }
 cells.series = {series} at {levels:list}
 cells.invalid = Invalid: {cells}: {text}.
+cells.inconclusive = Inconclusive: {cells}: {text}[[ (the numbers are those of {one})]].
 cells.note = {cells}: {text}
+cells.findings = At {load}: {findings: }
+cells.findings.trials = {text} (In {have} of {trials} trials.)
 
 # --- a sweep: where each class stops, and what the run cost ---------------------------------------
 class.no_valid_cell = {name}: no valid cell, so nothing is known.
@@ -220,7 +225,9 @@ class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_us
     [[: throughput levels off at {highest_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
     [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
-    [[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]].[[ {why}]]
+    [[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]
+    [[, inconclusive at {inconclusive:list}]].[[ {why}]]
+class.inconclusive = {name}: {slots}; every cell is inconclusive, so where it stops is not known.
 class.reason = {reason}.
 class.slots.configured = {slots:# slot}[[, at most {used} used]]
 class.slots.unlimited = unlimited slots[[, at most {used} used]]
@@ -275,6 +282,8 @@ breakdown.exact = Exact: every request was followed from the client into the app
 breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.
 breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
 breakdown.part = {part} ({sources: or })
+value.in_force = {n} ({in_force} in force)
+value.ignored = {n} (ignored)
 value.unlimited = unlimited
 value.unknown = not known
 value.closed = closed, {connections} conn.
@@ -286,6 +295,7 @@ heading.tool_processes, heading.processes = proc.
 heading.concurrency, heading.connections = conn.
 heading.slots_configured = slots set
 heading.slots_measured = slots used
+heading.occupancy = slots busy
 heading.throughput_rps = req/s
 heading.response_p50_s = p50
 heading.response_p95_s = p95
@@ -299,6 +309,7 @@ heading.capacity_ci95_rps = 95 % interval
 meaning.tool_processes = processes of the load tool
 meaning.slots_configured = requests that can be served at once by the settings
 meaning.slots_measured = the most that were served at once
+meaning.occupancy = the part of the slots that was taken, on average over the steady part
 meaning.bound_rps = what connections or slots allow at best
 meaning.table.cells:response_p50_s = response time
 meaning.table.cells:response_p95_s = response time
@@ -980,9 +991,9 @@ meaning.own_p50_s, meaning.own_p99_s = the difference: the generator's own queue
 # --- the analysis ------------------------------------------------------------------------------
 
 # faults of a trial, found while it ran
-fault.interrupted, fault.server, fault.tool = {reason}
-fault.answer, fault.storage, fault.unmeasured = {reason}
-fault.unavailable = unavailable: {reason}
+fault.interrupted, fault.server, fault.tool = {reason}[[; {detail}]]
+fault.answer, fault.storage, fault.unmeasured = {reason}[[; {detail}]]
+fault.unavailable = unavailable: {reason}[[; {detail}]]
 
 # checks: why a trial is invalid
 verdict.invalid = {reasons:; }

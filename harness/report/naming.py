@@ -31,8 +31,31 @@ def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
     return series
 
 
-def setting(name: str, value: int) -> Finding:
-    return Finding(f"setting.{name}", {"n": value})
+def setting(name: str, value: int, others: Iterable[Finding] = ()) -> Finding:
+    """`others`: what some servers made of it."""
+    return Finding(f"setting.{name}", {"n": value, "not_taken": tuple(others)})
+
+
+def taken(name: str, cell: CellResult) -> bool:
+    """Whether the server has that setting as asked, as far as is known. A single thread is what a
+    class without threads has."""
+    asked = getattr(cell.trial.cell.server, name)
+    has = cell.in_force.get(name, asked)
+    return bool(has == asked or (name == "threads" and asked == 1))
+
+
+def not_taken(name: str, cells: Sequence[CellResult]) -> Iterable[Finding]:
+    """What other values than was asked for are in force, and in which worker classes."""
+    every = {cell.trial.cell.server.worker_class for cell in cells}
+    found: dict[int | None, dict[str, None]] = {}
+    for cell in cells:
+        if not taken(name, cell):
+            classes = found.setdefault(cell.in_force[name], {})
+            classes[cell.trial.cell.server.worker_class] = None
+    for value, classes in found.items():
+        some = () if len(classes) == len(every) and value is not None else tuple(classes)
+        code = "setting.ignored" if value is None else "setting.in_force"
+        yield Finding(code, {"n": value, "classes": some})
 
 
 def level(asked: Cell, form: str = "level") -> Finding:
@@ -59,11 +82,11 @@ class Names:
     def series(self, asked: Cell | ClassResult) -> Finding:
         """'gthread (4 threads, wrk)'."""
         server = asked.server
-        apart = [
-            setting(name, getattr(server, name))
-            for name, classes in self.settings.items()
-            if server.worker_class in classes
-        ]
+        apart = []
+        for name, classes in self.settings.items():
+            if server.worker_class in classes:
+                mine = [cell for cell in self._cells if cell.trial.cell.server == server]
+                apart += [setting(name, getattr(server, name)), *not_taken(name, mine)]
         if self.tools or asked.processes > 1:
             processes = asked.processes if asked.processes > 1 else None
             apart.append(Finding("setting.tool", {"tool": asked.tool, "processes": processes}))

@@ -9,14 +9,18 @@ would contradict the second, whose parts are means of the steady part.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
-from harness.report.naming import Names
+from harness.report.naming import Names, taken
 from harness.report.open_closed import side_by_side
 from harness.report.values import PARTS, finite
 
-FINE_S = 0.010  # shorter times are not given in seconds, however long the longest are
+EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
+SMALL = 0.01  # of the longest time of its row: nobody asks for the digits of less
+TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
 
 Cells = Sequence[CellResult]
 Source = tuple[Column, Callable[[CellResult], Value]]
@@ -28,8 +32,10 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     which = _leading(closed, names)
     keys = len(which) - 1 - names.trials
     bound = any(cell.verdict == "generator-bound" for cell in closed)
+    slotted = any(cell.occupancy is not None for cell in closed)
+    results = [one for one in RESULTS if slotted or one is not OCCUPANCY]
     for title, sources, cells, note in (
-        ("table.cells", which + RESULTS, closed, Finding("note.lower_bound") if bound else None),
+        ("table.cells", which + results, closed, Finding("note.lower_bound") if bound else None),
         ("table.breakdown", *_breakdown(closed, which)),
         ("table.keepalive", *_keepalive(closed, which)),
         ("table.open", *_open(report.cells, names)),
@@ -45,10 +51,17 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
 
 
 def time_unit(cells: Cells) -> str:
-    """One for all times: seconds as soon as anything takes one, unless others are too short."""
-    longest = max((finite(cell.response.max) or 0.0 for cell in cells), default=0.0)
-    fine = any((finite(cell.response.p50) or FINE_S) < FINE_S for cell in cells)
-    return "s" if longest >= 1 and not fine else "ms"
+    """One for all times: seconds where one is that long and none that counts loses digits by it."""
+    every = [_times(cell) for cell in cells]
+    longest = max((time_s for times in every for time_s in times), default=0.0)
+    lost = any(SMALL * max(times) <= time_s < EXACT_S for times in every for time_s in times)
+    return "s" if longest >= 1 and not lost else "ms"
+
+
+def _times(cell: CellResult) -> list[float]:
+    """Seconds: what tables show of a cell."""
+    values = (attrgetter(*TIMES)(cell)), (getattr(cell.breakdown, f"{part}_s") for part in PARTS)
+    return [abs(known) for one in chain(*values) if (known := finite(one))]
 
 
 # --- which cell -----------------------------------------------------------------------------
@@ -76,9 +89,19 @@ def _leading(cells: Cells, names: Names) -> list[Source]:
     )
     return [
         source("worker_class", "text", 0, attrgetter(f"{server}.worker_class")),
-        *(source(name, "count", 0, attrgetter(f"{server}.{name}")) for name in names.settings),
+        *(source(name, "count", 0, partial(_setting, name)) for name in names.settings),
         *(source(name, form, 0, value) for wanted, name, form, value in optional if wanted),
     ]
+
+
+def _setting(name: str, cell: CellResult) -> Value:
+    """As asked for, and what the server has where that is something else."""
+    asked: int = getattr(cell.trial.cell.server, name)
+    if taken(name, cell):
+        return asked
+    has = cell.in_force[name]
+    code = "value.ignored" if has is None else "value.in_force"
+    return Finding(code, {"n": asked, "in_force": has})
 
 
 # --- what came out --------------------------------------------------------------------------
@@ -92,9 +115,11 @@ def slots(of: CellResult | ClassResult) -> Value:
     return Finding("value.unlimited" if of.worker_class.slots_known else "value.unknown")
 
 
+OCCUPANCY = source("occupancy", "percent", 5)
 RESULTS = [
     source("slots_configured", "count", 1, slots),
     source("slots_measured", "count"),
+    OCCUPANCY,
     source("throughput_rps"),
     source("bound_rps", expendable=4),
     source("response_p50_s", "seconds", 0, attrgetter("response.p50")),

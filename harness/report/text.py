@@ -39,6 +39,7 @@ COLOURS = {
     "at capacity": "cyan",
     "saturated": "yellow",
     "generator-bound": "magenta",
+    "inconclusive": "blue",
     "invalid": "red",
 }
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from harness.model import Breakdown, CellResult, ClassResult, Finding, Label, Summary, Value
 from harness.report.messages import text
+from harness.report.naming import taken
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
@@ -57,6 +58,7 @@ def _plain(value: object) -> object:
 
 
 SETTINGS = "worker_class workers threads backlog worker_connections"
+IN_FORCE = SETTINGS.split()[1:]
 
 
 def cell(result: CellResult) -> dict[str, Any]:
@@ -66,6 +68,8 @@ def cell(result: CellResult) -> dict[str, Any]:
     usage = result.usage
     return {
         **fields(asked.server, SETTINGS),
+        "in_force": {name: result.in_force.get(name) for name in IN_FORCE},
+        "not_taken": [name for name in IN_FORCE if not taken(name, result)],
         "app": result.app,
         "sleep_s": rounded(result.sleep_s, 6),
         "tool": asked.tool,
@@ -74,7 +78,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         "trial": result.trial.number,
         **fields(result, "requests failed errors slots_configured"),
         "slots_known": result.worker_class.slots_known,
-        **fields(result, "slots_measured throughput_rps tool_rps bound_rps"),
+        **fields(result, "slots_measured occupancy throughput_rps tool_rps whole_rps bound_rps"),
         **fields(result, "response_ms connect_ms service_ms waiting_ms"),
         "waiting_split_ms": milliseconds(result.breakdown, [f"{part}_s" for part in PARTS]),
         "split_exact": result.breakdown.exact,
@@ -88,7 +92,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         **fields(result, "load_s ideal_s generator_bound bound_reasons"),
         "rate": None if asked.rate is None else asked.rate.label,
         **fields(result, "asked_rps sent_rps unsent lag_ms achieved_concurrency"),
-        **fields(result, "verdict reason diagnosis notes"),
+        **fields(result, "verdict reason diagnosis findings notes"),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import altair as alt
 
 from harness.model import Finding, Moment, Timeline
-from harness.report.document import changing, phase_finding
+from harness.report.class_findings import changing, phase_finding
 from harness.report.html.colours import var
 from harness.report.html.figure import (
     DASHES,

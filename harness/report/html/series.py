@@ -102,6 +102,15 @@ class CellOverTime(Struct, dict=True, frozen=True):
         return Finding("page.cell.where", {"name": self.series.name, "load": load})
 
     @property
+    def says(self) -> tuple[Finding, ...]:
+        """Why nothing can be concluded, where that is so, and all that is so of it."""
+        cell = self.cell
+        known = cell.findings or some(cell.diagnosis) or (cell.reason,)
+        return (
+            known if cell.verdict != "inconclusive" else tuple(dict.fromkeys((cell.reason, *known)))
+        )
+
+    @property
     def notes(self) -> tuple[Finding, ...]:
         missing = tuple(
             Finding(f"page.observation.{name}")

@@ -146,6 +146,18 @@ def test_times_are_in_one_unit() -> None:
     assert {one.unit for one in quick.tables} == {"ms", ""}
 
 
+@pytest.mark.parametrize(
+    ("delays_s", "unit"),
+    [((1.04, 1.04), "s"), ((0.0627, 1.04), "ms"), ((0.3, 0.4), "ms"), ((0.45, 0.6), "s")],
+)
+def test_no_time_loses_digits_by_its_unit(delays_s: tuple[float, float], unit: str) -> None:
+    """At 8 connections on 4 slots a response takes twice as long."""
+    slow = [
+        evidence(server("sync"), 4 * (1 + place), delay_s=s) for place, s in enumerate(delays_s)
+    ]
+    assert table(sweep(*slow), "table.cells").unit == unit
+
+
 def test_unlimited_slots_are_not_missing() -> None:
     (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "table.cells"), "slots_configured")
     assert slots == Finding("value.unlimited")

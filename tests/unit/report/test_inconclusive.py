@@ -1,0 +1,88 @@
+"""An inconclusive cell: shown in every format, counted by no sentence, no failure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harness.model import CellResult, Document, Finding, Report
+from harness.report import FORMATS
+from harness.report.document import of_sweep
+from harness.report.messages import text
+from harness.report.text import COLOURS, render
+from tests.builders.analysis import sentence
+from tests.builders.html import cell, group, over_time, trial
+from tests.builders.page import rendered
+
+WAITS = sentence("requests waited, nobody knows for whom")
+
+
+def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
+    return replace(cell(trial("sync", connections)), verdict="inconclusive", reason=reason)
+
+
+def sweep(*cells: CellResult, knee: float | None = None) -> Document:
+    telling = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
+    seen = tuple(over_time(one.trial) for one in cells)
+    return of_sweep(Report("by-hand", {}, None, cells, (telling,), {}, timelines=seen))
+
+
+def codes(document: Document) -> dict[str, Any]:
+    return {one.code: one.values for one in document.findings}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_shows_word_and_reason(name: str) -> None:
+    shown = FORMATS[name](sweep(cell(trial("sync", 4)), inconclusive(8)))
+    assert "inconclusive" in shown
+    assert text(WAITS) in shown
+
+
+def test_the_page_and_the_terminal_have_a_look_for_it() -> None:
+    document = sweep(inconclusive(8))
+    assert "\x1b[34minconclusive" in render(document, colour=True)
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    page = rendered(document)
+    assert ".inconclusive::before" in page.styles
+    assert page.text.count(text(WAITS)) >= 2  # beside the answer, and with its cell
+
+
+def test_it_is_no_failure() -> None:
+    assert sweep(inconclusive(8)).valid
+
+
+def test_a_class_is_not_saturated_by_it() -> None:
+    found = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["class.limits"]
+    assert (found["saturated_from"], found["inconclusive"]) == (None, ("8",))
+    assert "why" not in found
+
+
+def test_a_class_of_nothing_else_is_not_known() -> None:
+    found = codes(sweep(inconclusive(8), inconclusive(16), knee=4.0))
+    assert "class.inconclusive" in found
+    assert "class.limits" not in found
+
+
+def test_one_kind_of_reason_is_told_once() -> None:
+    reasons = [sentence(f"requests waited {n} ms") for n in (10, 20)]
+    found = codes(sweep(*map(inconclusive, (8, 16), reasons)))["cells.inconclusive"]
+    assert text(found["cells"]) == "every cell"
+    assert (found["text"], text(found["one"])) == (reasons[0], "sync at 8")
+
+
+def test_all_that_is_so_of_a_cell_is_told() -> None:
+    first, second = sentence("the first thing"), sentence("another thing")
+    second = Finding("note.not_measured", {"what": "x", "why": "y"})
+    one = replace(cell(trial("sync", 8)), diagnosis=first, findings=(first, second))
+    document = sweep(one)
+    (found,) = json.loads(FORMATS["json"](document))["cells"]
+    assert [one["code"] for one in found["findings"]] == [first.code, second.code]
+    assert "x was not measured: y" in render(document, explain=True)
+    assert "x was not measured: y" in rendered(document).text
+    two = replace(one, trial=trial("sync", 8, number=2), findings=(first,))
+    shown = " ".join(render(sweep(one, two), explain=True).split())
+    assert "x was not measured: y. (In 1 of 2 trials.)" in shown
+    assert "the first thing (In" not in shown
