@@ -91,11 +91,13 @@ def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 
 
 def _resource_full(facts: Facts) -> bool:
-    """The workers' CPU, or a loop that serves one request at a time and never rests."""
-    server, used = facts.cell.server, facts.usage.server_cores
+    """The workers' CPU, the machine's, or a loop that serves one request at a time and never
+    rests."""
+    server, usage = facts.cell.server, facts.usage
     workers = server.workers * server.instances
     could = min(workers, facts.seen.cores or workers)
-    return (used or 0.0) >= BUSY * could or (one_at_a_time(facts) or 0.0) >= BUSY
+    busy = (usage.server_cores or 0.0) / could, usage.host_busy or 0.0, one_at_a_time(facts) or 0.0
+    return max(busy) >= BUSY
 
 
 def _finding(code: str, **values: object) -> Finding:
