@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import http.client
 import json
 import os
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -29,6 +26,7 @@ from harness.observe.spans import read_spans
 from harness.server.gunicorn import running
 from harness.server.running import Running
 from tests.builders.launch import launch
+from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,24 +39,8 @@ LONG_S = 120.0  # a bound for hanging, not an expectation of speed
 # each test process has its own, and tests run side by side; elsewhere those that read the counters
 # (marked `counters`) wait until they are alone.
 
-CLONE_NEWNET = 0x40000000
-SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LOCK = Path(tempfile.gettempdir()) / f"workerlab-tests-{os.getuid()}.lock"
 own_network = False
-
-
-def make_own_network() -> bool:
-    """A network namespace for this process and all that it starts, with loopback; False where that
-    is not allowed or not known."""
-    unshare = getattr(ctypes.CDLL(None), "unshare", None)
-    if unshare is None or unshare(CLONE_NEWNET) != 0:
-        return False
-    with socket.socket() as any_socket:
-        name = b"lo".ljust(16, b"\0")
-        request = fcntl.ioctl(any_socket, SIOCGIFFLAGS, name + bytes(24))
-        flags = struct.unpack_from("H", request, 16)[0] | IFF_UP
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, name + struct.pack("H", flags) + bytes(22))
-    return True
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,167 @@
+"""WSGI apps whose truth holds by construction; CASE says which one this is.
+
+steady       sleeps SLEEP_MS, computes CPU_MS
+exponential, bimodal, heavy     the same with random sleeps
+lock, pool   three fifths of the sleep under a lock; all of it in a pool of 2
+gil          two fifths of the sleep while it holds the interpreter's lock
+blocks       sleeps in C code that gevent and eventlet do not know: nothing else runs in the worker
+partly       a cooperative sleep, then 30 ms of such blocking
+rarely       a cooperative sleep, and 200 ms of blocking in each tenth request
+drift, leak  each request of a worker sleeps longer than the one before; computes longer
+slow-first   a pool of connections that grows when needed: a new one takes a second
+slow-boot    a worker takes 4 s to boot
+dies         a worker ends in the midst of its 25th request
+sheds        503 at once where 2 requests of the worker are served already
+fails        500 in each fifth request
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import dealing
+from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, hold_gil, random_s, stop_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+BLOCKS_S, RARELY_S, EACH = 0.03, 0.2, 10
+OPEN_S = 1.0  # of a connection in the pool that grows
+LASTS = 25  # requests
+
+LOCK, POOL, SHED = threading.Lock(), threading.BoundedSemaphore(2), threading.BoundedSemaphore(2)
+COUNTER = itertools.count(1)
+IDLE: list[object] = []  # connections of the pool that grows
+
+
+@contextmanager
+def connection() -> Iterator[None]:
+    """Of the pool that grows."""
+    try:
+        one = IDLE.pop()
+    except IndexError:
+        one = object()
+        time.sleep(OPEN_S)
+    try:
+        yield
+    finally:
+        IDLE.append(one)
+
+
+def steady() -> str:
+    time.sleep(random_s())
+    return "200 OK"
+
+
+def lock() -> str:
+    time.sleep(SLEEP_S * 0.4)
+    with LOCK:
+        time.sleep(SLEEP_S * 0.6)
+    return "200 OK"
+
+
+def pool() -> str:
+    with POOL:
+        time.sleep(SLEEP_S)
+    return "200 OK"
+
+
+def gil() -> str:
+    time.sleep(SLEEP_S * 0.6)
+    hold_gil(SLEEP_S * 0.4)
+    return "200 OK"
+
+
+def blocks() -> str:
+    stop_all(SLEEP_S)
+    return "200 OK"
+
+
+def partly() -> str:
+    time.sleep(SLEEP_S)
+    stop_all(BLOCKS_S)
+    return "200 OK"
+
+
+def rarely() -> str:
+    time.sleep(SLEEP_S)
+    if next(COUNTER) % EACH == 0:
+        stop_all(RARELY_S)
+    return "200 OK"
+
+
+def drift() -> str:
+    time.sleep(SLEEP_S * (1 + next(COUNTER) / 40))
+    return "200 OK"
+
+
+def leak() -> str:
+    burn(0.0004 * next(COUNTER))
+    time.sleep(SLEEP_S)
+    return "200 OK"
+
+
+def slow_first() -> str:
+    with connection():
+        time.sleep(SLEEP_S)
+    return "200 OK"
+
+
+def dies() -> str:
+    time.sleep(SLEEP_S)
+    if next(COUNTER) == LASTS:
+        os._exit(3)
+    return "200 OK"
+
+
+def sheds() -> str:
+    if not SHED.acquire(blocking=False):
+        return "503 Service Unavailable"
+    try:
+        time.sleep(SLEEP_S)
+    finally:
+        SHED.release()
+    return "200 OK"
+
+
+def fails() -> str:
+    time.sleep(SLEEP_S)
+    return "500 Internal Server Error" if next(COUNTER) % 5 == 0 else "200 OK"
+
+
+CASES: dict[str, Callable[[], str]] = {
+    "lock": lock,
+    "pool": pool,
+    "gil": gil,
+    "blocks": blocks,
+    "partly": partly,
+    "rarely": rarely,
+    "drift": drift,
+    "leak": leak,
+    "slow-first": slow_first,
+    "dies": dies,
+    "sheds": sheds,
+    "fails": fails,
+}
+WORK = CASES.get(CASE, steady)
+
+if CASE == "slow-boot":
+    time.sleep(4.0)
+if QUOTAS:
+    dealing.deal(QUOTAS)
+
+
+def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    if CPU_S:
+        burn(CPU_S)
+    status = WORK()
+    body = f"{status}\n".encode()
+    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]

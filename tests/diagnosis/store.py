@@ -1,0 +1,106 @@
+"""The runs of the corpus, packed: one zip each, and a line in runs.jsonl.
+
+Kept is what a report is made of, and nothing else: analysis is pure, so a run made once is judged
+again whenever a rule has changed, without running anything. A line tells how its run went; a run
+whose line is there is done, so that the corpus can be ended at any moment and goes on from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from harness import codec, run_store
+from harness.experiments.reading import report_of, trial_data
+from harness.model import Report
+from tests.diagnosis.judge import FALSE, Statement, judged
+from tests.diagnosis.scenarios import SCENARIOS, Scenario
+
+# Of a run: what no report reads
+SKIPPED = ("code", "calibration")
+SKIPPED_FILES = ("launch.json", "listening.json", "server.log")
+
+
+class Ran(Struct, frozen=True):
+    """How a run went."""
+
+    scenario: str
+    noise: bool
+    number: int
+    exit_code: int
+    took_s: float
+    stderr: str = ""  # the end of it
+    code: str = ""  # the commit that measured
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario}-{'noise' if self.noise else 'quiet'}-{self.number}"
+
+
+def pack(directory: Path, archive: Path) -> None:
+    """Whole or not at all; its paths as if the lab stood in /srv, and runs beside it."""
+    part = archive.with_suffix(".part")
+    places = {str(directory.parent): "/srv/runs", sys.executable: "/srv/workerlab/.venv/bin/python",
+              str(run_store.ROOT): "/srv/workerlab"}  # fmt: skip
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        for path in sorted(directory.rglob("*")):
+            inner = path.relative_to(directory)
+            if not path.is_file() or inner.parts[0] in SKIPPED or path.name in SKIPPED_FILES:
+                continue
+            data = path.read_bytes()
+            if path.suffix != ".map":
+                for here, there in places.items():
+                    data = data.replace(here.encode(), there.encode())
+            file.writestr(f"{directory.name}/{inner}", data)
+    part.replace(archive)
+
+
+@contextmanager
+def unpacked(archive: Path) -> Iterator[Path]:
+    """The run directory in an archive, for as long as it is needed."""
+    with tempfile.TemporaryDirectory(prefix="workerlab-corpus-") as place:
+        shutil.unpack_archive(archive, place)
+        (directory,) = Path(place).iterdir()
+        yield directory
+
+
+def append(place: Path, ran: Ran) -> None:
+    with (place / "runs.jsonl").open("ab") as file:
+        file.write(codec.encode(ran) + b"\n")
+
+
+def ran_in(place: Path) -> list[Ran]:
+    try:
+        lines = (place / "runs.jsonl").read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return [codec.decode(line, Ran) for line in lines[:-1]]
+
+
+def report_in(archive: Path, scenario: Scenario, *, noise: bool) -> tuple[Report, list[Statement]]:
+    """What is found out about a packed run, and what is to be said of that."""
+    with unpacked(archive) as directory:
+        run = run_store.load(directory)
+        report = report_of(run)
+        return report, list(judged(scenario, report, trial_data(run), noise=noise))
+
+
+def statements(place: Path, ran: Ran, *, noise: bool = False) -> list[Statement]:
+    """Of one run, judged as one beside noise where it was, or where it may have been: `noise`. A
+    run that did not end as it should is a false statement by itself."""
+    scenario = SCENARIOS[ran.scenario]
+    found: list[Statement] = []
+    if ran.exit_code not in scenario.exit_codes:
+        why = f"exit {ran.exit_code}: {ran.stderr[-300:]}"
+        found.append(Statement(scenario.name, "", ran.noise, "exit", "exit", FALSE, why))
+    archive = place / f"{ran.name}.zip"
+    if archive.exists():
+        found += report_in(archive, scenario, noise=ran.noise or noise)[1]
+    return found

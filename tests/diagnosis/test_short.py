@@ -1,0 +1,28 @@
+"""The subset of the corpus that every test run makes, through the real command line. What runs
+beside it is the noise, so it is judged as a run beside noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.diagnosis import run, store, table
+from tests.diagnosis.scenarios import SCENARIOS, Scenario
+
+SHORT = [one for one in SCENARIOS.values() if one.short]
+
+
+@pytest.fixture(scope="session")
+def own_networks() -> bool:
+    return run.own_networks()
+
+
+@pytest.mark.parametrize("scenario", SHORT, ids=lambda one: one.name)
+def test_nothing_is_said_that_is_not_so(
+    scenario: Scenario, tmp_path: Path, own_networks: bool
+) -> None:
+    ran = run.run(scenario, tmp_path, False, 1, own_networks)
+    found = store.statements(tmp_path, ran, noise=True)
+    assert any(one.kind == "verdict" for one in found)
+    assert not [table.line_of(one) + ": " + one.sentence for one in table.misses(found)]

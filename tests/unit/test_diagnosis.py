@@ -1,0 +1,64 @@
+"""The corpus without its servers: its scenarios make sense, and recorded runs of them are judged
+again by the rules of today. Recorded anew with `python -m tests.diagnosis.run --record`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from harness.cli import parse
+from tests.diagnosis import table
+from tests.diagnosis.judge import FALSE, MISSING, RIGHT, Statement
+from tests.diagnosis.scenarios import CODES, SCENARIOS, Scenario, truth
+from tests.diagnosis.store import report_in
+
+RECORDED = sorted((Path(__file__).parents[1] / "data" / "diagnosis").glob("*.zip"))
+
+
+def of_recorded(archive: Path) -> tuple[Scenario, bool]:
+    """The scenario of a recorded run, and whether it was made beside noise."""
+    name, _, kind = archive.stem.rpartition("-")
+    return SCENARIOS[name], kind == "noise"
+
+
+def statements(archive: Path) -> list[Statement]:
+    scenario, noise = of_recorded(archive)
+    return report_in(archive, scenario, noise=noise)[1]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda one: one.name)
+def test_each_cell_of_a_scenario_has_its_truth(scenario: Scenario) -> None:
+    options = parse(["sweep", *scenario.argv])
+    rates = [one.label for one in options.rate or ()]
+    assert {*map(str, options.levels), *rates} == set(scenario.cells)
+    for one in scenario.cells.values():
+        required = {code for must in one.must for code in must.split("|")}
+        assert required | one.may | one.forbidden <= CODES
+        assert not required & one.forbidden
+
+
+@pytest.mark.parametrize("archive", RECORDED, ids=lambda path: path.stem)
+def test_a_recorded_run_is_understood(archive: Path) -> None:
+    found = statements(archive)
+    assert any(one.outcome == RIGHT for one in found)
+    assert not [(one, one.sentence) for one in table.misses(found)]
+
+
+def test_a_wrong_report_is_noticed() -> None:
+    """A recorded run, judged as if it had been another."""
+    archive = next(one for one in RECORDED if one.stem == "sync-sleeps-quiet")
+    scenario = of_recorded(archive)[0]
+    drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "drift", "waiting"))
+    _, found = report_in(archive, replace(scenario, cells=drifts), noise=False)
+    outcomes = {(one.kind, one.code, one.outcome) for one in found}
+    assert {
+        ("verdict", "saturated", FALSE),
+        ("verdict", "generator-bound", MISSING),
+        ("finding", "drift", MISSING),
+        ("finding", "nothing_waits", FALSE),
+    } <= outcomes
+    assert ("finding", "waiting", FALSE) not in outcomes
+    assert len(table.misses(found)) < sum(one.wrong for one in found)
+    assert "false verdict saturated" in table.as_text(found)
