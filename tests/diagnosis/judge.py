@@ -74,16 +74,17 @@ def judged(
 ) -> tuple[Statement, ...]:
     """All statements of a run. `noise`: whether it was made beside a program that burns a core."""
     cores = int(str(report.environment.get("cores") or 1))
-    by_key = {one.key: one for one in (trial.trial for trial in data)}
     raw = {trial.trial.key: trial for trial in data}
     found: list[Statement] = []
+    disturbed = False
     for result in report.cells:
         noisy = noise or others_cores(result, cores) >= DISTURBED
+        disturbed = disturbed or noisy
         found += of_cell(scenario, result, noisy)
         found += laws(scenario, result, raw[result.trial.key], noisy)
-    found += contradictions(scenario, report, noise)
-    missing = set(by_key) - {result.trial.key for result in report.cells}
-    found += [Statement(scenario.name, key, noise, "exit", "unfinished", FALSE) for key in missing]
+    found += contradictions(scenario, report, disturbed)
+    for key in raw.keys() - {result.trial.key for result in report.cells}:
+        found.append(Statement(scenario.name, key, noise, "exit", "unfinished", FALSE))
     return tuple(found)
 
 

@@ -6,13 +6,34 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.diagnosis.judge import ALLOWED, EXCUSED, FALSE, MISSING, RIGHT, Statement
+from tests.diagnosis.scenarios import SCENARIOS
 
+INTRODUCTION = """\
+# Is it so? How often the diagnosis is right
+
+What the lab says of a server is held against servers of which the truth is known: apps whose
+waits, locks, blocked loops and deaths are arranged, so that a verdict or a cause is right or
+wrong by how they are made. `tests/diagnosis/scenarios.py` has them, with what must be reported
+and what must not; what is not listed must not. Each is run through the command line, again and
+again, on a quiet machine and beside a program that burns a core at random times. `tox run -e
+diagnosis` does all that and writes this page; a part of it runs with the other tests.
+
+- **said**: how often a verdict or finding was reported; **false**: how often it was not so.
+- **due**: how often it had to be reported; **found**: of these, how often it was, on a quiet
+  machine and beside others. A run is quiet where other programs used less than a quarter of a
+  core.
+- **inconclusive**: due and not reported, where the cell said that it is inconclusive and rightly
+  so: its processes waited for a core for 5 % or more of the response time, beside others, and the
+  app does more than sleep.
+- Laws: over the whole load, requests in flight are throughput times mean response (Little 1961).
+  Contradictions: a server that is saturated at one level and below capacity at a higher one."""
+SAID = (RIGHT, ALLOWED, FALSE)
 HEAD = ("", "said", "false", "due", "found, quiet", "found, noise", "inconclusive")
 
 
 def summary(every: Sequence[Statement]) -> str:
     """In one paragraph."""
-    said = [one for one in every if one.outcome in (RIGHT, ALLOWED, FALSE)]
+    said = [one for one in every if one.outcome in SAID]
     told = [one for one in said if one.kind in ("verdict", "finding")]
     false = [one for one in told if one.outcome == FALSE]
     others = Counter(one.kind for one in every if one.outcome == FALSE and one not in false)
@@ -84,9 +105,32 @@ def as_text(every: Sequence[Statement]) -> str:
 
 
 def as_markdown(every: Sequence[Statement]) -> str:
+    """The page in docs/."""
     head = ("finding or verdict", *HEAD[1:])
-    table = [head, ("---", *["--:"] * (len(head) - 1)), *rows(every)]
-    lines = ["| " + " | ".join(cell.replace("|", " or ") for cell in row) + " |" for row in table]
+    by_code = _markdown([head, *rows(every)])
+    kinds = _markdown([("scenario", "true because", "said", "wrong"), *by_scenario(every)])
     found = misses(every)
     listed = [f"- {line_of(one)}: {one.sentence}" for one in found] or ["None."]
-    return "\n".join([summary(every), "", *lines, "", "## Misses", "", *listed]) + "\n"
+    page = (INTRODUCTION, summary(every), by_code, "## Scenarios", kinds, "## Misses")
+    return "\n\n".join(page) + "\n\n" + "\n".join(listed) + "\n"
+
+
+def by_scenario(every: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
+    """Those that were run."""
+    for scenario in SCENARIOS.values():
+        own = [one for one in every if one.scenario == scenario.name]
+        said = sum(one.kind in ("verdict", "finding") and one.outcome in SAID for one in own)
+        if own:
+            yield scenario.name, scenario.why, str(said), str(len(misses(own)) or "")
+
+
+def _markdown(table: Sequence[tuple[str, ...]]) -> str:
+    """The first row is its head; columns of numbers stand right."""
+    ruler = tuple(
+        "--:" if all(cell[:1].isdigit() or not cell for cell in column[1:]) else "---"
+        for column in zip(*table, strict=True)
+    )
+    lines = [table[0], ruler, *table[1:]]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', ' or ') for cell in row)} |" for row in lines
+    )
