@@ -39,7 +39,7 @@ class Statement(Struct, frozen=True):
     scenario: str
     where: str  # level or rate, and trial; or the series
     noisy: bool
-    kind: str  # verdict, finding, law, contradiction, exit
+    kind: str  # verdict, finding, premise, law, contradiction, exit
     code: str
     outcome: str
     sentence: str = ""
@@ -81,6 +81,7 @@ def judged(
         noisy = noise or others_cores(result, cores) >= DISTURBED
         disturbed = disturbed or noisy
         found += of_cell(scenario, result, noisy)
+        found += premises(scenario, result, noisy)
         found += laws(scenario, result, raw[result.trial.key], noisy)
     found += contradictions(scenario, report, disturbed)
     for key in raw.keys() - {result.trial.key for result in report.cells}:
@@ -144,6 +145,16 @@ def _findings(
             yield state("finding", must, EXCUSED if excused else MISSING)
     for code in sorted(findings.keys() & CODES - required):
         yield state("finding", code, FALSE if code in forbidden else ALLOWED, findings[code])
+
+
+def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:
+    """Whether kept connections were dealt as the app was told to."""
+    quotas, kept = scenario.env.get("QUOTAS"), result.connections_per_worker
+    if quotas and kept is not None:
+        asked = sorted(share for word in quotas.split(",") if (share := int(word)))
+        outcome = RIGHT if sorted(kept.values()) == asked else FALSE
+        where, sentence = place_of(result), f"dealt {kept}, asked for {quotas}"
+        yield Statement(scenario.name, where, noisy, "premise", "dealt", outcome, sentence)
 
 
 # --- laws ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ gthread, asyncio and tornado accept by, and they all look at it again after Bloc
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -43,7 +44,7 @@ def deal(quotas: str) -> None:
         taken[:] = [one for one in taken if (kept := one()) is not None and kept.fileno() != -1]
         if len(taken) >= most:
             time.sleep(LOOK_AGAIN_S)
-            raise BlockingIOError
+            raise BlockingIOError(errno.EAGAIN, "this worker has its share")
         connection, address = accept(self)
         taken.append(weakref.ref(connection))
         return connection, address
