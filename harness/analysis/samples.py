@@ -40,6 +40,13 @@ def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -
     return max(0.0, (known[-1][1] - known[0][1]) * NS / lasted_ns)
 
 
+def waited_for_core_s(seen: Observations) -> float:
+    """How long the threads of server and load tool were ready to run and had no core, added up; 0
+    where the kernel does not tell."""
+    last = seen.processes[-1] if seen.processes else None
+    return (last.server_wait_s or 0.0) + (last.tool_wait_s or 0.0) if last else 0.0
+
+
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     """The tool's CPU is exact where its guard reaped it, else from the samples."""
     samples = seen.processes

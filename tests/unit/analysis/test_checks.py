@@ -138,7 +138,8 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         known = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
         assert found[key] == known
     empty = CellResult(cell.trial, cell.app, cell.sleep_s, "invalid", cell.reason)
-    assert replace(cell, notes=(), worker_class=empty.worker_class) == empty
+    told = {"notes": (), "worker_class": empty.worker_class, "in_force": empty.in_force}
+    assert replace(cell, **told) == empty
 
 
 @pytest.mark.parametrize(
