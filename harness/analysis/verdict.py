@@ -91,13 +91,14 @@ def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 
 
 def _resource_full(facts: Facts) -> bool:
-    """The workers' CPU, the machine's, or a loop that serves one request at a time and never
-    rests."""
+    """The workers' CPU, the machine's (by server and load tool, not by others), or a loop that
+    serves one request at a time and never rests."""
     server, usage = facts.cell.server, facts.usage
     workers = server.workers * server.instances
-    could = min(workers, facts.seen.cores or workers)
-    busy = (usage.server_cores or 0.0) / could, usage.host_busy or 0.0, one_at_a_time(facts) or 0.0
-    return max(busy) >= BUSY
+    cores = facts.seen.cores or workers
+    own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
+    shares = own / min(workers, cores), (own + beside) / cores, one_at_a_time(facts) or 0.0
+    return max(shares) >= BUSY
 
 
 def _finding(code: str, **values: object) -> Finding:
