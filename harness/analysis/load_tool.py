@@ -8,7 +8,8 @@ six rules is enough to say so, each with its numbers:
     plateau       more connections brought no more, while slots, workers and host are less than
                   90 % busy and less than half of the requests in flight are inside the server
     ceiling       against a server that does nothing it reaches less than three times as much
-    second tool   another tool got over 5 % more of the same server with as many connections
+    second tool   another tool got over 5 % more of the same server with as many connections, by
+                  the interval over trials of both: a trial of each cannot tell
     connections   fewer were established than asked for, where they are kept
     own limits    requests that found no local port or no open file: nothing of the server's
 
@@ -24,7 +25,7 @@ called bound nor cleared.
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Literal
 
 from msgspec import Struct
@@ -38,6 +39,7 @@ from harness.analysis.knee import FLAT, REACHED
 from harness.analysis.samples import per_second
 from harness.analysis.series import Reasons, Series
 from harness.model import Finding, Measurement, Server
+from harness.numbers.intervals import ratio
 
 PER_UNIT = 0.8  # of a core, per thread or process of the tool
 FULL = 0.9  # of a resource of the server
@@ -76,11 +78,13 @@ def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
 
 class Compared(Struct, frozen=True):
     """What a trial is compared with. `levels`: median requests/s of its series by connections;
-    `others`: of the same server with as many connections, by other tool and its processes."""
+    `own`: of each of its trials with as many connections; `others`: likewise of the same server, by
+    other tool and its processes."""
 
     lone_s: float
     levels: Mapping[int, float] = {}
-    others: Mapping[tuple[str, int], float] = {}
+    own: Sequence[float] = ()
+    others: Mapping[tuple[str, int], Sequence[float]] = {}
     ceilings: Sequence[Ceiling] = ()
 
 
@@ -94,17 +98,23 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
 
     def compared(series: Series, level: int) -> Compared:
         others = {
-            (other.key.tool, other.key.processes): rps
+            (other.key.tool, other.key.processes): rates
             for other in alike[series.key.server, series.key.keepalive]
-            if other is not series and (rps := other.levels.get(level))
+            if other is not series and (rates := _rates(other, level))
         }
-        return Compared(series.r0.seconds, series.levels, others, kept)
+        return Compared(series.r0.seconds, series.levels, _rates(series, level), others, kept)
 
     def judged(series: Series) -> Series:
         trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
         return replace(series, bound={facts.key: limits(facts, known) for facts, known in trials})
 
     return tuple(map(judged, every))
+
+
+def _rates(series: Series, level: int) -> Sequence[float]:
+    """Requests/s of each trial at that level."""
+    at_level = (facts for facts in series.closed if facts.connections == level)
+    return [rps for facts in at_level if (rps := facts.throughput_rps)]
 
 
 def limits(facts: Facts, compared: Compared) -> Reasons:
@@ -187,18 +197,22 @@ def ceiling(facts: Facts, compared: Compared) -> Answer:
 
 
 def second_tool(facts: Facts, compared: Compared) -> Answer:
-    own = compared.levels.get(facts.connections)
-    if facts.open_model or not compared.others or not own:
+    if facts.open_model or not compared.others or not compared.own:
         return None
-    (tool, processes), most = max(compared.others.items(), key=lambda pair: pair[1])
-    if most <= FLAT * own:
+    ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
+    (tool, processes), more = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
+    if more.low is None:
+        return None  # a trial of each cannot tell
+    if more.low <= FLAT:
         return False
     inside = in_server(facts)
     accepts_first = facts.data.worker_class.accepts_first
     if accepts_first if inside is None else inside >= INSIDE * facts.connections:
         return False
     other = {"tool": tool, "processes": processes if processes > 1 else None}
-    return Finding("load_tool.second_tool", {**other, "rps": most, "more": most / own - 1})
+    most = geometric_mean(compared.others[tool, processes])
+    found = {"rps": most, "more": more.value - 1, "low": more.low - 1, "trials": len(compared.own)}
+    return Finding("load_tool.second_tool", {**other, **found})
 
 
 def connections(facts: Facts, _compared: Compared) -> Answer:

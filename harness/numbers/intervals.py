@@ -11,6 +11,7 @@ from statistics import fmean, variance
 
 from msgspec import Struct
 
+COUNTS = 1.03  # times: throughputs that differ by less are the same
 TRIALS = 3  # of each side: with fewer the interval is too wide to be of use
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
 # which is a little too wide rather than too narrow.
@@ -53,10 +54,17 @@ class Ratio(Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
+    def beyond(self, times: float) -> bool | None:
+        """Whether the whole interval is above `times`, or below its inverse; None where there is no
+        interval. Of identical trials 5 % of the intervals exclude 1, but far fewer a range."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low > times or self.high < 1 / times
+
     @property
     def differs(self) -> bool | None:
-        """Whether the interval excludes 1, no difference; None where there is none."""
-        return None if self.low is None or self.high is None else not self.low <= 1.0 <= self.high
+        """Whether the interval lies beyond a difference that counts; None where there is none."""
+        return self.beyond(COUNTS)
 
 
 def ratio(after: Sequence[float], before: Sequence[float]) -> Ratio:

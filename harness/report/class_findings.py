@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.model import CellResult, ClassResult, Finding, Phase
 from harness.report.naming import Names, level
-from harness.report.open_closed import comparisons
+from harness.report.open_closed import UNTOLD, comparisons
 from harness.report.values import finite
 
 BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
-UNTOLD = ("invalid", "inconclusive")
 
 
 def class_finding(

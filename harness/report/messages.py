@@ -246,21 +246,23 @@ setup.stop = stop {seconds:duration}
 compare.open = Open[[ at {share:percent} of the capacity]][[, {asked_rps:number} req/s]][[, of which
     {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}
 compare.reason = {reason}.
-compare.alone = 95 % answered within {p95_s:duration}; there is no closed cell to compare with.
+compare.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
+    closed cell to compare with.
 compare.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
-    ({closed_rps:number} req/s) within {closed_p95_s:duration}. {why}
+    ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
+compare.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
 compare.backlog = Arrivals do not wait for responses: more requests arrived than were served, so the
-    backlog grew as long as the load lasted (waits up to {longest_s:duration}).
+    backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
     {clients:# closed client} only ever wait for each other.
 compare.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average,
     so this says little about the server.
-compare.agree = They agree: a request finds a free slot in both, so none has to wait.
-compare.wait = They agree: some requests wait about {wait_s:duration} in both, for a slot or the
-    CPU.
-compare.longer = Open, responses take {ratio:.3g} times as long: arrivals do not wait for earlier
-    responses, so those that find all slots busy queue; closed clients would have sent theirs later.
-compare.shorter = Closed, responses take {wait_s:duration} longer: {clients:# client} send again at
-    once and queue behind each other, while evenly spaced arrivals find a free slot.
+compare.interval = {ratio:factor} times, 95 % interval {low:factor} to {high:factor}
+compare.agree = They agree ({+compare.interval}).
+compare.chance = The difference is not statistically significant ({+compare.interval}).
+compare.longer = Open, responses take longer ({+compare.interval})[[: before the app they wait
+    {wait_s:duration} on average, closed {other_wait_s:duration}]].
+compare.shorter = Closed, responses take longer (open: {+compare.interval})[[: before the app they
+    wait {wait_s:duration} on average, open {other_wait_s:duration}]].
 phases.cell = Phases with {load}. {phases: }
 phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
 phases.drain = Drain until {end_s:duration}[[ ({why})]].
@@ -277,7 +279,7 @@ note.lower_bound = generator-bound: the load tool was the limit, so the figures 
     the server.
 note.closed_and_open = Closed: each client waits for its answer before it asks again, so a slow
     server slows its own load. Open: requests arrive evenly spaced, whether others were answered or
-    not, and are timed from the moment each was due.
+    not, and are timed from the moment each was due.[[ {one_trial}]]
 breakdown.exact = Exact: every request was followed from the client into the app.
 breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.
 breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
@@ -367,9 +369,10 @@ page.cells_left_out = To keep this page small, {count:# cell is/cells are} not s
     [[: {names:list}]]. As pictures: --png DIR.
 
 # --- its first line
+page.headline.inconclusive = Every cell of this run is inconclusive; the reasons are below.
 page.headline.nothing = No cell of this run is valid, so it answers nothing; the reasons are below.
 page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {worst}
-    {worst_rate}]].
+    {worst_rate}]][[ ({one:# trial} each)]].
 page.headline.both = With {connections:# connection}, both answer about {rate}: {names:, }.
 page.headline.all = With {connections:# connection}, all answer about {rate}: {names:, }.
 page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]]
@@ -573,7 +576,7 @@ ladder.fast.few = Inconclusive: a factor has no interval, as there are too few t
     (--trials {trials}).
 ladder.fast.unmeasured = Inconclusive: no two steps were measured under many users.
 ladder.factor = {removed} {factor:.2f} ({low:.2f} to {high:.2f})
-ladder.ratio = {removed} removed: {rps:number} req/s, {ratio:.2f} times the step before[[, 95 %
+ladder.ratio = {removed} removed: {rps:number} req/s[[, {ratio:.2f} times the step before, 95 %
     interval {low:.2f} to {high:.2f}]]
 ladder.question.trips = Does each removed cache cost a round trip, and does each round trip cost
     throughput?
@@ -588,8 +591,8 @@ ladder.trips.evidence = {removed} removed: {redis:.3f} trips to Redis and {stora
 ladder.trips.cost = Each costs throughput[[, but for {same:list}, where no loss is statistically
     significant]].
 ladder.trips.cost.none = No loss of throughput is statistically significant.
-ladder.trips.cost.few = Throughput is lower after each[[ but {faster:list}]]; too few trials for an
-    interval.
+ladder.trips.cost.few = What each costs is not known: too few trials for an interval (--trials
+    {trials}).
 ladder.question.limits = What limited each step: load tool, storage, app or machine?
 ladder.limits = {loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]
 ladder.limits.load = With {load}, by what was removed: {limits:; }.
@@ -599,8 +602,7 @@ ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
 ladder.question.redis = Why does losing Redis cost so little?
 ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
 ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
-ladder.redis.few = Too few trials to say what it costs; without Redis throughput was {ratio:.2f}
-    times as high.
+ladder.redis.few = Too few trials to say what it costs (--trials {trials}).
 ladder.redis.none = It costs nothing here that is statistically significant.
 ladder.redis.gain = It costs nothing here: throughput rose by {share:percent}.
 ladder.redis.little = Here it costs {share:percent} of the throughput.
@@ -625,6 +627,7 @@ ladder.sync = {moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response t
     {spread_sync:.1f} times sync. {order}
 ladder.sync.unmeasured = Inconclusive: no step lost async and nothing else.
 ladder.sync.no_percentiles = Inconclusive: the load tool reports no percentiles.
+ladder.sync.few = Inconclusive: too few trials of each step for an interval (--trials {trials}).
 ladder.sync.chance = The difference in throughput is not statistically significant.
 ladder.sync.cpu = A request takes {before_s:duration} of the app's CPU async, {after_s:duration}
     sync.
@@ -1085,7 +1088,8 @@ load_tool.plateau = from {below} to {connections} connections requests/s changed
 load_tool.ceiling = against a server that does nothing it reaches {ceiling_rps:number} requests/s
     ({connections:# connection}), less than {times:g} times the {rps:number} measured here
 load_tool.second_tool = {tool}[[ with {processes} processes]] got {rps:number} requests/s from the
-    same server with as many connections, {more:percent} more
+    same server with as many connections, {more:percent} more (at least {low:percent} by {trials}
+    trials of each)
 load_tool.connections = only {established} of {connections:# connection} were established
 load_tool.no_address = {requests:# request} found no free local port (errno 99): keep connections,
     or widen ip_local_port_range

@@ -2,105 +2,169 @@
 
 closed   N clients, each of which asks again as soon as it is answered
 open     requests that arrive at a rate, evenly spaced, timed from the moment each was due
+
+Two loads are compared over their trials, or not at all: identical trials differ by half and more
+where the kernel deals connections by chance. They differ where Welch's interval of the ratio lies
+beyond 10 %; why is said only where the time spent before the app shows it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from statistics import fmean, geometric_mean
 
-from harness.model import CellResult, Finding
+from harness.model import Cell, CellResult, Finding
+from harness.numbers.intervals import TRIALS, Ratio, ratio
 from harness.report.naming import by_series
 from harness.report.values import finite
 
-LIKE = 0.10  # rates and times that differ by less are the same
+LIKE = 1.10  # times: response times that differ by less are the same
 LATE = 0.25  # of the mean response
 SAME = 0.02  # of rates: they are one level, of which the least loaded cell speaks
+HALF = 0.5  # of a difference: what makes up so much of it explains it
+UNTOLD = ("invalid", "inconclusive")
+
+Trials = Sequence[CellResult]  # of one cell, at least one
 
 
-def counterpart(cell: CellResult, cells: Iterable[CellResult]) -> CellResult | None:
-    """The valid closed cell of the same series whose throughput is nearest; of several that are one
-    level, the one with the fewest connections."""
-    rate = finite(cell.throughput_rps)
-    alike = [
-        one
-        for one in cells
-        if one.trial.cell.rate is None
-        and one.verdict != "invalid"
-        and one.trial.cell.series == cell.trial.cell.series
-        and finite(one.throughput_rps)
-    ]
-    if not rate or not alike:
-        return None
-
-    def distance(one: CellResult) -> float:
-        return abs(math.log((one.throughput_rps or rate) / rate))
-
-    least = min(map(distance, alike))
-    near = [one for one in alike if distance(one) <= least + SAME]
-    return min(near, key=lambda one: (one.trial.cell.concurrency, one.trial.number))
+def by_cell(cells: Iterable[CellResult]) -> Mapping[Cell, Trials]:
+    """The trials that tell something, by what they are trials of."""
+    found: dict[Cell, list[CellResult]] = {}
+    for cell in cells:
+        if cell.verdict not in UNTOLD:
+            found.setdefault(cell.trial.cell, []).append(cell)
+    return found
 
 
-def pairs(cells: Sequence[CellResult]) -> list[tuple[CellResult, CellResult | None]]:
-    """Every valid cell of the open model, and its counterpart in the closed loop."""
-    valid = [c for c in cells if c.trial.cell.rate is not None and c.verdict != "invalid"]
-    return [(cell, counterpart(cell, cells)) for cell in valid]
+def known(trials: Trials, name: str) -> list[float]:
+    """A field of theirs ("response.p95"), where it is above 0."""
+    values = map(attrgetter(name), trials)
+    return [value for one in values if (value := finite(one)) and value > 0]
+
+
+def counterpart(trials: Trials, cells: Iterable[CellResult]) -> Trials:
+    """The trials of the closed level of the same series whose throughput is nearest; of several
+    that are one level, of the one with the fewest connections. () where there is none."""
+    series, rates = trials[0].trial.cell.series, known(trials, "throughput_rps")
+    levels = {
+        asked: math.log(geometric_mean(closed))
+        for asked, mine in by_cell(cells).items()
+        if asked.rate is None and asked.series == series
+        if (closed := known(mine, "throughput_rps"))
+    }
+    if not rates or not levels:
+        return ()
+    here = math.log(geometric_mean(rates))
+    least = min(abs(one - here) for one in levels.values())
+    near = [asked for asked, one in levels.items() if abs(one - here) <= least + SAME]
+    return by_cell(cells)[min(near, key=lambda asked: asked.concurrency)]
+
+
+def pairs(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials]]:
+    """The trials of each cell of the open model, and their counterpart in the closed loop."""
+    opened = [mine for asked, mine in by_cell(cells).items() if asked.rate is not None]
+    return [(mine, counterpart(mine, cells)) for mine in opened]
 
 
 def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
-    """The open cells by series, each after its counterpart."""
+    """The open cells by series, each after its counterpart; those that are inconclusive last."""
     rows: dict[str, CellResult] = {}
     for own in by_series(cells).values():
-        rows |= {one.trial.key: one for cell, other in pairs(own) for one in (other, cell) if one}
+        untold = [one for one in own if one.trial.cell.rate and one.verdict == "inconclusive"]
+        told = [one for mine, other in pairs(own) for one in (*other, *mine)]
+        rows |= {one.trial.key: one for one in (*told, *untold)}
     return list(rows.values())
 
 
+def one_trial(cells: Iterable[CellResult]) -> Finding | None:
+    """What to do where nothing can be compared."""
+    repeated = any(cell.trial.number > 1 for cell in cells)
+    return None if repeated else Finding("compare.one_trial", {"trials": TRIALS})
+
+
+# --- in words -------------------------------------------------------------------------------
+
+
 def comparisons(cells: Sequence[CellResult]) -> Iterable[Finding]:
-    """Per open cell of one series: how its responses compare with the closed loop's, and why."""
-    for cell, other in pairs(cells):
-        keys = tuple(one.trial.key for one in (cell, other) if one)
-        yield Finding("compare.open", _asked(cell) | {"outcome": _outcome(cell, other)}, keys)
+    """Per rate of one series: how its responses compare with the closed loop's, and why."""
+    for mine, other in pairs(cells):
+        keys = tuple(one.trial.key for one in (*mine, *other))
+        yield Finding("compare.open", _asked(mine) | {"outcome": _outcome(mine, other)}, keys)
 
 
-def _asked(cell: CellResult) -> dict[str, object]:
-    rate, unsent = cell.trial.cell.rate, cell.unsent or None
+def _asked(mine: Trials) -> dict[str, object]:
+    rate, unsent = mine[0].trial.cell.rate, sum(one.unsent or 0 for one in mine) or None
+    sent = [rps for one in mine if (rps := finite(one.sent_rps)) is not None]
     return {
         "share": rate and rate.share,
-        "asked_rps": cell.asked_rps,
-        "sent_rps": finite(cell.sent_rps) or 0.0 if unsent else None,
+        "asked_rps": mine[0].asked_rps,
+        "sent_rps": fmean(sent) if sent and unsent else None,
         "unsent": unsent,
     }
 
 
-def _outcome(cell: CellResult, other: CellResult | None) -> Finding:
-    p95_s = finite(cell.response.p95)
-    if cell.verdict == "generator-bound" or p95_s is None:
-        return Finding("compare.reason", {"reason": cell.reason})
-    closed_p95_s = None if other is None else finite(other.response.p95)
-    if other is None or closed_p95_s is None:
-        return Finding("compare.alone", {"p95_s": p95_s})
+def _outcome(mine: Trials, other: Trials) -> Finding:
+    mine = [one for one in mine if one.verdict != "generator-bound"] or mine
+    p95, closed_p95 = known(mine, "response.p95"), known(other, "response.p95")
+    if mine[0].verdict == "generator-bound" or not p95:
+        return Finding("compare.reason", {"reason": mine[0].reason})
+    times = {"p95_s": geometric_mean(p95), "trials": len(mine) if len(mine) > 1 else None}
+    if not closed_p95:
+        return Finding("compare.alone", times)
     values = {
-        "p95_s": p95_s,
-        "clients": other.trial.cell.concurrency,
-        "closed_rps": other.throughput_rps,
-        "closed_p95_s": closed_p95_s,
-        "why": _why(cell, other, p95_s, closed_p95_s),
+        **times,
+        "clients": other[0].trial.cell.concurrency,
+        "closed_rps": geometric_mean(known(other, "throughput_rps")),
+        "closed_p95_s": geometric_mean(closed_p95),
+        "why": _why(mine, other, ratio(p95, closed_p95)),
     }
     return Finding("compare.closed", values)
 
 
-def _why(cell: CellResult, other: CellResult, p95_s: float, closed_p95_s: float) -> Finding:
-    """What makes the difference, from both cells' own numbers."""
-    clients = other.trial.cell.concurrency
-    lag_s, mean_s = finite(cell.lag.mean) or 0.0, finite(cell.response.mean) or 0.0
-    if cell.verdict == "saturated":
-        return Finding("compare.backlog", {"longest_s": cell.response.max, "clients": clients})
+def _why(mine: Trials, other: Trials, times: Ratio) -> Finding:
+    """Whether they differ, and what makes the difference, from the cells' own numbers."""
+    clients = other[0].trial.cell.concurrency
+    lag_s, mean_s = (_mean(mine, of) or 0.0 for of in ("lag", "response"))
+    if all(one.verdict == "saturated" for one in mine):
+        longest_s = max((finite(one.response.max) or 0.0 for one in mine), default=0.0)
+        return Finding("compare.backlog", {"longest_s": longest_s or None, "clients": clients})
     if lag_s >= LATE * mean_s > 0:
-        return Finding("compare.lag", {"tool": cell.trial.cell.tool, "lag_s": lag_s})
-    if abs(p95_s - closed_p95_s) <= LIKE * closed_p95_s:
-        served_s = finite(cell.service.p95) or 0.0
-        if p95_s <= (1 + LIKE) * served_s:
-            return Finding("compare.agree")
-        return Finding("compare.wait", {"wait_s": p95_s - served_s})
-    if p95_s > closed_p95_s:
-        ratio = p95_s / closed_p95_s if closed_p95_s else math.inf
-        return Finding("compare.longer", {"ratio": ratio})
-    return Finding("compare.shorter", {"wait_s": closed_p95_s - p95_s, "clients": clients})
+        return Finding("compare.lag", {"tool": mine[0].trial.cell.tool, "lag_s": lag_s})
+    if times.low is None or times.high is None:
+        return Finding("compare.one_trial", {"trials": TRIALS})
+    values = {"ratio": times.value, "low": times.low, "high": times.high}
+    if not times.beyond(LIKE):
+        alike = times.low > 1 / LIKE and times.high < LIKE
+        return Finding(f"compare.{'agree' if alike else 'chance'}", values)
+    waits = _waits(mine, other) if times.value > 1 else _waits(other, mine)
+    longer = "longer" if times.value > 1 else "shorter"
+    return Finding(f"compare.{longer}", {**values, **waits})
+
+
+def _waits(longer: Trials, shorter: Trials) -> Mapping[str, float | None]:
+    """How long requests wait before the app in both, where that makes up the difference."""
+    waits, responses = (
+        [_mean(of, what) for of in (longer, shorter)] for what in ("before_app", "response")
+    )
+    if None not in (*waits, *responses):
+        (wait_s, least_s), (response_s, short_s) = waits, responses
+        if wait_s - least_s >= HALF * (response_s - short_s) > 0:  # type: ignore[operator]
+            return {"wait_s": wait_s, "other_wait_s": least_s}
+    return {"wait_s": None, "other_wait_s": None}
+
+
+def _mean(trials: Trials, what: str) -> float | None:
+    """Seconds, over the trials that know it."""
+    of = {
+        "lag": lambda one: one.lag.mean,
+        "response": lambda one: one.response.mean,
+        "before_app": _before_app,
+    }[what]
+    values = [value for one in trials if (value := finite(of(one))) is not None]
+    return fmean(values) if values else None
+
+
+def _before_app(cell: CellResult) -> float | None:
+    parts = (cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
+    known_s = [part for part in parts if part is not None]
+    return sum(known_s) if len(known_s) == len(parts) else None

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from harness.report.naming import Names, taken
-from harness.report.open_closed import side_by_side
+from harness.report.open_closed import one_trial, side_by_side
 from harness.report.values import PARTS, finite
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
@@ -201,7 +201,11 @@ def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | No
         source("lag_p95_s", "seconds", 1, attrgetter("lag.p95")),
         source("verdict", "text"),
     ]
-    return sources, side_by_side(cells), Finding("note.closed_and_open")
+    return sources, side_by_side(cells), closed_and_open(cells)
+
+
+def closed_and_open(cells: Cells) -> Finding:
+    return Finding("note.closed_and_open", {"one_trial": one_trial(cells)})
 
 
 def load_of(cell: CellResult) -> Finding:

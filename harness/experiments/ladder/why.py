@@ -17,10 +17,10 @@ from harness.experiments.document import answer
 from harness.experiments.ladder.configurations import differences
 from harness.experiments.ladder.steps import Ladder, Step
 from harness.model import Finding
-from harness.numbers.intervals import Ratio
+from harness.numbers.intervals import TRIALS, Ratio, ratio
 
 LITTLE = 0.8  # of the requests/s before: who loses less than a fifth loses little
-MOVED = 1.2  # times further on a logarithmic scale: one moved more than the other
+MOVED = 1.1  # times the other's factor: one moved more than the other
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
 
@@ -56,18 +56,18 @@ def why_redis(ladder: Ladder) -> Finding:
     alone = [step for one in pair if (step := ladder.with_one_user(one))]
     hit, evidence = _hit(*alone) if len(alone) == 2 else (Finding("ladder.hit.unmeasured"), ())
     cpu, cores = _cpu(pair, "ladder.redis.cpu")
-    ratio = pair[1].ratio
-    values = {"cost": ratio and _cost(ratio), "hit": hit, "cpu": cpu}
+    lost = pair[1].ratio
+    values = {"cost": lost and _cost(lost), "hit": hit, "cpu": cpu}
     return _answer("redis", "redis", values, (*evidence, *cores))
 
 
-def _cost(ratio: Ratio) -> Finding:
+def _cost(lost: Ratio) -> Finding:
     """Of losing Redis, in requests/s."""
-    size = "gain" if ratio.value >= 1 else "little" if ratio.value >= LITTLE else "much"
-    if not ratio.differs:
-        size = "few" if ratio.differs is None else "none"
-    values = {"ratio": ratio.value, "share": abs(1 - ratio.value)}
-    return Finding(f"ladder.redis.{size}", values)
+    if lost.differs is None:
+        return Finding("ladder.redis.few", {"trials": TRIALS})
+    size = "gain" if lost.value >= 1 else "little" if lost.value >= LITTLE else "much"
+    values = {"ratio": lost.value, "share": abs(1 - lost.value)}
+    return Finding(f"ladder.redis.{size if lost.differs else 'none'}", values)
 
 
 def _hit(cached: Step, stored: Step) -> tuple[Finding, tuple[Finding, ...]]:
@@ -105,12 +105,14 @@ def why_sync(ladder: Ladder) -> Finding:
     p95 = [step.mean("response.p95") or 0.0 for step in pair]
     if not all((*p50, *p95)):
         return _answer("sync", "sync.no_percentiles")
+    tails = ratio(*([cell.response.p95 or 0.0 for cell in step.cells] for step in (after, before)))
+    if after.ratio is None or after.ratio.differs is None or tails.differs is None:
+        return _answer("sync", "sync.few", {"trials": TRIALS}, map(_response, pair))
     spread = [high / middle for high, middle in zip(p95, p50, strict=True)]
     cpu, cores = _cpu(pair, "ladder.sync.cpu")
-    chance = after.ratio is not None and after.ratio.differs is False
     values = {
-        "moved": _moved(p95[1] / p95[0], after.rps / before.rps),
-        "chance": Finding("ladder.sync.chance") if chance else None,
+        "moved": _moved(tails, after.ratio),
+        "chance": None if after.ratio.differs else Finding("ladder.sync.chance"),
         "cpu": cpu,
         "users": after.load.users,
         "mean_async_s": before.load.users / before.rps,
@@ -122,11 +124,23 @@ def why_sync(ladder: Ladder) -> Finding:
     return _answer("sync", "sync", values, (*cores, *map(_response, pair)))
 
 
-def _moved(p95: float, rps: float) -> Finding:
-    """`p95`, `rps`: sync over async. Compared as factors, whichever way they go."""
-    p95_by, rps_by = max(p95, 1 / p95), max(rps, 1 / rps)
-    more = "p95" if p95_by >= MOVED * rps_by else "rps" if rps_by >= MOVED * p95_by else "neither"
-    return Finding(f"ladder.sync.moved.{more}", {"p95": p95, "rps": rps})
+def _moved(p95: Ratio, rps: Ratio) -> Finding:
+    """`p95`, `rps`: sync over async. Compared as factors, whichever way they go: one moved more
+    where the least that its interval allows is more than the most that the other's does."""
+    (least_p95, most_p95), (least_rps, most_rps) = map(_factors, (p95, rps))
+    more = "neither"
+    if least_p95 >= MOVED * most_rps:
+        more = "p95"
+    elif least_rps >= MOVED * most_p95:
+        more = "rps"
+    return Finding(f"ladder.sync.moved.{more}", {"p95": p95.value, "rps": rps.value})
+
+
+def _factors(of: Ratio) -> tuple[float, float]:
+    """The least and the most that its interval allows, each as a factor of 1 and more."""
+    low, high = of.low or of.value, of.high or of.value
+    ends = sorted(max(one, 1 / one) for one in (low, high))
+    return (1.0 if low <= 1 <= high else ends[0]), ends[1]
 
 
 def _response(step: Step) -> Finding:

@@ -11,6 +11,7 @@ from harness.report.html.colours import var
 from harness.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from harness.report.html.series import SweepSeries
 from harness.report.messages import amount, say, text
+from harness.report.open_closed import UNTOLD, one_trial
 from harness.report.sweep_tables import load_of
 from harness.report.values import finite
 
@@ -20,7 +21,7 @@ HEADS = ("load", "rate", "median", "p95", "verdict")
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
     """None where no cell at a rate is valid. A line from the median to 95 %, per cell."""
-    at_rate = [cell for cell in series.open if cell.verdict != "invalid" and _known(cell)]
+    at_rate = [cell for cell in series.open if cell.verdict not in UNTOLD and _known(cell)]
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate:
         return None
@@ -29,7 +30,7 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
         name=f"loops-{series.slug}",
         title=Finding("chart.loops", name),
         heading=series.name,
-        caption=(Finding("chart.loops.caption"),),
+        caption=(Finding("chart.loops.caption", {"one_trial": one_trial(cells)}),),
         alternative=(Finding("chart.loops.response_times", name), *map(_words, cells)),
         panes=(_pane(cells),),
         legend=tuple(key(f"loops.{loop}", *look) for loop, look in LOOPS.items()),

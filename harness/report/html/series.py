@@ -3,18 +3,21 @@ or two sentences: who serves most, who least, and who waits where."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.model import CellResult, ClassResult, Document, Finding, Timeline
+from harness.numbers.intervals import ratio
 from harness.report.html.figure import Figure, slug, some
 from harness.report.html.kernel import connects, queue, states
 from harness.report.html.over_time import cpu, memory, phases
 from harness.report.html.timeline import timeline
 from harness.report.messages import text
 from harness.report.naming import Names, by_series, level
+from harness.report.open_closed import UNTOLD
 from harness.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -150,25 +153,29 @@ def cells_over_time(document: Document) -> list[CellOverTime]:
 
 
 def headline(document: Document) -> Finding:
-    """At the highest level that all series with a valid cell share, best against worst."""
+    """At the highest level that all series with a valid cell share, most against least: alike where
+    they are near each other, or trials show no difference."""
     every = [
-        (one.name, {at: cells[0] for at, cells in one.levels.items() if _rps(cells[0])})
+        (one.name, {at: told for at, cells in one.levels.items() if (told := _told(cells))})
         for one in all_series(document)
     ]
     levels = [set(cells) for _, cells in every if cells]
     if not levels:
-        return Finding("page.headline.nothing")
+        untold = any(cell.verdict == "inconclusive" for cell in document.cells)
+        return Finding(f"page.headline.{'inconclusive' if untold else 'nothing'}")
     level = max(set.intersection(*levels) or set.union(*levels))
     there = [(name, cells[level]) for name, cells in every if level in cells]
     there.sort(key=lambda pair: -_rps(pair[1]))
     most, least = there[0][1], there[-1][1]
-    if len(there) > 1 and _rps(most) < ALIKE * _rps(least):
+    if len(there) > 1 and _alike(most, least):
         names = tuple(name for name, _ in there)
         values = {"connections": level, "names": names, "rate": _rate(most)}
         return Finding("page.headline.both" if len(there) == 2 else "page.headline.all", values)
 
     def compared(waits: bool) -> Finding:
+        single = len(there) > 1 and min(len(most), len(least)) == 1
         values: dict[str, object] = {"connections": level, "worst": None}
+        values["one"] = 1 if single else None
         for end, (name, cell) in zip(("best", "worst"), there[:1] + there[1:][-1:], strict=False):
             values |= {end: name, f"{end}_rate": _rate(cell, waits)}
         return Finding("page.headline", values)
@@ -177,22 +184,38 @@ def headline(document: Document) -> Finding:
     return answer if len(there) == 1 or len(text(answer)) <= LONG else compared(waits=False)
 
 
-def _rps(cell: CellResult) -> float:
-    return finite(cell.throughput_rps) or 0.0
+def _told(cells: Sequence[CellResult]) -> list[CellResult]:
+    """The trials of a level that say how much it answers."""
+    return [cell for cell in cells if cell.verdict not in UNTOLD and finite(cell.throughput_rps)]
 
 
-def _rate(cell: CellResult, waits: bool = True) -> Finding:
-    """How many it answers, each in how long, and with `waits` where a notable part of that goes."""
-    parts = cell.breakdown
-    response = finite(parts.response_s) or finite(cell.response.mean)
-    longest, where = max((finite(getattr(parts, f"{one}_s")) or 0.0, one) for one in WAITS)
+def _rps(trials: Sequence[CellResult]) -> float:
+    return fmean(cell.throughput_rps or 0.0 for cell in trials)
+
+
+def _alike(most: Sequence[CellResult], least: Sequence[CellResult]) -> bool:
+    rates = ([cell.throughput_rps or 1.0 for cell in trials] for trials in (most, least))
+    found = ratio(*rates)
+    return found.value < ALIKE or found.differs is False
+
+
+def _rate(trials: Sequence[CellResult], waits: bool = True) -> Finding:
+    """How many they answer, each in how long, and with `waits` where a notable part of that goes:
+    means of the trials."""
+    response = mean(trials, _response_s)
+    parts = {one: mean(trials, attrgetter(f"breakdown.{one}_s")) or 0.0 for one in WAITS}
+    longest, where = max((time_s, one) for one, time_s in parts.items())
     notable = waits and response is not None and longest >= NOTABLE * response
     return Finding(
         "page.headline.rate",
         {
-            "rate_rps": _rps(cell),
+            "rate_rps": _rps(trials),
             "response_s": response,
             "wait_s": longest if notable else None,
             "where": Finding(f"page.headline.{where}"),
         },
     )
+
+
+def _response_s(cell: CellResult) -> float | None:
+    return finite(cell.breakdown.response_s) or finite(cell.response.mean)

@@ -47,6 +47,11 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **kept: Any) ->
     return seen_by(with_spans(found, spans), **kept)
 
 
+def again(trial: TrialData, number: int) -> TrialData:
+    """Another trial of the same cell."""
+    return replace(trial, trial=replace(trial.trial, number=number))
+
+
 def seen_by(
     trial: TrialData, *, tool_cores: float = 0.1, server_cores: float = 0.1, host: float = 0.5
 ) -> TrialData:
@@ -185,17 +190,28 @@ def test_the_ceiling_of_as_many_connections_or_more_counts() -> None:
 
 
 def test_another_tool_that_gets_more() -> None:
-    trial, levels = slow_tool(8, 100), {8: 100.0}
-    (found,) = why(trial, levels=levels, others={("wrk", 1): 140.0, ("fast", 1): 90.0}) or ()
+    trial, own = slow_tool(8, 100), (99.0, 100.0, 101.0)
+    others = {("wrk", 1): (139.0, 140.0, 141.0), ("fast", 1): (90.0, 90.0, 91.0)}
+    (found,) = why(trial, own=own, others=others) or ()
     assert found.code == "load_tool.second_tool"
     assert (found.values["tool"], found.values["processes"]) == ("wrk", None)
-    assert (found.values["rps"], found.values["more"]) == (140.0, pytest.approx(0.4))
-    assert why(trial, levels=levels, others={("wrk", 1): 104.0}) == ()
+    assert found.values["rps"] == pytest.approx(140.0, rel=1e-3)
+    assert found.values["low"] < found.values["more"] == pytest.approx(0.4, rel=1e-3)
+    assert why(trial, own=own, others={("wrk", 1): (103.0, 104.0, 105.0)}) == ()
+
+
+def test_a_trial_of_each_tool_shows_no_difference() -> None:
+    assert not why(slow_tool(8, 100), own=(100.0,), others={("wrk", 1): (140.0,)})
+
+
+def test_tools_whose_trials_scatter_show_no_difference() -> None:
+    scattered = {"own": (38.0, 60.0, 77.0), "others": {("wrk", 1): (77.0, 90.0, 50.0)}}
+    assert why(slow_tool(8, 100), **scattered) == ()
 
 
 def test_another_tool_that_was_dealt_other_workers_proves_nothing() -> None:
     trial = gthread(16)
-    known = {"levels": {16: 7.0}, "others": {("wrk", 1): 8.0}}
+    known = {"own": (7.0, 7.0), "others": {("wrk", 1): (8.0, 8.0)}}
     assert why(trial, 1.0, **known) == ()
     assert why(bare(trial), 1.0, **known) == ()
 
@@ -281,9 +297,11 @@ def test_a_knee_below_the_tools_limit_stays() -> None:
 
 
 def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
-    quick = slow_tool(8, 200, tool="fast")
-    report = report_of(slow_tool(8, 100), quick)
-    low, high = report.cells
+    report = report_of(
+        *(again(slow_tool(8, rps, tool=tool), number)
+          for tool, rps in (("ab", 100), ("fast", 200)) for number in (1, 2, 3))
+    )  # fmt: skip
+    low, _, _, high, _, _ = report.cells
     assert (low.verdict, high.generator_bound) == ("generator-bound", False)
     (reason,) = low.bound_reasons
     assert (reason.code, reason.values["tool"]) == ("load_tool.second_tool", "fast")
@@ -291,7 +309,8 @@ def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
 
 
 def test_processes_of_a_tool_are_series_of_their_own() -> None:
-    report = report_of(slow_tool(8, 100), asking(slow_tool(8, 200), processes=2))
+    slow, quick = slow_tool(8, 100), asking(slow_tool(8, 200), processes=2)
+    report = report_of(*(again(one, number) for one in (slow, quick) for number in (1, 2)))
     assert [group.processes for group in report.classes] == [1, 2]
     (reason,) = report.cells[0].bound_reasons
     assert (reason.values["tool"], reason.values["processes"]) == ("ab", 2)

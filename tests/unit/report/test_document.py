@@ -192,19 +192,72 @@ def _code(one: Label) -> str:
     return one.code if isinstance(one, Finding) else ""
 
 
-def test_why_closed_and_open_differ_is_computed() -> None:
+def test_one_trial_is_not_compared() -> None:
+    """Identical trials were told to take 1.44 and 2.15 times as long."""
     over = opened(Rate(rps=60), 60)
-    half, full, over_capacity = outcomes(sweep(*closed_loop(), share(0.5), share(1.0), over))
+    document = sweep(*closed_loop(), share(0.5), share(1.0), over)
+    half, full, over_capacity = outcomes(document)
     assert {half.code, full.code, over_capacity.code} == {"compare.closed"}
     assert [one.values["why"].code for one in (half, full, over_capacity)] == [
-        *("compare.agree", "compare.agree", "compare.backlog")
+        *("compare.one_trial", "compare.one_trial", "compare.backlog")
     ]
     assert over_capacity.values["why"].values["clients"] == 4
+    note = table(document, "table.open").note
+    assert note is not None
+    assert note.values["one_trial"].code == "compare.one_trial"
+
+
+def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
+    """Trials of the closed loop at 4 connections on 4 slots and of this rate, with other service
+    times each."""
+    closed = [evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
+              for number, _ in enumerate(trials, 1)]  # fmt: skip
+    return closed + [
+        opened(rate, rate.rps or 0.0, level=4, trial=number, **changes)  # type: ignore[arg-type]
+        for number, changes in enumerate(trials, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("delays_s", "code"),
+    [
+        ((0.101, 0.103, 0.102), "compare.agree"),
+        ((0.05, 0.1, 0.2), "compare.chance"),  # one by one they would differ by half or twice
+        ((0.19, 0.2, 0.21), "compare.longer"),
+        ((0.049, 0.05, 0.051), "compare.shorter"),
+    ],
+)
+def test_loads_differ_where_the_interval_over_trials_says_so(
+    delays_s: tuple[float, ...], code: str
+) -> None:
+    trials = repeated(Rate(rps=15), *({"delay_s": one} for one in delays_s))
+    (outcome,) = outcomes(sweep(*trials))
+    why = outcome.values["why"]
+    assert (why.code, outcome.values["trials"]) == (code, 3)
+    assert why.values["low"] <= why.values["ratio"] <= why.values["high"]
+    assert why.values.get("wait_s") is None  # it is the app that takes longer, not a queue
+
+
+def test_a_cause_is_named_where_the_waits_show_it() -> None:
+    """Two slots serve 1 % less than 19 a second: a queue grows, of two requests in 10 s."""
+    trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))
+    (outcome,) = outcomes(sweep(*trials))
+    why = outcome.values["why"]
+    assert why.code == "compare.longer"
+    assert why.values["wait_s"] > 5 * why.values["other_wait_s"]
+
+
+def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
+    trials = repeated(Rate(rps=30), *({"delay_s": one} for one in (0.1, 0.1, 0.2)))
+    (outcome,) = outcomes(sweep(*trials))
+    assert outcome.values["why"].code != "compare.backlog"
+    rows = table(sweep(*trials), "table.open")
+    assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
 
 
 def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     report = analyse("run", {}, [share(0.5)])
-    assert counterpart(report.cells[0], report.cells) is None
+    assert counterpart(report.cells, report.cells) == ()
     (outcome,) = outcomes(of_sweep(report))
     assert (outcome.code, outcome.values["p95_s"]) == ("compare.alone", pytest.approx(0.1))
     assert table(of_sweep(report), "table.open").rows

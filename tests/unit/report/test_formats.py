@@ -110,7 +110,7 @@ def test_where_the_time_goes_stands_beside_the_cells_where_there_is_room() -> No
 
 
 def test_columns_that_do_not_fit_are_named() -> None:
-    shown = text.render(document("common"), width=60)
+    shown = " ".join(text.render(document("common"), width=60).split())
     assert "Columns hidden (terminal too narrow): slots busy, bound req/s" in shown
 
 
