@@ -256,7 +256,6 @@ class Plan(Struct, frozen=True):
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
-    max_seconds: float | None = None  # of load where its length is not fixed; None: it is
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -310,7 +309,6 @@ class Record(Struct, frozen=True):
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
-    pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
     lone_end_ns: int | None = None  # of the lone requests
 
 
@@ -524,6 +522,35 @@ class Usage(Struct, frozen=True):
     generator_rss_bytes: int | None = None
 
 
+WAITED = 0.05  # of the response time: from here on, waiting for a core is not to be neglected
+TAKEN = 0.25  # cores: as much as others must use to be the reason
+
+
+class CoreWait(Struct, frozen=True):
+    """What it cost that workers and load tool were ready to run and had no core: the `share` of the
+    response time, and run-queue seconds per request. Cores: busy with nothing of the trial
+    (`others`), or given to another machine on the same host (`steal`), which took `stolen_share` of
+    the response time beside `share`. None: not known."""
+
+    share: float
+    worker_s: float
+    tool_s: float | None = None
+    others_cores: float | None = None
+    steal_cores: float | None = None
+    stolen_share: float = 0.0
+    cores: int | None = None  # of the machine
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs kept the load from a core for long enough to be in its figures."""
+        return self.share >= WAITED and (self.others_cores or 0.0) >= TAKEN
+
+    @property
+    def stolen(self) -> bool:
+        """Likewise, other machines."""
+        return self.share + self.stolen_share >= WAITED and (self.steal_cores or 0.0) >= TAKEN
+
+
 class AppMetrics(Struct, frozen=True):
     """What a request costs inside an app that counts it, and what stands beside it uses, over the
     steady window. What was not seen is not in there."""
@@ -568,6 +595,7 @@ class CellResult(Struct, frozen=True):
     accept_queue_max: int | None = None
     accept_queue_limit: int | None = None
     usage: Usage = Usage()
+    core_wait: CoreWait | None = None  # what it cost to wait for a core; None: not known
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
     generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound

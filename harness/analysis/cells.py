@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from harness.analysis.app_metrics import app_metrics
 from harness.analysis.batches import precision
 from harness.analysis.breakdown import breakdown
+from harness.analysis.core_wait import core_wait
 from harness.analysis.diagnosis import diagnosis
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.handshakes import counters_of_others
@@ -109,6 +110,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         accept_queue_limit=limit,
         in_force=in_force(data, limit),
         usage=facts.usage,
+        core_wait=core_wait(facts),
         notes=(*facts.record.warnings, *measurement.notes),
     )
 

@@ -55,7 +55,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, object]:
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
-        elif name in ("kernel", "cpu", "in_force"):
+        elif name in ("kernel", "cpu", "core_wait", "in_force"):
             row |= {f"{name}_{which}": one for which, one in value.items()}
         elif isinstance(value, dict) and "text" not in value:
             pairs = (f"{key}={count}" for key, count in value.items())

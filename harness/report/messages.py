@@ -1118,6 +1118,11 @@ diagnosis.blocked_loop = Workers serve one request at a time: something blocks t
     app){+diagnosis.end}
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
     requests/s while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, }){+diagnosis.end}
+diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
+    load tool waited for a core for {share:percent} of the response time: these figures are of a
+    disturbed machine{+diagnosis.end}
+diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other machines, which cost
+    {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
 diagnosis.busy_workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so
     {connections:# connection} reached no more than {rps:number} requests/s{+diagnosis.end}
 diagnosis.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
@@ -1170,6 +1175,7 @@ advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with
 advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
 advice.faster_code_or_more_cores = faster code, more cores or a load tool on another machine bring
     more
+advice.measure_again = measure again when the host is quieter, or on a machine of its own
 advice.close_other_programs = close the other programs and measure again
 advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more
 advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections, a service

@@ -13,6 +13,7 @@ from harness.report.naming import taken
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
+CORES = ("share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
 
@@ -65,7 +66,7 @@ def cell(result: CellResult) -> dict[str, Any]:
     """One trial, with all keys of the schema."""
     asked = result.trial.cell
     queue = fields(result, "accept_queue_max accept_queue_limit")
-    usage = result.usage
+    usage, wait = result.usage, result.core_wait
     return {
         **fields(asked.server, SETTINGS),
         "in_force": {name: result.in_force.get(name) for name in IN_FORCE},
@@ -84,6 +85,10 @@ def cell(result: CellResult) -> dict[str, Any]:
         "split_exact": result.breakdown.exact,
         "kernel": fields(result.counters, "listen_overflows listen_drops syn_retransmits") | queue,
         "cpu": fields(usage, "server_cores generator_cores host_busy"),
+        "core_wait": {
+            **{name: rounded(getattr(wait, name, None)) for name in CORES},
+            **{name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")},
+        },
         "rss_bytes": {
             "server_max": usage.server_rss_bytes,
             "generator_max": usage.generator_rss_bytes,

@@ -34,9 +34,9 @@ CELL_KEYS = {
     "tool", "concurrency", "trial", "requests", "failed", "errors", "slots_configured",
     "slots_measured", "throughput_rps", "tool_rps", "bound_rps", "response_ms", "connect_ms",
     "service_ms", "waiting_ms", "requests_per_worker", "waiting_split_ms", "split_exact",
-    "kernel", "cpu", "rss_bytes", "connections_per_worker", "split_prediction_rps", "keepalive",
-    "tool_processes", "generator_bound", "bound_reasons", "achieved_concurrency", "verdict",
-    "reason", "diagnosis",
+    "kernel", "cpu", "core_wait", "rss_bytes", "connections_per_worker", "split_prediction_rps",
+    "keepalive", "tool_processes", "generator_bound", "bound_reasons", "achieved_concurrency",
+    "verdict", "reason", "diagnosis",
 }  # fmt: skip
 GROUPS = {
     "waiting_split_ms": set(PARTS),
@@ -45,6 +45,7 @@ GROUPS = {
         *("accept_queue_max", "accept_queue_limit"),
     },
     "cpu": {"server_cores", "generator_cores", "host_busy"},
+    "core_wait": {"share", "worker_s", "tool_s", "others_cores", "steal_cores"},
     "rss_bytes": {"server_max", "generator_max"},
 }
 CLASS_KEYS = {

@@ -1,0 +1,175 @@
+"""What waiting for a core cost: the part of the response time in which a thread of the workers or
+of the load tool was ready to run and had no core.
+
+How many cores other programs use says nothing by itself: an app that sleeps answers as fast beside
+them as alone, one that computes takes twice as long. What counts is the time in the run queue. With
+
+    c, w    CPU seconds and run-queue seconds of the workers per request
+    n       requests under way per worker: in flight, as many as have slots
+    h       how long a request holds its slot; at most as long as it is answered
+    z       what it does beside computing and waiting: sleeping, the network
+
+a request holds its slot for h = H(c + w), and would for H(c). H(d) is the time to pass, among n, a
+station that serves one at a time for d each, and then z beside it: approximate mean value analysis
+(Schweitzer 1979; Lazowska et al., Quantitative System Performance, 1984, chapter 6) of the worker's
+loop, with the remaining half of a service in place of a whole one, since equal requests take
+equally long. z follows from h; where the station is rarely idle h does not show it, and it is what
+a lone request took but for c. So w costs w where workers sleep (n = 1), n times as much where a
+loop computes all the time, and as much of the queue in front of the slots as of the time in them.
+The share is 1 - H(c)/H(c + w), and alike of the load tool, which all requests in flight pass.
+
+Too high by up to a fifth, and of gthread by up to a half: a worker that wakes up for a connection
+which another one takes, or to clean up behind an answer, has kept nobody waiting. Not seen is what
+threads wait that end between two samples.
+
+Rejected: n * w, right for a busy loop alone; a threshold of cores that others use (sleeping apps
+are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
+"""
+
+from collections.abc import Sequence
+
+from harness.analysis.facts import Facts, once
+from harness.analysis.samples import NS, per_second
+from harness.model import CoreWait, Finding, ProcessSample
+
+SAMPLED_S = 0.5  # in the steady part; else the whole load
+IDLE = 0.5  # of its time that others take of the station: with more h hardly depends on z
+ROUNDS = 100  # far more than it takes
+RATES = (
+    *("server_wait", "server_cpu", "tool_wait", "tool_cpu"),
+    *("host_busy", "host_irq", "host_steal", "lab_cpu"),
+)
+Rates = dict[str, float | None]  # per second, by name in RATES
+
+
+@once
+def core_wait(facts: Facts) -> CoreWait | None:
+    """None where the kernel does not say how long the workers waited, or nothing was answered."""
+    samples, rps = _sampled(facts)
+    rates = {name: per_second(_sums(samples, f"{name}_s")) for name in RATES}
+    worker, worker_cpu = rates["server_wait"], rates["server_cpu"]
+    if worker is None or worker_cpu is None or rps <= 0:
+        return None
+    response_s = _response_s(facts, rps)
+    server = facts.cell.server
+    workers = server.workers * server.instances
+    held = rps * response_s if facts.slots is None else min(rps * response_s, facts.slots)
+    lone_s = min(facts.record.lone_s, default=response_s)
+    of_worker = worker_cpu / rps, worker / rps
+    share = lost_share(*of_worker, max(1.0, held / workers), held / rps, lone_s)
+    tool, tool_cpu = _tool(facts, rates)
+    if tool is not None and tool_cpu is not None:
+        each = max(1.0, rps * response_s / max(1, facts.data.units))
+        beside = lost_share(tool_cpu / rps, tool / rps, each, response_s, response_s)
+        share = 1 - (1 - share) * (1 - beside)
+    return CoreWait(
+        share=share,
+        worker_s=worker / rps,
+        tool_s=None if tool is None else tool / rps,
+        others_cores=_others(facts, rates, tool_cpu),
+        steal_cores=rates["host_steal"],
+        stolen_share=_stolen(rates, (worker_cpu + (tool_cpu or 0.0)) / rps, lone_s),
+        cores=facts.seen.cores,
+    )
+
+
+def disturbance(facts: Facts) -> Finding | None:
+    """What other programs, or other machines on the same host, did to this load, where it is too
+    much to say anything else of it."""
+    found = core_wait(facts)
+    if found is None or not (found.disturbed or found.stolen):
+        return None
+    cost = {"worker_s": found.worker_s, "tool_s": found.tool_s, "cores": found.cores}
+    if found.disturbed:
+        others = {"share": found.share, "others_cores": found.others_cores}
+        advice = {"advice": (Finding("advice.close_other_programs"),)}
+        return Finding("diagnosis.core_wait", {**others, **cost, **advice})
+    steal = {"share": found.share + found.stolen_share, "steal_cores": found.steal_cores}
+    advice = {"advice": (Finding("advice.measure_again"),)}
+    return Finding("diagnosis.steal", {**steal, **cost, **advice})
+
+
+def lost_share(
+    cpu_s: float, wait_s: float, under_way: float, held_s: float, lone_s: float
+) -> float:
+    """1 - H(c)/H(c + w), 0 to 1: see above; n, h, and a lone request's time."""
+    each_s, others = cpu_s + wait_s, under_way - 1
+    beside_s = max(0.0, lone_s - cpu_s)
+    busy = each_s * others / held_s if held_s > 0 else 1.0
+    if busy < IDLE:  # what H(c + w) = h gives
+        station_s = max(each_s, each_s * (1 - busy / 2) / (1 - busy))
+        beside_s = min(beside_s, max(0.0, held_s - station_s))
+    without_s, with_s = (_held_s(one, under_way, beside_s) for one in (cpu_s, each_s))
+    return max(0.0, 1 - without_s / with_s) if with_s > 0 else 0.0
+
+
+def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
+    """H(d): `each_s` at the station, `beside_s` elsewhere."""
+    station_s = each_s
+    for _ in range(ROUNDS):
+        cycle_s = station_s + beside_s
+        if cycle_s <= 0:
+            return 0.0
+        waiting = station_s / cycle_s * (under_way - 1)
+        in_service = each_s / cycle_s * (under_way - 1)
+        asked_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
+        station_s = max(asked_s, under_way * each_s - beside_s)
+    return station_s + beside_s
+
+
+# --- what was seen --------------------------------------------------------------------------------
+
+
+def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
+    """Samples, and answers per second between them: of the steady part, or where that is short of
+    the whole load."""
+    steady, every = facts.window, facts.seen.processes
+    if steady is not None:
+        inside = [one for one in every if steady.contains(one.at_ns)]
+        if inside and inside[-1].at_ns - inside[0].at_ns >= SAMPLED_S * NS:
+            return inside, steady.rps
+    return every, len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
+
+
+def _sums(samples: Sequence[ProcessSample], name: str) -> Sequence[tuple[int, float | None]]:
+    return [(one.at_ns, getattr(one, name)) for one in samples]
+
+
+def _response_s(facts: Facts, rps: float) -> float:
+    """The mean: in a closed loop N/X (Denning & Buzen 1978)."""
+    said_s = facts.measurement.response.mean
+    return said_s if facts.open_model and said_s is not None else facts.connections / rps
+
+
+def _tool(facts: Facts, rates: Rates) -> tuple[float | None, float | None]:
+    """Run-queue and CPU seconds of the load tool per second. Nothing of it is seen where it runs
+    elsewhere, and its wait alone where it ended between the first two samples."""
+    if facts.data.elsewhere:
+        return None, None
+    cpu = rates["tool_cpu"]
+    return rates["tool_wait"], facts.usage.generator_cores if cpu is None else cpu
+
+
+def _others(facts: Facts, rates: Rates, tool_cpu: float | None) -> float | None:
+    """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the load,
+    and whether a kernel adds them to the process they came upon is a matter of how it was built."""
+    busy, server = rates["host_busy"], rates["server_cpu"]
+    if busy is None or server is None or (tool_cpu is None and not facts.data.elsewhere):
+        return None
+    ours = server + (tool_cpu or 0.0) + (rates["lab_cpu"] or 0.0) + _services(facts)
+    return max(0.0, busy - ours - (rates["host_irq"] or 0.0) - (rates["host_steal"] or 0.0))
+
+
+def _services(facts: Facts) -> float:
+    """Cores of what the app stands on, over the whole load."""
+    sums = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
+    return per_second(sums) or 0.0
+
+
+def _stolen(rates: Rates, cpu_s: float, lone_s: float) -> float:
+    """The part of a response in which the core that served it was given to another machine: it is
+    neither CPU time of ours nor the run queue's."""
+    steal, busy = rates["host_steal"], rates["host_busy"]
+    if not steal or not busy or cpu_s <= 0:
+        return 0.0
+    return steal / busy * min(1.0, cpu_s / max(lone_s, cpu_s))

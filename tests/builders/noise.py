@@ -1,0 +1,46 @@
+"""Trials on a machine where others want the cores, too."""
+
+from __future__ import annotations
+
+from harness.analysis import TrialData
+from harness.model import ProcessSample
+from tests.builders.analysis import ns, seeing
+
+STEPS = 40
+
+
+def noisy(
+    trial: TrialData,
+    *,
+    server_cores: float = 0.1,
+    tool_cores: float = 0.05,
+    server_wait: float | None = 0.0,
+    tool_wait: float | None = 0.0,
+    others: float = 0.0,
+    irq: float = 0.0,
+    steal: float | None = 0.0,
+    lab: float = 0.0,
+) -> TrialData:
+    """The same trial where so many cores were used all the time, of 2, and so many threads waited
+    for one."""
+    assert trial.record is not None
+    assert trial.record.load_end_ns is not None
+    load_s = (trial.record.load_end_ns - ns(0)) / 1e9
+    busy = server_cores + tool_cores + others + irq + (steal or 0.0) + lab
+    samples = (
+        ProcessSample(
+            ns(at),
+            at * server_cores,
+            at * tool_cores,
+            at * busy,
+            50 << 20,
+            10 << 20,
+            host_irq_s=at * irq,
+            server_wait_s=None if server_wait is None else at * server_wait,
+            tool_wait_s=None if tool_wait is None else at * tool_wait,
+            host_steal_s=None if steal is None else at * steal,
+            lab_cpu_s=at * lab,
+        )
+        for at in (load_s * step / STEPS for step in range(STEPS + 1))
+    )
+    return seeing(trial, processes=tuple(samples), cores=2)
