@@ -25,13 +25,15 @@ from msgspec import Struct
 
 from harness.analysis.facts import TrialData
 from harness.model import Cell, CellResult, Finding, Report
+from harness.report.document import of_sweep
 from harness.report.messages import text
-from tests.diagnosis.scenarios import BESIDE_NOISE, CODES, Scenario, Truth
+from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 
 DISTURBED = 0.25  # cores that others used
 WAITED = 0.05  # of the response, for a core
 LITTLE = 0.05
 KNEE = 0.05
+DIFFERENCES = frozenset({"compare.longer", "compare.shorter"})
 FALSE, MISSING, RIGHT, EXCUSED, ALLOWED = "false", "missing", "right", "excused", "allowed"
 
 
@@ -39,7 +41,7 @@ class Statement(Struct, frozen=True):
     scenario: str
     where: str  # level or rate, and trial; or the series
     noisy: bool
-    kind: str  # verdict, finding, premise, law, contradiction, exit
+    kind: str  # verdict, finding, premise, law, contradiction, comparison, exit
     code: str
     outcome: str
     sentence: str = ""
@@ -84,6 +86,8 @@ def judged(
         found += premises(scenario, result, noisy)
         found += laws(scenario, result, raw[result.trial.key], noisy)
     found += contradictions(scenario, report, disturbed)
+    if scenario.identical:
+        found += differences(scenario, report, disturbed)
     for key in raw.keys() - {result.trial.key for result in report.cells}:
         found.append(Statement(scenario.name, key, noise, "exit", "unfinished", FALSE))
     return tuple(found)
@@ -225,3 +229,25 @@ def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
             yield f"below capacity at {n}, with a knee at {knee:.3g}"
         if one.verdict == "saturated" and n < (1 - KNEE) * knee:
             yield f"saturated at {n}, with a knee at {knee:.3g}"
+
+
+# --- comparisons --------------------------------------------------------------------------------
+
+
+def differences(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
+    """Of what differs in nothing. (That another tool gets more, too, is seen by its verdict.)"""
+    found = [one for top in of_sweep(report).findings for one in within(top)]
+    claimed = [one for one in found if one.code in DIFFERENCES]
+    outcome = FALSE if claimed else RIGHT
+    for sentence in [text(one) for one in claimed] or [""]:
+        yield Statement(scenario.name, "", noise, "comparison", "difference", outcome, sentence)
+
+
+def within(finding: Finding) -> Iterator[Finding]:
+    """It and all that it is made of."""
+    yield finding
+    inner = [*finding.values.values(), *finding.evidence]
+    for value in inner:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Finding):
+                yield from within(one)

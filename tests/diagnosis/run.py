@@ -26,8 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.diagnosis import store, table
-from tests.diagnosis.scenarios import SCENARIOS, Scenario
+from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.store import Ran
+from tests.diagnosis.truth import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

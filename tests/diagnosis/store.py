@@ -21,7 +21,8 @@ from harness import codec, run_store
 from harness.experiments.reading import report_of, trial_data
 from harness.model import Report
 from tests.diagnosis.judge import FALSE, Statement, judged
-from tests.diagnosis.scenarios import SCENARIOS, Scenario
+from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.truth import Scenario
 
 # Of a run: what no report reads
 SKIPPED = ("code", "calibration")

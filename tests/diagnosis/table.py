@@ -42,7 +42,7 @@ def summary(every: Sequence[Statement]) -> str:
         due = [one for one in _due(every) if one.noisy == noisy and one.kind == "finding"]
         found = [one for one in due if one.outcome != MISSING]
         parts.append(f"recall of findings, {label}: {_share(len(found), len(due))}")
-    for kind in ("premise", "law", "contradiction", "exit"):
+    for kind in ("premise", "law", "contradiction", "comparison", "exit"):
         parts.append(f"{kind}: {others[kind]} broken of {_checked(every, kind)}")
     return "; ".join(parts) + "."
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.diagnosis import run, store, table
-from tests.diagnosis.scenarios import SCENARIOS, Scenario
+from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.truth import Scenario
 
 SHORT = [one for one in SCENARIOS.values() if one.short]
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from harness.cli import parse
 from tests.diagnosis import table
 from tests.diagnosis.judge import FALSE, MISSING, RIGHT, Statement
-from tests.diagnosis.scenarios import CODES, SCENARIOS, Scenario, truth
+from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.store import report_in
+from tests.diagnosis.truth import CODES, Scenario, truth
 
 RECORDED = sorted((Path(__file__).parents[1] / "data" / "diagnosis").glob("*.zip"))
 

@@ -1,0 +1,143 @@
+"""Scenarios of what else holds a server up, and what does not; of load tools, rates and trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also, sweep, truth
+
+
+def computing() -> Iterable[Scenario]:
+    cpu: dict[str, object] = {"sleep_ms": 0, "cpu_ms": 20}
+    held = "waiting all_slots_busy busy_machine shared uneven"
+    one = truth("saturated|at capacity", "busy_workers", "waiting all_slots_busy")
+    why = "20 ms of CPU and no wait: a worker computes on one core at a time"
+    if CORES > 1:
+        yield sweep("sync-computes-on-1", why, "sync 2,8 --workers 1 --tool fast --rounds 20",
+                    {"2": also(one, may="shared"), "8": one}, short=True, **cpu)  # type: ignore[arg-type]  # fmt: skip
+        for name in ("gthread", "asgi", "uvicorn"):
+            may = "shared blocked_loop"
+            yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop",
+                        f"{name} 8 --workers 1 --threads 4 --tool fast --rounds 20",
+                        {"8": also(one, may=may)}, **cpu)  # type: ignore[arg-type]  # fmt: skip
+    workers = 2 * CORES
+    more = truth("saturated|at capacity", "busy_machine", held)
+    for name in ("sync", "gthread"):
+        yield sweep(f"{name}-computes-on-more",
+                    f"{workers} workers that compute all the time want more than {CORES} cores",
+                    f"{name} {workers},{4 * workers} --workers {workers} --threads 1 --tool fast"
+                    " --rounds 10", {str(workers): more, str(4 * workers): more}, **cpu)  # type: ignore[arg-type]  # fmt: skip
+
+
+def sharing() -> Iterable[Scenario]:
+    shared = truth("saturated|at capacity", "shared", "waiting all_slots_busy")
+    alone = BELOW
+    kinds = {
+        "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s of a worker,"
+        " whatever its slots",
+        "pool": "a pool of 2 that each request needs for its 50 ms: 40 requests/s of a worker",
+        "gil": "20 of 50 ms in C code that keeps the interpreter's lock: 50 requests/s of a worker",
+    }
+    for case, why in kinds.items():
+        line = "gthread 1,8 --workers 1 --threads 8 --tool fast --rounds 10"
+        yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
+                    short=case == "lock")  # fmt: skip
+    for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
+        line = f"{name} 1,8 --workers 1 --tool fast --rounds 10"
+        yield sweep(f"{name}-{case}", kinds[case], line, {"1": alone, "8": shared}, case=case)
+
+
+def troubles() -> Iterable[Scenario]:
+    yield sweep("sync-boots-slowly", "4 s to boot, after which it is like any other",
+                f"sync 2,16 {FOUR['sync']}", {"2": BELOW, "16": ABOVE},
+                case="slow-boot", sleep_ms=100)  # fmt: skip
+    dies = truth("invalid")
+    for name in ("sync", "gthread"):
+        yield sweep(f"{name}-worker-dies", "each worker ends in the midst of its 25th request",
+                    f"{name} 8 --workers 2 --threads 2 --tool fast --rounds 20", {"8": dies},
+                    case="dies", exit_codes=(1,), short=name == "sync")  # fmt: skip
+    sheds = truth("saturated|at capacity|below capacity", "shedding",
+                  "waiting all_slots_busy nothing_waits uneven")  # fmt: skip
+    yield sweep("gthread-sheds",
+                "a worker refuses what comes while 2 are in it: of 16 connections most are refused",
+                "gthread 2,16 --workers 2 --threads 8 --tool fast --rounds 30",
+                {"2": also(BELOW, may="shedding"), "16": sheds}, case="sheds", sleep_ms=100,
+                exit_codes=(0, 1), short=True)  # fmt: skip
+    yield sweep("gevent-sheds", "as with threads", "gevent 16 --workers 2 --tool fast --rounds 30",
+                {"16": sheds}, case="sheds", sleep_ms=100, exit_codes=(0, 1))  # fmt: skip
+    fails = {"2": also(BELOW, "failing"), "16": also(ABOVE, "failing")}
+    fails["16"] = replace(fails["16"], must=("failing",), may=fails["16"].may | {"waiting"})
+    yield sweep("sync-fails", "each fifth answer is a 500 at any load",
+                f"sync 2,16 {FOUR['sync']} --tool fast", fails, case="fails",
+                exit_codes=(0, 1))  # fmt: skip
+    drift = truth("saturated", "drift", "waiting all_slots_busy")
+    for case, why in {
+        "drift": "each request of a worker sleeps 1/40 longer than the one before",
+        "leak": "each request of a worker computes 0.4 ms longer than the one before",
+    }.items():
+        yield sweep(f"sync-{case}", why, f"sync 8 {FOUR['sync']} --tool fast --rounds 20",
+                    {"8": drift}, case=case, short=case == "drift")  # fmt: skip
+    first = truth("at capacity|below capacity|saturated", "slow_first",
+                  "all_slots_busy nothing_waits")  # fmt: skip
+    yield sweep("gthread-slow-first",
+                "a pool of connections grows when needed, each in 1 s; then requests take 50 ms",
+                "gthread 8 --workers 1 --threads 8 --tool fast --rounds 30", {"8": first},
+                case="slow-first")  # fmt: skip
+    yield sweep("gevent-slow-first", "the same, with slots to spare",
+                "gevent 8 --workers 1 --tool fast --rounds 30",
+                {"8": replace(first, verdicts=("below capacity",))}, case="slow-first")  # fmt: skip
+
+
+def chance() -> Iterable[Scenario]:
+    why = "sleeps that differ by chance alone: what holds a slot is random, how many there are not"
+    for case in ("exponential", "bimodal", "heavy"):
+        line = f"sync 2,16 {FOUR['sync']} --tool fast --rounds 10"
+        yield sweep(f"sync-{case}", why, line, {"2": BELOW, "16": ABOVE}, case=case)
+        line = "gevent 2,8 --workers 2 --tool fast --rounds 10"
+        cells = dict.fromkeys(("2", "8"), BELOW)
+        yield sweep(f"gevent-{case}", f"{why}; 2000 slots", line, cells, case=case)
+
+
+def load_tools() -> Iterable[Scenario]:
+    slow = truth("generator-bound", "load_tool", "")
+    yield Scenario("locust-too-slow",
+                   "a Locust process needs more CPU for a request than an app that does nothing",
+                   ("gthread", "8", "--workers", "2", "--threads", "4", "--sleep", "0",
+                    "--tool", "locust", "--duration", "6"), {"8": slow}, sleeper=False)  # fmt: skip
+
+
+def open_loads() -> Iterable[Scenario]:
+    why = "4 slots of 100 ms serve at most 40 requests/s, and hardly less"
+    quiet = truth("below capacity", may="nothing_waits")
+    near = truth("below capacity|at capacity", may="nothing_waits all_slots_busy waiting")
+    over = truth("saturated", may="waiting all_slots_busy full_queue")
+    for name in ("sync", "gevent"):
+        for label, rates in {"below": ("20", "36"), "above": ("42", "60")}.items():
+            truths = (quiet, near) if label == "below" else (over, over)
+            cells = {"4": AT, **dict(zip(rates, truths, strict=True))}
+            # At rates that leave slots free, responses take as long as those of the closed loop
+            yield Scenario(f"{name}-open-{label}", why,
+                           (name, "4", *FOUR[name].split(), "--tool", "fast", "--sleep", "0.1",
+                            "--rate", ",".join(rates)), cells,
+                           identical=label == "below",
+                           short=(name, label) == ("sync", "below"))  # fmt: skip
+
+
+def same() -> Iterable[Scenario]:
+    cells = {"2": BELOW, "4": AT, "16": ABOVE}
+    yield sweep("sync-trials", "five fresh servers that differ in nothing",
+                f"sync 2,4,16 {FOUR['sync']} --trials 5", cells, sleep_ms=100,
+                identical=True)  # fmt: skip
+    yield sweep("sync-two-tools", "two load tools that do the same",
+                f"sync 2,16 {FOUR['sync']} --tool ab,fast", {"2": BELOW, "16": ABOVE},
+                sleep_ms=100, identical=True)  # fmt: skip
+    chance = "all_slots_busy waiting uneven"
+    cells = {
+        "4": truth("below capacity|at capacity", may=f"nothing_waits {chance}"),
+        "16": truth("saturated|at capacity", "waiting|uneven", chance),
+    }
+    yield sweep("gthread-trials", "kept connections that chance deals anew to each of 4 servers",
+                "gthread 4,16 --workers 2 --threads 2 --tool fast --keepalive on --trials 4",
+                cells, identical=True)  # fmt: skip

@@ -1,0 +1,118 @@
+"""Scenarios of slots and loops: how many are served at once, and how they are dealt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tests.diagnosis.truth import (
+    ABOVE,
+    ASYNC,
+    AT,
+    BELOW,
+    FOUR,
+    LOOPS,
+    NEAR,
+    Scenario,
+    also,
+    sweep,
+    truth,
+)
+
+
+def levels() -> Iterable[Scenario]:
+    """Below, at and above what the slots serve."""
+    why = "4 slots, each taken for as long as a request sleeps: 2 connections leave 2 free, 4 fill"
+    why += " them where the kernel deals evenly, 16 make 12 wait"
+    for name, settings in FOUR.items():
+        # These accept more than they serve, and chance decides which worker's requests wait
+        chance = name in ("gthread", "eventlet", "tornado")
+        at = also(NEAR, may="uneven waiting") if chance else AT
+        below = truth("below capacity", may="nothing_waits waiting uneven") if chance else BELOW
+        above = truth("saturated|at capacity", "waiting|uneven", "all_slots_busy waiting uneven")
+        cells = {"2": below, "4": at, "16": above if chance else ABOVE}
+        if name == "tornado":  # a WSGI app is called on tornado's loop, which is blocked
+            cells = {level: also(one, may="blocked_loop") for level, one in cells.items()}
+        line = f"{name} 2,4,16 {settings}"
+        yield sweep(
+            f"{name}-sleeps", why, line, cells, sleep_ms=100, short=name in ("sync", "gevent")
+        )
+        yield sweep(f"{name}-computes-some", why, f"{line} --tool fast", cells, cpu_ms=5)
+
+
+def awaiting() -> Iterable[Scenario]:
+    why = "no slots, and nothing but a timer to wait for: each request is answered in its 100 ms"
+    for name in ASYNC:
+        line = f"{name} 2,8,32 --workers 2 --tool fast"
+        cells = dict.fromkeys(("2", "8", "32"), BELOW)
+        yield sweep(f"{name}-awaits", why, line, cells, sleep_ms=100, short=name == "asgi")
+        why_some = "2 ms of CPU in 50 ms: 8 connections take a third of a core of 2 workers"
+        line = f"{name} 2,8 --workers 2 --tool fast --keepalive on"
+        cells = dict.fromkeys(("2", "8"), BELOW)
+        yield sweep(f"{name}-awaits-computes-some", why_some, line, cells, cpu_ms=2)
+
+
+def overflow() -> Iterable[Scenario]:
+    full = truth("saturated", "full_queue", "waiting stall all_slots_busy")
+    why = "4 slots and an accept queue of 4 + 1 take 9 of 16 connections; the kernel drops the rest"
+    none = "an accept queue of 8 + 1 takes 8 connections, even before the first is accepted"
+    for name in ("sync", "gevent"):
+        for tool in ("fast", "ab"):
+            line = f"{name} 16 {FOUR[name]} --backlog 4 --tool {tool}"
+            yield sweep(f"{name}-overflows-{tool}", why, line, {"16": full}, sleep_ms=200)
+        line = f"{name} 8 {FOUR[name]} --backlog 8 --tool fast"
+        cells = {"8": ABOVE}
+        yield sweep(f"{name}-queue-fits", none, line, cells, sleep_ms=200, short=name == "sync")
+
+
+def dealing() -> Iterable[Scenario]:
+    why = "the app lets its workers accept so many of 8 connections; each has 4 threads"
+    settings = "--workers 2 --threads 4 --tool fast --rounds 8"
+    apart = truth("below capacity|saturated", "uneven", "waiting nothing_waits")
+    even = AT
+    for quotas in ("8,0", "7,1", "6,2", "4,4"):
+        one = even if quotas == "4,4" else apart
+        label = quotas.replace(",", "-")
+        line = f"gthread 8 {settings} --keepalive on"
+        yield sweep(f"gthread-dealt-{label}", why, line, {"8": one},
+                    sleep_ms=100, quotas=quotas, short=quotas in ("6,2", "4,4"))  # fmt: skip
+    for quotas in ("6,2", "4,4"):
+        label = quotas.replace(",", "-")
+        one = even if quotas == "4,4" else apart
+        yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a connection per request",
+                    f"gthread 8 {settings}", {"8": one}, sleep_ms=100, quotas=quotas)  # fmt: skip
+    for name in ASYNC:
+        line = f"{name} 8 --workers 2 --tool fast --keepalive on --rounds 8"
+        for quotas in ("7,1", "8,0"):
+            label = quotas.replace(",", "-")
+            blocked = truth(
+                "saturated|at capacity|below capacity", "uneven blocked_loop", "waiting"
+            )
+            yield sweep(f"{name}-blocks-dealt-{label}",
+                        f"a loop that is blocked serves one at a time; dealt {quotas}",
+                        line, {"8": blocked}, case="blocks", quotas=quotas)  # fmt: skip
+        yield sweep(f"{name}-awaits-dealt-7-1",
+                    "dealt 7,1, but a loop that awaits serves all: nobody waits for another",
+                    line, {"8": BELOW}, sleep_ms=100, quotas="7,1")  # fmt: skip
+
+
+def loops() -> Iterable[Scenario]:
+    why = {
+        "blocks": "each request blocks its worker's loop for all of its 50 ms",
+        "partly": "each request waits 50 ms and then blocks its worker's loop for 30 ms: of 8"
+        " connections on 2 workers more than one is always due",
+        "rarely": "each tenth request blocks its worker's loop for 200 ms, in which 7 others wait",
+        "steady": "each request gives way in all of its waits",
+    }
+    for name in LOOPS:
+        for case, sentence in why.items():
+            blocked = truth(
+                "saturated|at capacity", "blocked_loop", "waiting uneven all_slots_busy"
+            )
+            cell = {"steady": BELOW, "rarely": replace(blocked, verdicts=(
+                "saturated", "at capacity", "below capacity"))}.get(case, blocked)  # fmt: skip
+            line = f"{name} 8 --workers 2 --tool fast --rounds 10"
+            short = (name, case) in {("uvicorn", "partly"), ("gevent", "blocks")}
+            label = "gives-way" if case == "steady" else case
+            yield sweep(f"{name}-{label}", sentence, line, {"8": cell}, case=case, short=short)
