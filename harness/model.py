@@ -329,6 +329,28 @@ class Spans(Struct, frozen=True):
     full: tuple[int, ...] = ()  # the workers whose map had no room left
 
 
+class Beat(Struct, frozen=True, gc=False):
+    """A timer that fired on a worker's event loop. Nanoseconds; `at_ns` is CLOCK_MONOTONIC, all
+    others are since the beat before. CPU and waiting for a core (run-queue time): of the loop's
+    thread, and of all other threads of its process together."""
+
+    pid: int
+    at_ns: int
+    length_ns: int
+    late_ns: int  # after it was due
+    cpu_ns: int
+    queued_ns: int
+    others_cpu_ns: int
+    others_queued_ns: int
+
+
+class Beats(Struct, frozen=True):
+    """All that are known of a trial."""
+
+    beats: tuple[Beat, ...] = ()
+    cut: tuple[int, ...] = ()  # the workers whose first beats had to make room
+
+
 class QueueSample(Struct, frozen=True):
     """The listening socket at one moment."""
 

@@ -4,12 +4,12 @@ RULES in order; the first that applies is taken, those in WAITING only where req
 order is by what would make the next one's advice wrong: a full accept queue also looks like waiting
 in it, a blocked event loop also like too few slots, a busy machine also like slots that more
 workers would add. Where the load tool is the limit, no advice on the server is worth anything.
-Those that are about slots are in `diagnosis_slots`.
+Those that are about slots are in `diagnosis_slots`, the one about event loops in `diagnosis_loop`.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
 
+from harness.analysis.diagnosis_loop import blocked_loop
 from harness.analysis.diagnosis_slots import (
     full_queue,
     nothing_waits,
@@ -23,12 +23,8 @@ from harness.analysis.facts import Facts
 from harness.analysis.handshakes import handshakes
 from harness.analysis.knee import REACHED
 from harness.analysis.outcomes import NEVER_ACCEPTED
-from harness.analysis.samples import most_open
-from harness.model import CellResult, Finding, Span
+from harness.model import CellResult, Finding
 
-BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
-LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
-COMPUTING = 0.7  # of the cores its workers could use
 FULL = 0.9  # of all cores
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
@@ -42,59 +38,6 @@ def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
     if host is not None and host > FULL:
         advice = Finding("advice.load_from_elsewhere", {"host": host})
     return Finding("diagnosis.load_tool", {"limit": cell.reason, "advice": (advice,)})
-
-
-def blocked_loop(facts: Facts, cell: CellResult) -> Finding | None:
-    """One request at a time in workers that could serve many."""
-    busy = one_at_a_time(facts)
-    if busy is None:
-        return None
-    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
-    behind = served_s >= LONG_S and queued_s >= QUEUED * served_s
-    if busy < BLOCKED and not behind:
-        return None
-    found = {"connections": facts.connections, "workers": facts.cell.server.workers}
-    return Finding("diagnosis.blocked_loop", {**found, "advice": (_what_blocks(facts),)})
-
-
-def one_at_a_time(facts: Facts) -> float | None:
-    """Where no worker ever had two requests in the app although its loop could: the part of the
-    steady window that the busiest one spent in the app, 0 to 1. None where some worker had two.
-
-    The busiest, because chance may deal the connections to a part of the workers. An app that
-    answers at once is one at a time as well; it leaves the loop free for the rest of the time.
-    """
-    server, steady, row = facts.cell.server, facts.window, facts.data.worker_class
-    # More open at once than there are workers: two in one of them, without looking.
-    if steady is None or facts.open_at_once > server.workers:
-        return None
-    if not row.loop or row.slots_per_worker(server) == 1:
-        return None
-    by_worker: dict[int, list[Span]] = defaultdict(list)
-    for span in facts.spans:
-        by_worker[span.pid].append(span)
-    if any(most_open(spans) > 1 for spans in by_worker.values()):
-        return None
-    closes = steady.closes_ns
-    busy_s = (
-        steady.inside_s((span.start_ns, span.end_ns or closes) for span in spans)
-        for spans in by_worker.values()
-    )
-    return max(busy_s, default=0.0) / steady.length_s
-
-
-def _what_blocks(facts: Facts) -> Finding:
-    workers, cores = facts.cell.server.workers, facts.seen.cores
-    used, could = facts.usage.server_cores, min(workers, cores or workers)
-    if used is not None and used >= COMPUTING * could:
-        return Finding("advice.move_computing", {"cores": used, "workers": workers})
-    proof = facts.record.proof
-    # gevent replaces the calls that block in each worker; eventlet does it before any fork
-    if proof.get("preload_app") is True and proof.get("patched") == "gevent":
-        return Finding("advice.patch_before_preload")
-    asynchronous = facts.data.worker_class.asgi
-    code = "advice.asynchronous_calls" if asynchronous else "advice.patched_calls"
-    return Finding(code, {"cores": used})
 
 
 def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
@@ -155,8 +98,8 @@ def slow_together(facts: Facts, cell: CellResult) -> Finding:
 
 Rule = Callable[[Facts, CellResult], Finding | None]
 WAITING: tuple[Rule, ...]
-WAITING = (blocked_loop, busy_machine, busy_workers, uneven, waiting, slow_together)
-RULES: tuple[Rule, ...] = (load_tool, full_queue, *WAITING, nothing_waits)
+WAITING = (busy_machine, busy_workers, uneven, waiting, slow_together)
+RULES: tuple[Rule, ...] = (load_tool, full_queue, blocked_loop, *WAITING, nothing_waits)
 
 
 def diagnosis(facts: Facts, cell: CellResult) -> Finding:

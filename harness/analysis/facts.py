@@ -20,6 +20,7 @@ from harness.analysis.samples import NS, durations_s, most_open, usage
 from harness.analysis.window import Window, steady_window
 from harness.model import (
     ANY_CLASS,
+    Beats,
     Cell,
     Counters,
     Finding,
@@ -58,6 +59,7 @@ class TrialData(Struct, frozen=True):
     units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
     elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
     body_sha256: str | None = None  # of the only right answer, where it is known beforehand
+    beats: Beats = Beats()
     null: NullCounts | None = None  # what the null server counted, where there is one
 
     @property

@@ -38,7 +38,7 @@ whenever that moment comes; later, more.
 
 from msgspec import Struct
 
-from harness.analysis.diagnosis import one_at_a_time
+from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
 from harness.analysis.knee import REACHED
@@ -92,12 +92,12 @@ def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 
 def _resource_full(facts: Facts) -> bool:
     """The workers' CPU, the machine's (by server and load tool, not by others), or a loop that
-    serves one request at a time and never rests."""
+    never rests."""
     server, usage = facts.cell.server, facts.usage
     workers = server.workers * server.instances
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    shares = own / min(workers, cores), (own + beside) / cores, one_at_a_time(facts) or 0.0
+    shares = own / min(workers, cores), (own + beside) / cores, busiest_loop(facts)
     return max(shares) >= BUSY
 
 

@@ -14,6 +14,7 @@ from harness.analysis import TrialData, analyse
 from harness.load.programs import summary_of
 from harness.load.registry import tool_named
 from harness.model import (
+    Beats,
     Finding,
     NullCounts,
     ParseError,
@@ -25,6 +26,7 @@ from harness.model import (
     UsageError,
 )
 from harness.numbers.histogram import Histogram
+from harness.observe.beats import read_beats
 from harness.observe.observations import read_observations
 from harness.observe.spans import read_spans
 from harness.plan import counts, grid
@@ -50,12 +52,12 @@ def find(name: str) -> Path:
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All sources of one trial; `run`: the directory of its run."""
     raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
-    measurement, spans, parse_error = None, Spans(()), None
+    measurement, spans, beats, parse_error = None, Spans(()), Beats(), None
     if record is not None:
         try:
-            spans = read_spans(raw)
+            spans, beats = read_spans(raw), read_beats(raw)
         except (ValueError, OSError) as error:
-            parse_error = f"the spans cannot be read: {error}"
+            parse_error = f"the workers' maps cannot be read: {error}"
     if record is not None and record.load_start_ns is not None:
         try:
             output = store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)
@@ -69,6 +71,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         measurement=measurement,
         parse_error=parse_error,
         spans=spans,
+        beats=beats,
         app=app.target,
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and counted,

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from harness.load.registry import tool_named
 from harness.model import Command, Fault, Load, Record, Trial
+from harness.observe.maps import shrink
 from harness.observe.observer import Observer
-from harness.observe.spans import shrink
 from harness.server.null_server import null_server
 from harness.server.process import Guarded
 from harness.server.running import Faulty, Serving

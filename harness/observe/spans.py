@@ -1,7 +1,6 @@
 """Reads the span maps the probe leaves in a trial's directory: at its end, and while they grow, to
 say how many requests each worker holds right now."""
 
-import os
 from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -9,42 +8,26 @@ from pathlib import Path
 from msgspec import Struct
 
 from harness.model import Span, Spans
+from harness.observe.maps import AT_ONCE, header, whole
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 PATTERN = "spans-*.map"
-AT_ONCE = 256  # records of a growing map read in one go
 
 
 def parse_map(data: bytes) -> tuple[int, bool, list[Span]]:
     """(pid, full, spans in the order they began) of one map's bytes. Raises ValueError when they
     are not a whole span map."""
-    if len(data) < HEADER_BYTES:
-        raise ValueError("a span map is shorter than its header")
-    magic, pid, record_bytes, _capacity, full = HEADER.unpack_from(data)
-    if magic != MAGIC or record_bytes != RECORD.size:
-        raise ValueError("not a span map of this version")
-    whole = len(data) - (len(data) - HEADER_BYTES) % RECORD.size
+    head = header(data, MAGIC, RECORD)
     spans = [
-        Span(pid, start, end or None, accepted or None, _name(request_id))
-        for start, end, accepted, request_id in RECORD.iter_unpack(data[HEADER_BYTES:whole])
+        Span(head.pid, start, end or None, accepted or None, _name(request_id))
+        for start, end, accepted, request_id in RECORD.iter_unpack(whole(data, RECORD))
         if start
     ]
-    return pid, bool(full & 0xFF), spans
+    return head.pid, bool(head.mark & 0xFF), spans
 
 
 def _name(request_id: bytes) -> str | None:
     return request_id.rstrip(b"\0").decode("ascii", "replace") if request_id[0] else None
-
-
-def used_bytes(data: bytes) -> int:
-    """How much of a map holds records. Threads begin in order, so the last one that began ends it
-    (a record that was taken but never started leaves a gap, not an end)."""
-    last = len(data)
-    for records in (AT_ONCE, 1):  # most of a map is empty: half a million records
-        empty = bytes(records * RECORD.size)
-        while data.endswith(empty, HEADER_BYTES, last):
-            last -= len(empty)
-    return last
 
 
 def read_spans(directory: Path) -> Spans:
@@ -67,12 +50,6 @@ def served(directory: Path) -> set[int]:
         if len(head) == HEADER_BYTES + RECORD.size and any(head[HEADER_BYTES:]):
             found.add(HEADER.unpack_from(head)[1])
     return found
-
-
-def shrink(directory: Path) -> None:
-    """Cut each map after its last record, once no process maps it any more."""
-    for path in directory.glob(PATTERN):
-        os.truncate(path, used_bytes(path.read_bytes()))
 
 
 # --- while they grow -----------------------------------------------------------------------

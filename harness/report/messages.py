@@ -1113,9 +1113,13 @@ diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to 
 diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
     handshakes{+diagnosis.end}
 diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
-diagnosis.blocked_loop = Workers serve one request at a time: something blocks the event loop
+diagnosis.blocked_loop = {how}{+diagnosis.end}
+loop.late = Something blocks the event loop at least {blocked:percent} of the time, up to
+    {longest_s:duration} at once; meanwhile a worker serves none of its other requests ({late} of
+    {beats} timers on the event loops fired more than 10 ms late)
+loop.one_at_a_time = Workers serve one request at a time: something blocks the event loop
     ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
-    app){+diagnosis.end}
+    app)
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
     requests/s while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, }){+diagnosis.end}
 diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and

@@ -41,6 +41,7 @@ class Launch(Struct, frozen=True):
     warmup_path: str | None = None  # a cheaper request, where the lab knows one
     named: bool = False  # the load names its requests
     kept: bool = False  # it keeps its connections
+    beats: bool = True  # the workers' event loops are looked at
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
     services: Mapping[str, int] = {}  # what it works with: pids by name

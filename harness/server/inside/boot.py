@@ -34,9 +34,9 @@ SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app"
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
-def _load_probe() -> ModuleType:
+def _load(name: str) -> ModuleType:
     """By its path: the lab is not on this interpreter's import path, and stays off."""
-    spec = importlib.util.spec_from_file_location("_workerlab_probe", f"{HERE}/probe.py")
+    spec = importlib.util.spec_from_file_location(f"_workerlab_{name}", f"{HERE}/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -215,6 +215,13 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
             accept_timed=bool(PROBE.accepted),  # a request is here, so its connection is, too
         )
         write_json(name, proof)
+        if launch["beats"]:
+            with contextlib.suppress(OSError):  # no room: then it is not known
+                HEARTBEAT.start(worker, create_beats)
+
+    def create_beats() -> Any:
+        path = PROBE.free_path(TRIAL, "beats")
+        return PROBE.create_map(path, HEARTBEAT.RECORDS, HEARTBEAT.MAGIC, HEARTBEAT.RECORD.size)
 
     if launch["records"]:  # the benchmark of the probe's cost needs a server without it
         PROBE.time_accepts(worker)
@@ -226,4 +233,4 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
 
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
-PROBE = _load_probe()
+PROBE, HEARTBEAT = _load("probe"), _load("heartbeat")

@@ -120,9 +120,11 @@ def timed(kind: Any) -> type[Any]:
     return Timed
 
 
-def create_map(path: str, capacity: int) -> mmap.mmap:
+def create_map(
+    path: str, capacity: int, magic: bytes = MAGIC, record_bytes: int = RECORD.size
+) -> mmap.mmap:
     """A file of `capacity` records, allocated on disk, mapped shared. Raises OSError if full."""
-    size = HEADER_BYTES + capacity * RECORD.size
+    size = HEADER_BYTES + capacity * record_bytes
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         if hasattr(os, "posix_fallocate"):
@@ -138,13 +140,13 @@ def create_map(path: str, capacity: int) -> mmap.mmap:
         raise
     finally:
         os.close(handle)
-    HEADER.pack_into(shared, 0, MAGIC, os.getpid(), RECORD.size, capacity, 0)
+    HEADER.pack_into(shared, 0, magic, os.getpid(), record_bytes, capacity, 0)
     return shared
 
 
-def free_path(directory: str) -> str:
+def free_path(directory: str, kind: str) -> str:
     """A pid may come back after a worker's death: number the maps of one pid."""
-    paths = (os.path.join(directory, f"spans-{os.getpid()}-{n}.map") for n in itertools.count())
+    paths = (os.path.join(directory, f"{kind}-{os.getpid()}-{n}.map") for n in itertools.count())
     return next(path for path in paths if not os.path.exists(path))
 
 
@@ -160,7 +162,7 @@ def start(
     `names`: the clients name their requests, in the header X-Workerlab-Request; `kept`: they send
     more than one on a connection (else an accept is forgotten when told, to stay in the cache)."""
     global cells, take, first_request, named, look_up
-    cells = memoryview(create_map(free_path(directory), capacity)).cast("q")
+    cells = memoryview(create_map(free_path(directory, "spans"), capacity)).cast("q")
     take = itertools.count(FIRST, RECORD.size // CELL).__next__
     first_request, named = first, names
     look_up = accepted.get if kept else accepted.pop

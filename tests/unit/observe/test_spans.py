@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.model import Span, Spans
-from harness.observe.spans import AT_ONCE, parse_map, read_spans, served, shrink, used_bytes
+from harness.observe.maps import AT_ONCE, shrink, used_bytes
+from harness.observe.spans import parse_map, read_spans, served
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 NS = st.integers(1, 2**63 - 1)
@@ -127,5 +128,5 @@ def test_a_trial_is_all_its_maps(tmp_path: Path) -> None:
 
 def test_a_map_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "spans-1-0.map").write_bytes(b"no map" * 100)
-    with pytest.raises(ValueError, match="span map"):
+    with pytest.raises(ValueError, match="map of this version"):
         read_spans(tmp_path)

@@ -1,0 +1,34 @@
+"""Reads the beats of the workers' event loops, from the maps that `server/inside/heartbeat.py`
+leaves in a trial's directory."""
+
+from pathlib import Path
+
+from harness.model import Beat, Beats
+from harness.observe.maps import header, whole
+from harness.server.inside.heartbeat import MAGIC, RECORD
+
+PATTERN = "beats-*.map"
+
+
+def parse_map(data: bytes) -> tuple[int, bool, list[Beat]]:
+    """(pid, whether the ring has lost some, beats in order of time) of one map's bytes. Raises
+    ValueError when they are not a whole map of beats."""
+    head = header(data, MAGIC, RECORD)
+    records = list(RECORD.iter_unpack(whole(data, RECORD)))[: head.mark]
+    oldest = head.mark % head.capacity if head.mark > head.capacity > 0 else 0
+    beats = [
+        Beat(head.pid, at, *(1000 * part for part in parts))
+        for at, *parts in records[oldest:] + records[:oldest]
+    ]
+    return head.pid, head.mark > head.capacity, beats
+
+
+def read_beats(directory: Path) -> Beats:
+    """Of all workers of a trial. Raises ValueError or OSError when a map cannot be read whole."""
+    beats: list[Beat] = []
+    cut: list[int] = []
+    for path in sorted(directory.glob(PATTERN)):
+        pid, was_cut, found = parse_map(path.read_bytes())
+        beats += found
+        cut += [pid] * was_cut
+    return Beats(tuple(beats), tuple(cut))

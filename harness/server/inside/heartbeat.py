@@ -1,0 +1,188 @@
+"""Whether the worker's event loop is free: a beat every 20 ms on the loop itself, and where the
+time of a late one went. One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
+
+A beat is a timer of the loop that serves the requests: asyncio's, uvloop's, that of gevent's or
+eventlet's hub. A loop that is held up comes to its timers late. Being late alone says nothing of
+the app: the loop's thread may have computed, or waited for a core that another program had, or for
+the GIL that another thread held. So each beat notes what the kernel counted since the beat before,
+of this thread (CPU, and time it was ready to run without a core) and of all others of the process.
+What these do not explain, the thread has slept in a call: it was blocked.
+
+After a late beat the next one is due in 1 ms. The loop may have slept in its own poll until a beat
+was due, so no more is explained by a blocking call than a beat is late; and of a loop that blocks
+again and again, 20 ms between beats would leave the most part unexplained.
+
+The records are a ring in a shared map, as the probe's spans are: they survive the worker's death,
+and of a load that outlasts it the last part is kept. Rejected: a greenlet that sleeps (a timer of
+gevent's that is not counted as work leaves the end of a worker, and the detection of deadlocks, as
+they were), a thread that looks at the loop's stack (it must wait for the GIL itself), the debug
+mode of asyncio (it times callbacks, but neither CPU nor waits, and slows every one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import mmap
+import os
+import struct
+from collections.abc import Callable
+from time import monotonic_ns as now
+from time import process_time_ns, thread_time_ns
+from typing import Any
+
+MAGIC = b"WLBEATS1"
+# When (ns); in microseconds: since the beat before, late; CPU and waiting for a core, of this
+# thread, then of the others of the process
+RECORD = struct.Struct("<q6I")
+RECORDS = 1 << 15  # ten minutes and more
+HEADER_BYTES = 64  # as of every map
+WRITTEN = struct.Struct("<I")  # how many were written, those that the ring has lost included
+WRITTEN_AT = 24
+EVERY_NS, SOON_NS = 20_000_000, 1_000_000
+LATE_NS = 5_000_000
+SEEN_NS = 50_000  # CPU of other threads from which on they are looked at one by one
+MOST_US = (1 << 32) - 1
+SCHEDSTAT = "/proc/thread-self/schedstat"
+TASKS = "/proc/self/task"
+
+After = Callable[[float, Callable[[], None]], object]  # call it in so many seconds, on the loop
+
+
+def queued_ns(handle: int) -> int:
+    """How long the thread of this open `schedstat` has waited for a core so far."""
+    return int(os.pread(handle, 64, 0).split()[1])
+
+
+def available() -> bool:
+    """Whether this kernel says how long a thread waited for a core; without it a busy machine would
+    look like a call that blocks."""
+    try:
+        with open(SCHEDSTAT, "rb") as file:
+            return int(file.read().split()[0]) > 0
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+class Others:
+    """How long the other threads of this process waited for a core. A thread that holds the GIL and
+    has no core holds up the loop without any CPU."""
+
+    def __init__(self) -> None:
+        self.own = os.path.basename(os.readlink("/proc/thread-self"))
+        self.threads: dict[str, tuple[int, int]] = {}  # open schedstat, and what it said last
+
+    def queued_ns(self) -> int:
+        """Since it was asked last; of a new thread all of it, rather too much than too little."""
+        before, self.threads, total = self.threads, {}, 0
+        for name in os.listdir(TASKS):
+            if name == self.own:
+                continue
+            with contextlib.suppress(OSError):  # it has ended
+                if name not in before:
+                    before[name] = os.open(f"{TASKS}/{name}/schedstat", os.O_RDONLY), 0
+                handle, last = before[name]
+                sofar = queued_ns(handle)
+                total += sofar - last
+                self.threads[name] = handle, sofar
+                del before[name]
+        for handle, _ in before.values():
+            os.close(handle)
+        return total
+
+
+class Heart:
+    """Beats from `begin` on, which has to run on the loop."""
+
+    def __init__(self, shared: mmap.mmap, records: int, after: After) -> None:
+        self.shared, self.records, self.after = shared, records, after
+        self.written = 0
+        self.stopped = False
+
+    def begin(self) -> None:
+        self.schedstat = os.open(SCHEDSTAT, os.O_RDONLY)
+        self.others = Others()
+        # Children the app forks inherit the map, and gevent's go on with its timers
+        os.register_at_fork(after_in_child=self.stop)
+        self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
+        self.queued = queued_ns(self.schedstat)
+        self.plan(EVERY_NS)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def plan(self, delay_ns: int) -> None:
+        self.due = now() + delay_ns
+        self.after(delay_ns / 1e9, self.beat)
+
+    def beat(self) -> None:
+        """Write what has been since the beat before, and plan the next one."""
+        if self.stopped:
+            return
+        at, cpu, process = now(), thread_time_ns(), process_time_ns()
+        queued, late = queued_ns(self.schedstat), at - self.due
+        of_others = process - self.process - (cpu - self.cpu)
+        waits = self.others.queued_ns() if of_others > SEEN_NS else 0
+        parts = (at - self.at, late, cpu - self.cpu, queued - self.queued, of_others, waits)
+        self.write(at, [min(max(0, part // 1000), MOST_US) for part in parts])
+        self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
+        self.plan(SOON_NS if late > LATE_NS else EVERY_NS)
+
+    def write(self, at: int, parts_us: list[int]) -> None:
+        place = HEADER_BYTES + self.written % self.records * RECORD.size
+        RECORD.pack_into(self.shared, place, at, *parts_us)
+        self.written += 1
+        WRITTEN.pack_into(self.shared, WRITTEN_AT, self.written)
+
+
+def start(worker: Any, create: Callable[[], mmap.mmap], records: int = RECORDS) -> None:
+    """Beat from now on, on the loop that serves this worker; called inside a request. Nothing where
+    it has no loop, or where the kernel does not say what a late beat waited for. `create`: the map,
+    for so many records."""
+    ancestors = {base.__name__ for base in type(worker).__mro__}
+    if not available():
+        return
+    if "GeventWorker" in ancestors:
+        Heart(create(), records, gevent_timers()).begin()
+    elif "EventletWorker" in ancestors:
+        from eventlet.hubs import get_hub
+
+        Heart(create(), records, get_hub().schedule_call_global).begin()
+    elif loop := asyncio_loop(worker):
+        heart = Heart(create(), records, asyncio_timers(loop))
+        loop.call_soon_threadsafe(heart.begin, context=contextvars.Context())
+
+
+def gevent_timers() -> After:
+    """Timers that gevent does not wait for."""
+    import gevent
+
+    loop = gevent.get_hub().loop
+    last: Any = None
+
+    def after(delay_s: float, call: Callable[[], None]) -> None:
+        nonlocal last
+        if last is not None:
+            last.close()
+        last = loop.timer(delay_s, ref=False)
+        last.start(call, update=True)  # or it counts from when the loop last looked at its clock
+
+    return after
+
+
+def asyncio_loop(worker: Any) -> asyncio.AbstractEventLoop | None:
+    """The loop that runs this request; tornado's, if it runs the app in threads."""
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return getattr(getattr(worker, "ioloop", None), "asyncio_loop", None)
+
+
+def asyncio_timers(loop: asyncio.AbstractEventLoop) -> After:
+    """In a context of their own: each would keep the request's, in which the first was made."""
+    context = contextvars.Context()
+
+    def after(delay_s: float, call: Callable[[], None]) -> None:
+        loop.call_later(delay_s, call, context=context)
+
+    return after
