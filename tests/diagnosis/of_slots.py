@@ -69,7 +69,8 @@ def overflow() -> Iterable[Scenario]:
 def dealing() -> Iterable[Scenario]:
     why = "the app lets its workers accept so many of 8 connections; each has 4 threads"
     settings = "--workers 2 --threads 4 --tool fast --rounds 8"
-    apart = truth("below capacity|saturated", "uneven", "waiting nothing_waits")
+    # Slots idle while requests wait. Whether more connections would fill them, one level cannot say
+    apart = truth("below capacity|saturated|inconclusive", "uneven", "waiting nothing_waits")
     even = AT
     for quotas in ("8,0", "7,1", "6,2", "4,4"):
         one = even if quotas == "4,4" else apart
