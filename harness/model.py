@@ -256,6 +256,7 @@ class Plan(Struct, frozen=True):
     ramp_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
+    max_seconds: float | None = None  # of load where its length is not fixed; None: it is
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -309,6 +310,7 @@ class Record(Struct, frozen=True):
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
+    pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
     lone_end_ns: int | None = None  # of the lone requests
 
 

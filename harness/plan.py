@@ -5,6 +5,9 @@
     open   = max(5 s, 100 / rate)                               how long arrivals at a rate go on
 
 The lone first request is ab's habit: it sends the others when the first one's headers arrive.
+
+Where neither rounds nor a time were asked for, a load whose throughput varies is followed by a
+longer one (`experiments/length.py`), for which the span maps have room from the start.
 """
 
 import itertools
@@ -17,7 +20,7 @@ from typing import Any
 from harness.load.locust import JOIN_S
 from harness.load.registry import tool_named
 from harness.model import Cell, Finding, Load, NullServer, Plan, Rate, Server, Trial
-from harness.server.worker_classes import configured_slots
+from harness.server.worker_classes import class_named, configured_slots
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
@@ -29,11 +32,13 @@ DROPS_OFTEN_S = 20.0  # what that mostly costs; only for the prediction
 WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
 UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
 UNKNOWN_RPS = 10_000  # more than a worker gives
+MOST_REQUESTS = 100_000  # of a load that follows another
 HEADROOM = 2.0  # connections of an open cell over what is under way if nothing waits
 OPEN_MOST = 1000  # connections for a backlog
 ARRIVALS = 100  # of an open cell at least, for a percentile
 OPEN_LEAST_S, OPEN_MOST_S = 5.0, 120.0  # how long an open cell lasts
 LEAST_LONE_S = 1e-4
+SHORT_S = 0.01  # a sleep that says little of what a request takes
 NULL_BACKLOG = 4096
 # Of a load on a null server, only for the prediction: start and end of server and tool, a fork, and
 # how fast bodies are read
@@ -175,6 +180,27 @@ def counts(plan: Plan, cell: Cell) -> bool:
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 
+def may_go_on(plan: Plan, cell: Cell) -> bool:
+    """Whether a longer load may follow the first."""
+    return plan.max_seconds is not None and cell.rate is None and cell.load is None
+
+
+def varies(plan: Plan, cell: Cell) -> bool:
+    """Whether that is to be expected: of any app but the lab's own, which always take the same
+    time, and of a worker class that deals its requests by chance."""
+    steady = cell.server.app.sleep_s is not None
+    return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
+
+
+def longer_s(plan: Plan, one: Trial) -> float:
+    """By how much it may take longer than predicted."""
+    return plan.max_seconds or 0.0 if varies(plan, one.cell) else 0.0
+
+
+def accepts_first(cell: Cell) -> bool:
+    return class_named(cell.server.worker_class).accepts_first
+
+
 def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
     """How long the trial will take, start and stop of the server included."""
     if cell.load is not None:
@@ -208,14 +234,17 @@ def null_s(cell: Cell, load: Load) -> float:
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
-    if counts(plan, cell):
-        return 1 + plan.rounds * cell.concurrency + WARMUP_RECORDS
-    sleep_s = cell.server.app.sleep_s
+    counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
+    lone_s = max(sleep_s, SHORT_S)
+    requests = 1 + plan.rounds * cell.concurrency if counted else 0
+    timed_s = 0.0 if counted else load_for(plan, cell, lone_s, rps).duration_s
+    timed_s += plan.max_seconds or 0.0 if may_go_on(plan, cell) else 0.0
     if rps is not None:
-        expected = 1.5 * rps * load_for(plan, cell, sleep_s or 1.0, rps).duration_s
-    elif sleep_s and sleep_s >= 0.01:
-        expected = 4 * cell.concurrency * load_for(plan, cell, sleep_s).duration_s / sleep_s
+        expected = 1.5 * rps * timed_s
+    elif sleep_s >= SHORT_S:
+        expected = requests + 4 * cell.concurrency * timed_s / sleep_s
+    elif counted:
+        expected = requests + (MOST_REQUESTS if timed_s else 0)
     else:
-        duration_s = load_for(plan, cell, 0.01).duration_s
-        return max(UNKNOWN_RECORDS, math.ceil(UNKNOWN_RPS * duration_s))
+        return max(UNKNOWN_RECORDS, math.ceil(UNKNOWN_RPS * timed_s))
     return WARMUP_RECORDS + math.ceil(expected)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,13 +15,14 @@ from harness.analysis.facts import unusable
 from harness.analysis.open_model import capacity_of
 from harness.experiments import trial
 from harness.experiments.calibration import calibrate
+from harness.experiments.length import longer
 from harness.experiments.planning import lacks
 from harness.experiments.reading import report_of, trial_data
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
 from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
-from harness.plan import load_for, predicted_s, records_for, trials
+from harness.plan import load_for, longer_s, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
 from harness.terminal.console import tell
@@ -41,9 +42,9 @@ def no_services(_one: Trial, launch: Launch) -> Launch:
     return launch
 
 
-def progress(_directory: Path, _plan: Plan, todo: Sequence[Trial], predict: Predict) -> Progress:
+def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict) -> Progress:
     """The usual display."""
-    return Progress(todo, predict)
+    return Progress(todo, predict, partial(longer_s, plan))
 
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
@@ -173,4 +174,5 @@ def task_for(
         load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
         command=tool_named(one.cell.tool).command,
         services=launch.services,
+        longer=lambda load, record: longer(plan, one, directory, load, record),
     )

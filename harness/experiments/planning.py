@@ -30,6 +30,8 @@ from harness.server.gunicorn import FORCED
 from harness.server.worker_classes import class_named, configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
+MAX_SECONDS = 30.0
+FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
@@ -226,8 +228,18 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),
+        max_seconds=_max_seconds(options),
     )
     return plan, found
+
+
+def _max_seconds(options: argparse.Namespace) -> float | None:
+    """None where an option fixes the length of the loads. Raises UsageError where two do."""
+    fixed = [name for name in FIX_LENGTH if getattr(options, name)]
+    if fixed and options.max_seconds:
+        flag = f"--{fixed[0].replace('_', '-')}"
+        raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
+    return None if fixed else options.max_seconds or MAX_SECONDS
 
 
 def _say(can: Callable[[Tool], bool]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harness.experiments.length import drained, keep_pilot
 from harness.load.registry import tool_named
 from harness.model import Command, Fault, Load, Record, Trial
 from harness.observe.maps import shrink
@@ -26,18 +27,24 @@ from harness.server.running import Faulty, Serving
 
 WATCH_S = 0.02
 FLOOD_BYTES = 96 << 20  # no tool has that much to say
+NS = 1e9
 KEEP_BYTES = 1 << 20  # of a flood
 RAMP_SAMPLES = 12  # of the TCP states while the connections come up
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
 
 Watch = Callable[[Any, Observer], None]
+Longer = Callable[[Load, Record], Load | None]
+
+
+def no_longer(_load: Load, _record: Record) -> None:
+    """One load is enough."""
 
 
 class Task(Struct, frozen=True):
     """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
     does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
     again and again while the load runs. `services`: what the server works with, and is to be looked
-    at too: pids by name."""
+    at too: pids by name. `longer`: the load that is to follow another, whose record is given."""
 
     key: str
     directory: Path  # where the trial writes; absolute
@@ -46,6 +53,7 @@ class Task(Struct, frozen=True):
     command: Callable[[Load, str, str], Command]
     watch: Watch | None = None
     services: Mapping[str, int] = {}
+    longer: Longer = no_longer
 
 
 def null_task(one: Trial, run_directory: Path) -> Task:
@@ -123,6 +131,26 @@ def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
     load = task.load(median(server.lone_s) if server.lone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
+    fault = _one_load(task, server, load, known)
+    while fault is None and server.process.running:
+        record = Record(task.key, None, **known, worker_pids=tuple(server.proofs))
+        more = task.longer(load, record)
+        if more is None or not drained(server, task.directory):
+            break
+        keep_pilot(task.directory)
+        known["pilot_s"] = (record.pilot_s or 0.0) + _lasted_s(record)
+        load, fault = more, _one_load(task, server, more, known)
+    return fault
+
+
+def _lasted_s(record: Record) -> float:
+    assert record.load_start_ns is not None
+    assert record.load_end_ns is not None
+    return (record.load_end_ns - record.load_start_ns) / NS
+
+
+def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) -> Fault | None:
+    """`known` learns of it what a Record says."""
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))

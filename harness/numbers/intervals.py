@@ -22,6 +22,11 @@ T975 = (
 )  # fmt: skip
 
 
+def student(degrees: int) -> float:
+    """Student's t, 0.975 quantile."""
+    return T975[min(degrees, len(T975)) - 1]
+
+
 def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Half of Welch's 95 % interval of a difference of means; None below one degree of freedom."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
@@ -31,7 +36,7 @@ def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     degrees = total**2 / sum(part**2 / df for part, df in parts)
     if degrees < 1:
         return None
-    return T975[min(int(degrees), len(T975)) - 1] * math.sqrt(total)
+    return student(int(degrees)) * math.sqrt(total)
 
 
 def half_of_mean(values: Sequence[float]) -> float | None:
@@ -39,7 +44,7 @@ def half_of_mean(values: Sequence[float]) -> float | None:
     degrees = len(values) - 1
     if degrees < 1:
         return None
-    return T975[min(degrees, len(T975)) - 1] * math.sqrt(variance(values) / len(values))
+    return student(degrees) * math.sqrt(variance(values) / len(values))
 
 
 class Ratio(Struct, frozen=True):

@@ -19,6 +19,7 @@ STATES = {
 }  # fmt: skip
 LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
+SERVED = sum(1 << state for state in (1, 3, 8))  # the server has not let go of them
 
 Places = Collection[tuple[str, int]]  # hosts and ports of the servers; to the load they are one
 
@@ -79,6 +80,20 @@ def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
         if len(words) >= 4 and words[3] == name:
             return int(words[1]), int(words[2])
     raise Unseen(f"nothing listens on {name}")
+
+
+def served_connections(places: Places) -> int | None:
+    """How many connections the servers have accepted or will, and have not closed; None where the
+    kernel does not tell."""
+    count = 0
+    try:
+        for host, port in places:
+            kind = family(host)
+            address = socket.inet_pton(kind, host), port
+            count += sum(one.local == address for one in inet_diag.sockets(kind, SERVED, port))
+    except (OSError, AttributeError):
+        return None
+    return count
 
 
 class Connections:

@@ -35,10 +35,15 @@ def describe(trial: Trial) -> str:
 
 class Progress:
     """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
-    its first answer)."""
+    its first answer); `more_s(one)`: by how much it may take longer."""
 
-    def __init__(self, todo: Sequence[Trial], predict: Callable[[Trial], float | None]) -> None:
-        self._todo, self._predict = list(todo), predict
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        more_s: Callable[[Trial], float] = lambda _: 0.0,
+    ) -> None:
+        self._todo, self._predict, self._more_s = list(todo), predict, more_s
         self._total = len(self._todo)
         self._done = 0
         self._done_s = 0.0
@@ -49,7 +54,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         left = self._left()
-        about = "time known after a first answer" if left is None else f"about {format_wait(left)}"
+        about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
         tell(f"{self._counted()}, {about}")
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
@@ -76,7 +81,7 @@ class Progress:
         self._done_s += took_s
         how = f"invalid: {record.fault.reason}" if record.fault else "done"
         left = self._left()
-        rest = "" if left is None or not self._todo else f", {format_wait(left)} left"
+        rest = "" if left is None or not self._todo else f", {self._wait(left)} left"
         line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took_s:.1f} s{rest}"
         if self._live is None:
             tell(line)
@@ -86,6 +91,11 @@ class Progress:
     def _left(self) -> float | None:
         known = [self._predict(one) for one in self._todo]
         return None if None in known else sum(one for one in known if one is not None)
+
+    def _wait(self, seconds: float) -> str:
+        """And what that may become."""
+        more_s = sum(map(self._more_s, self._todo))
+        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
 
     def __rich__(self) -> RenderableType:
         running = time.monotonic() - self._began
@@ -100,5 +110,5 @@ class Progress:
         )
         words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
         line = Table.grid(padding=(0, 2))
-        line.add_row(bar, Text(f"{words}, {format_wait(ahead)} left"))
+        line.add_row(bar, Text(f"{words}, {self._wait(ahead)} left"))
         return line

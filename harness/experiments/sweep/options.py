@@ -41,12 +41,17 @@ AXES: tuple[Row, ...] = (
     ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
     ("--rate", read.rates, "LIST",
      "then arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the capacity)"),
-    ("--duration", read.duration, "S", "load for S seconds instead of counting requests"),
+    ("--duration", read.duration, "S",
+     "load for S seconds, no more and no less, instead of counting requests"),
     ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
     ("--load-hosts", read.hosts, "LIST",
      "machines that send the load: a,b (this one); locust only"),
     ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
-    ("--rounds", read.rounds, "N", "requests = 1 + rounds x concurrency (5)"),
+    ("--rounds", read.rounds, "N",
+     "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
+     " the throughput within 5%%)"),
+    ("--max-seconds", read.duration, "S",
+     "load no longer than S seconds where the throughput varies (30)"),
     ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
 )  # fmt: skip
 APP: tuple[Row, ...] = (

@@ -1,0 +1,157 @@
+"""How long a load lasts whose length nobody has fixed.
+
+    a load of some rounds ─ its batches vary by 1 % at most ─► that is it
+                          └ else: another load on the same server, of 8 batches of a second at
+                            least, until the throughput is known within 5 % or the time is up
+
+An app that always takes the same time has shown all there is to see after some rounds: its sweep is
+not lengthened; where the lab knows that of an app, 5 % are enough at once. Of any other these
+rounds are a pilot. How long the next load must be follows from the pilot's rate and spread
+(`analysis/batches.py`): an interval narrows with the square root of time. As the pilot's variance
+is a guess itself, it is taken to be as large as it is in four of five cases at most (chi-squared).
+After a pilot that hardly knows the rate, the next load is to learn that: of 969 requests that were
+to take 29 s, guessed from the first 21, all were answered after 14. A load that would leave too
+little time for another, should it miss the 5 %, takes all there is.
+
+The record, the spans and the observations of the trial are those of the last load alone, which
+begins when the server has let go of the connections of the one before. What that left is in
+`pilot/`, `pilot-2/`.
+
+Rejected: to tell the tool to go on (ab counts, and cannot be told), to pool the loads (each has a
+start and an end that are not steady), one load of 30 s (a sleeping app's sweep takes five times as
+long, and shows nothing more).
+"""
+
+import time
+from math import ceil, sqrt
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from harness.analysis.batches import BATCH_S, ENOUGH, Precision, precision
+from harness.analysis.checks import CHECKS
+from harness.analysis.facts import Facts, facts_of
+from harness.analysis.window import Window
+from harness.experiments.reading import evidence
+from harness.model import Load, Plan, Record, Trial
+from harness.numbers.intervals import student
+from harness.observe.observations import FILE
+from harness.observe.spans import Live
+from harness.observe.tcp import served_connections
+from harness.plan import MOST_REQUESTS, may_go_on, varies
+from harness.server.running import Serving
+
+STEADY = 0.01  # batches that vary no more have shown all there is to see
+WITHIN = 0.05  # of the throughput: half of its 95 % interval
+WORTH = 1.2  # times as long as the load before, or it shows little more
+LEAST_MARGIN = 1.1  # of the time, by which a counted load may miss it
+ROUGHLY, MOST_APART = 0.15, 0.5  # a rate that is known, and one of which little is
+MANY = 30  # degrees of freedom
+FOUR_OF_FIVE = -0.8416  # standard normal quantile
+DRAIN_S = 30.0
+POLL_S = 0.01
+PILOT = "pilot"
+NS = 1e9
+
+
+def longer(plan: Plan, one: Trial, run: Path, load: Load, record: Record) -> Load | None:
+    """The load that is to follow; None where this one was long enough, or has to do."""
+    if plan.max_seconds is None or not may_go_on(plan, one.cell) or load.drops:
+        return None  # a full accept queue holds up clients for minutes, however long the load
+    facts = facts_of(evidence(one, record, plan, run))
+    if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
+        return None  # it is invalid, and the report says why
+    found = precision(facts)
+    if known(found, steady=not varies(plan, one.cell)):
+        return None
+    rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / facts.load_s
+    left_s = plan.max_seconds - (record.pilot_s or 0.0) - facts.load_s
+    return following(load, found, rps, facts.load_s, left_s)
+
+
+def known(found: Precision, *, steady: bool) -> bool:
+    """Whether a load says what more of it would say. `steady`: what it varies by is the machine's
+    doing alone, so that there is nothing rare left to be seen."""
+    throughput = found.throughput_rps
+    if throughput is None or found.batch_s is None or found.variation is None:
+        return False
+    if found.variation <= STEADY:
+        return True
+    long = found.batches >= ENOUGH and found.batch_s >= BATCH_S
+    return (long or steady) and throughput.half <= WITHIN * throughput.mean
+
+
+def following(
+    load: Load, found: Precision, rps: float, lasted_s: float, left_s: float
+) -> Load | None:
+    """A load of as many seconds as that takes, in requests of a tool that counts. `rps` and
+    `lasted_s` are the pilot's. None where what is left shows little more than the pilot has."""
+    if rps <= 0:
+        return None
+    apart = _apart(found)
+    edges_s = 2 * load.concurrency / rps  # until all slots are taken, and until all are free
+    room_s = min((left_s - edges_s) / (1 + apart), MOST_REQUESTS / rps)
+    steady_s = ENOUGH * BATCH_S * max(LEAST_MARGIN, 1 + apart)
+    if apart <= ROUGHLY:
+        steady_s = max(steady_s, _needed_s(found, apart))
+    if steady_s * (1 + WORTH) > room_s and apart <= ROUGHLY:
+        steady_s = room_s
+    steady_s = min(steady_s, room_s)
+    if steady_s < WORTH * lasted_s:
+        return None
+    rounds = ceil(steady_s * rps / load.concurrency) + 1
+    lasts_s = steady_s + edges_s
+    return replace(
+        load,
+        requests=1 + rounds * load.concurrency,
+        duration_s=float(ceil(lasts_s)),
+        deadline_s=load.deadline_s + ceil(3 * lasts_s),
+    )
+
+
+def _apart(found: Precision) -> float:
+    """By how much of it the rate may be another than the pilot's."""
+    throughput = found.throughput_rps
+    if throughput is None or not throughput.mean:
+        return MOST_APART
+    return min(throughput.half / throughput.mean, MOST_APART)
+
+
+def _needed_s(found: Precision, apart: float) -> float:
+    """Until half of the interval is WITHIN the mean."""
+    if not found.batch_s:
+        return 0.0
+    degrees = found.batches - 1
+    error = apart / student(degrees)
+    upper = degrees / _chi_squared(FOUR_OF_FIVE, degrees)
+    return found.batches * found.batch_s * upper * (student(MANY) * error / WITHIN) ** 2
+
+
+def _chi_squared(normal: float, degrees: int) -> float:
+    """The quantile at which the standard normal has `normal` (Wilson & Hilferty 1931)."""
+    part = 2 / (9 * degrees)
+    return degrees * max(0.0, 1 - part + normal * sqrt(part)) ** 3
+
+
+# --- from one load to the next --------------------------------------------------------------------
+
+
+def drained(server: Serving, trial: Path) -> bool:
+    """Wait until the server has let go of every connection, and no request is in its app. False
+    where it has not after DRAIN_S, or is gone."""
+    places = [(one.host, one.port) for one in (server, *server.others)]
+    live, until = Live(trial), time.monotonic() + DRAIN_S
+    while served_connections(places) or any(live.look()[0].values()):
+        if time.monotonic() > until or not server.process.running:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def keep_pilot(trial: Path) -> None:
+    """Make room for what the next load will write. Raises OSError."""
+    before = len(list(trial.glob(f"{PILOT}*")))
+    place = trial / (f"{PILOT}-{before + 1}" if before else PILOT)
+    place.mkdir()
+    for name in ("tool", FILE):
+        (trial / name).rename(place / name)
