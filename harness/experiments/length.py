@@ -44,7 +44,7 @@ from harness.server.running import Serving
 STEADY = 0.01  # batches that vary no more have shown all there is to see
 WITHIN = 0.05  # of the throughput: half of its 95 % interval
 WORTH = 1.2  # times as long as the load before, or it shows little more
-LEAST_MARGIN = 1.1  # of the time, by which a counted load may miss it
+MARGIN = 1.1  # of the time, which a load that counts may miss
 ROUGHLY, MOST_APART = 0.15, 0.5  # a rate that is known, and one of which little is
 MANY = 30  # degrees of freedom
 FOUR_OF_FIVE = -0.8416  # standard normal quantile
@@ -91,11 +91,10 @@ def following(
     apart = _apart(found)
     edges_s = 2 * load.concurrency / rps  # until all slots are taken, and until all are free
     room_s = min((left_s - edges_s) / (1 + apart), MOST_REQUESTS / rps)
-    steady_s = ENOUGH * BATCH_S * max(LEAST_MARGIN, 1 + apart)
+    steady_s = ENOUGH * BATCH_S * MARGIN
     if apart <= ROUGHLY:
         steady_s = max(steady_s, _needed_s(found, apart))
-    if steady_s * (1 + WORTH) > room_s and apart <= ROUGHLY:
-        steady_s = room_s
+        steady_s = steady_s if steady_s * (1 + WORTH) <= room_s else room_s
     steady_s = min(steady_s, room_s)
     if steady_s < WORTH * lasted_s:
         return None

@@ -136,7 +136,8 @@ def lab(place: Path, *words: str) -> None:
 def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Document, Path]:
     """A run of the lab with real servers, and its page made by the command."""
     place = tmp_path_factory.mktemp("run")
-    lab(place, "sweep", "sync,gthread", "6", "--workers", "2", "--sleep", "0.5", "--tool", "fast")
+    words = ("--workers", "2", "--sleep", "0.5", "--tool", "fast", "--rounds", "5")
+    lab(place, "sweep", "sync,gthread", "6", *words)
     (run,) = (place / "results").iterdir()
     lab(place, "report", str(run), "--html", "page.html")
     return document_of(run), place / "page.html"

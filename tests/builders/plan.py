@@ -88,4 +88,5 @@ def plans(
         config=st.none() | TEXT,
         unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
         notes=st.lists(TEXT.map(sentence), max_size=2).map(tuple),
+        max_seconds=st.none() | st.floats(1, 60),
     )

@@ -50,7 +50,7 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
 
 def test_processes_of_the_tool_are_an_axis(lab: Lab, worker_class: str) -> None:
     done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast",
-               "--tool-processes", "1,2", "--format", "json")  # fmt: skip
+               "--rounds", "5", "--tool-processes", "1,2", "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
     cells = done.report["cells"]
     assert [cell["tool_processes"] for cell in cells] == [1, 2]

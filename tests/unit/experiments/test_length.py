@@ -71,7 +71,7 @@ def test_one_that_needs_longer_than_leaves_room_for_another_takes_all() -> None:
 def test_a_rate_that_is_hardly_known_is_learnt_first() -> None:
     for one in (Precision(), found(half=0.4)):
         more = next_load(one)
-        assert 8.0 <= more.requests / 100 <= 14.0
+        assert 8.0 <= more.requests / 100 <= 10.0
 
 
 @pytest.mark.parametrize(("lasted_s", "left_s"), [(20.0, 10.0), (31.0, -1.0), (12.0, 14.0)])
