@@ -126,8 +126,19 @@ def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Findi
     numbers = [facts.data.trial.number for series in every for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield Finding("note.capacity_needs_trials", {"trials": TRIALS})
+        dealt = [one.key.server.worker_class for one in every if _dealt_at_launch(one)]
+        if dealt:
+            values = {"worker_classes": tuple(dict.fromkeys(dealt)), "trials": TRIALS}
+            yield Finding("note.one_launch", values)
         return
     for series in every:
         if series.closed and series.capacity.rps is None:
             names = {"worker_class": series.key.server.worker_class, "tool": series.key.tool}
             yield Finding("note.no_capacity", {**names, "why": series.capacity.note})
+
+
+def _dealt_at_launch(series: Series) -> bool:
+    """Whether chance decides at each launch, and then no more, which worker serves a connection:
+    that is no part of what one load varies by."""
+    accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
+    return series.key.keepalive and accepting

@@ -299,6 +299,7 @@ heading.slots_configured = slots set
 heading.slots_measured = slots used
 heading.occupancy = slots busy
 heading.throughput_rps = req/s
+heading.throughput_half_rps = ± req/s
 heading.response_p50_s = p50
 heading.response_p95_s = p95
 heading.response_p99_s = p99
@@ -312,6 +313,7 @@ meaning.tool_processes = processes of the load tool
 meaning.slots_configured = requests that can be served at once by the settings
 meaning.slots_measured = the most that were served at once
 meaning.occupancy = the part of the slots that was taken, on average over the steady part
+meaning.throughput_half_rps = half of the 95 % interval of the throughput, as this one load knows it
 meaning.bound_rps = what connections or slots allow at best
 meaning.table.cells:response_p50_s = response time
 meaning.table.cells:response_p95_s = response time
@@ -1279,6 +1281,9 @@ note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's t
     left to send
 note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
     {trials}) and levels on both sides of the knee
+note.one_launch = kept connections stay with the worker that accepted them, and each launch deals
+    them anew: what is known of the throughput of {worker_classes:list} is that of one launch, the
+    interval over launches needs --trials {trials}
 note.no_capacity = {worker_class} by {tool}: no capacity, {why}
 note.slower_alone = lone requests took {lone_s:duration}, slower than under load, where no request
     holds a slot for more than {most_s:duration} on average: bound and knee are computed from that

@@ -19,6 +19,7 @@ from harness.report.open_closed import one_trial, side_by_side
 from harness.report.values import PARTS, finite
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
+SURE = 0.01  # of a throughput: an interval so narrow is not worth a column
 SMALL = 0.01  # of the longest time of its row: nobody asks for the digits of less
 TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
 
@@ -33,7 +34,10 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     keys = len(which) - 1 - names.trials
     bound = any(cell.verdict == "generator-bound" for cell in closed)
     slotted = any(cell.occupancy is not None for cell in closed)
-    results = [one for one in RESULTS if slotted or one is not OCCUPANCY]
+    unsure = any(_unsure(cell) for cell in closed)
+    results = [
+        one for one in RESULTS if (slotted or one is not OCCUPANCY) and (unsure or one is not HALF)
+    ]
     for title, sources, cells, note in (
         ("table.cells", which + results, closed, Finding("note.lower_bound") if bound else None),
         ("table.breakdown", *_breakdown(closed, which)),
@@ -116,11 +120,20 @@ def slots(of: CellResult | ClassResult) -> Value:
 
 
 OCCUPANCY = source("occupancy", "percent", 5)
+
+
+def _unsure(cell: CellResult) -> bool:
+    rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
+    return rate is not None and half is not None and half > SURE * rate
+
+
+HALF = source("throughput_half_rps", expendable=2)
 RESULTS = [
     source("slots_configured", "count", 1, slots),
     source("slots_measured", "count"),
     OCCUPANCY,
     source("throughput_rps"),
+    HALF,
     source("bound_rps", expendable=4),
     source("response_p50_s", "seconds", 0, attrgetter("response.p50")),
     source("response_p95_s", "seconds", 3, attrgetter("response.p95")),

@@ -15,7 +15,14 @@ UNBOUNDED = 10_000
 RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between it and its unit
 PLAIN = str.maketrans(
-    {"→": "->", "\N{EN DASH}": "-", "\N{EM DASH}": "-", "\N{MULTIPLICATION SIGN}": "x", "µ": "u"}
+    {
+        "→": "->",
+        "\N{EN DASH}": "-",
+        "\N{EM DASH}": "-",
+        "\N{MULTIPLICATION SIGN}": "x",
+        "µ": "u",
+        "±": "+-",
+    }
 )
 
 

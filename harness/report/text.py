@@ -29,6 +29,7 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.unfinished",
         "note.not_measured",
         "note.left_out",
+        "note.one_launch",
         "generators.doubt",
         "ladder.invalid",
         "bottleneck.invalid",

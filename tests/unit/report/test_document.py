@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -261,3 +262,39 @@ def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     (outcome,) = outcomes(of_sweep(report))
     assert (outcome.code, outcome.values["p95_s"]) == ("compare.alone", pytest.approx(0.1))
     assert table(of_sweep(report), "table.open").rows
+
+
+# --- how well it is known -------------------------------------------------------------------
+
+
+def varying(connections: int = 8) -> TrialData:
+    """Service times of 0.1 to 1.9 s, in no order that a batch would even out."""
+    chance = random.Random(3)
+    return evidence(connections=connections, rounds=20, delays=lambda _: chance.uniform(0.1, 1.9))
+
+
+def test_a_throughput_that_varies_has_its_interval_beside_it() -> None:
+    cells = table(sweep(varying(), evidence(server("gevent"), 8)), "table.cells")
+    gevent, sync = sorted(column(cells, "throughput_half_rps"))
+    assert gevent == pytest.approx(0.0, abs=1e-6)
+    assert 0.01 * 4 < sync < 4
+
+
+def test_a_throughput_that_does_not_needs_no_column() -> None:
+    assert "throughput_half_rps" not in names(table(common(), "table.cells"))
+
+
+@pytest.mark.parametrize(
+    ("trials", "told"),
+    [
+        ([kept(gthread(8))], ("gthread",)),
+        ([gthread(8)], ()),  # each request may go to another worker
+        ([kept(evidence(connections=8))], ()),  # sync closes them
+        ([kept(gthread(8, trial=number)) for number in (1, 2, 3)], ()),
+    ],
+)
+def test_kept_connections_of_one_launch_say_so(
+    trials: list[TrialData], told: tuple[str, ...]
+) -> None:
+    found = [note.values for note in sweep(*trials).notes if note.code == "note.one_launch"]
+    assert [one["worker_classes"] for one in found] == [told] * bool(told)
