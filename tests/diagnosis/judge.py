@@ -102,6 +102,12 @@ def said(result: CellResult) -> dict[str, Finding]:
     return {one.code.removeprefix("diagnosis."): one for one in every}
 
 
+def beside_noise(scenario: Scenario) -> frozenset[str]:
+    """What may be so of any cell while others take the cores; that the machine is full is nothing
+    to an app that sleeps."""
+    return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"busy_machine"}
+
+
 def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:
     waited = getattr(result, "core_wait", None)
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
@@ -127,17 +133,17 @@ def of_cell(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Sta
     else:
         yield state("verdict", result.verdict, FALSE, result.reason)
         yield state("verdict", "|".join(truth.verdicts), MISSING, result.reason)
-    yield from _findings(truth, findings, noisy, excused, state)
+    forbidden = truth.forbidden - (beside_noise(scenario) if noisy else frozenset())
+    yield from _findings(truth, findings, forbidden, excused, state)
 
 
 def _findings(
     truth: Truth,
     findings: Mapping[str, Finding],
-    noisy: bool,
+    forbidden: frozenset[str],
     excused: bool,
     state: Callable[..., Statement],
 ) -> Iterator[Statement]:
-    forbidden = truth.forbidden - (BESIDE_NOISE if noisy else frozenset())
     required: set[str] = set()
     for must in truth.must:
         options = must.split("|")

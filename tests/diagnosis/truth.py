@@ -26,7 +26,7 @@ CODES = frozenset(
      "shared", "drift", "slow_first", "shedding", "failing", "core_wait", "steal", "waiting",
      "all_slots_busy", "nothing_waits"}
 )  # fmt: skip
-BESIDE_NOISE = frozenset({"core_wait", "steal"})  # true of any cell while others take the cores
+BESIDE_NOISE = frozenset({"core_wait", "steal"})  # true while others take the cores
 ANYWHERE = frozenset({"steal"})  # the machine's own neighbours: not ours to arrange
 
 
