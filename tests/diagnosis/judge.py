@@ -63,12 +63,13 @@ def place_of(result: CellResult) -> str:
 
 
 def others_cores(result: CellResult, cores: int) -> float:
-    """That neither server nor load tool used; 0 where that is not known."""
-    usage = result.usage
-    if usage.host_busy is None:
-        return 0.0
+    """That neither server nor load tool used, or another machine on the same host did; 0 where that
+    is not known."""
+    waits, usage = result.core_wait, result.usage
+    if waits is not None and waits.others_cores is not None:
+        return waits.others_cores + (waits.steal_cores or 0.0)
     ours = (usage.server_cores or 0.0) + (usage.generator_cores or 0.0)
-    return max(0.0, usage.host_busy * cores - ours)
+    return max(0.0, (usage.host_busy or 0.0) * cores - ours)
 
 
 def judged(
@@ -109,10 +110,10 @@ def beside_noise(scenario: Scenario) -> frozenset[str]:
 
 
 def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:
-    waited = getattr(result, "core_wait", None)
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
         return False
-    return waited is not None and waited >= WAITED
+    waits = result.core_wait
+    return waits is not None and waits.share + waits.stolen_share >= WAITED
 
 
 def of_cell(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:

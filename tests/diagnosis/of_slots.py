@@ -98,23 +98,27 @@ def dealing() -> Iterable[Scenario]:
                     line, {"8": BELOW}, sleep_ms=100, quotas="7,1")  # fmt: skip
 
 
+BLOCKS = {
+    "blocks": ("block=50", "each request blocks its worker's loop for all of its 50 ms"),
+    "partly": ("wait=50&block=30", "each request waits 50 ms and then blocks its worker's loop for"
+               " 30 ms: of 8 connections on 2 workers more than one is always due"),
+    "rarely": ("wait=50&block=200&each=10", "each tenth request blocks its worker's loop for 200"
+               " ms, in which the others wait"),
+    "gives-way": ("wait=50", "each request gives way in all of its waits"),
+}  # fmt: skip
+
+
 def loops() -> Iterable[Scenario]:
-    why = {
-        "blocks": "each request blocks its worker's loop for all of its 50 ms",
-        "partly": "each request waits 50 ms and then blocks its worker's loop for 30 ms: of 8"
-        " connections on 2 workers more than one is always due",
-        "rarely": "each tenth request blocks its worker's loop for 200 ms, in which 7 others wait",
-        "steady": "each request gives way in all of its waits",
-    }
     blocked = truth("saturated|at capacity", "blocked_loop", "waiting uneven all_slots_busy")
     some = replace(blocked, verdicts=("saturated", "at capacity", "below capacity"))
-    for name in LOOPS:
-        for case, sentence in why.items():
+    truths = {"gives-way": {"8": BELOW}, "rarely": {"8": some, "32": blocked}}
+    for name in (*LOOPS, "tornado"):
+        kind = "asgi" if name in ASYNC else "wsgi" if name in LOOPS else "tornado"
+        for case, (query, why) in BLOCKS.items():
             # Rarely blocked, 8 connections are about where it levels off: more of them show it
-            cells = {"steady": {"8": BELOW}, "rarely": {"8": some, "32": blocked}}
             levels = "8,32" if case == "rarely" else "8"
-            line = f"{name} {levels} --workers 2 --tool fast --rounds 10"
+            argv = (name, levels, "--workers", "2", "--tool", "fast", "--rounds", "10",
+                    "--app", f"blocking_{kind}:app", "--path", f"/?{query}")  # fmt: skip
             short = (name, case) in {("uvicorn", "partly"), ("gevent", "blocks")}
-            label = "gives-way" if case == "steady" else case
-            yield sweep(f"{name}-{label}", sentence, line, cells.get(case, {"8": blocked}),
-                        case=case, short=short)  # fmt: skip
+            yield Scenario(f"{name}-{case}", why, argv, truths.get(case, {"8": blocked}),
+                           short=short)  # fmt: skip

@@ -133,7 +133,7 @@ def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: 
 
 def words(scenario: Scenario, scratch: str) -> list[str]:
     line = [sys.executable, "-m", "harness", "sweep", *scenario.argv]
-    if scenario.env:
+    if "--app" in scenario.argv:
         line += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():
         line += ["--env", f"{name}={value}"]

@@ -4,9 +4,6 @@ steady       sleeps SLEEP_MS, computes CPU_MS
 exponential, bimodal, heavy     the same with random sleeps
 lock, pool   three fifths of the sleep under a lock; all of it in a pool of 2
 gil          two fifths of the sleep while it holds the interpreter's lock
-blocks       sleeps in C code that gevent and eventlet do not know: nothing else runs in the worker
-partly       a cooperative sleep, then 30 ms of such blocking
-rarely       a cooperative sleep, and 200 ms of blocking in each tenth request
 drift, leak  each request of a worker sleeps longer than the one before; computes longer
 slow-first   a pool of connections that grows when needed: a new one takes a second
 slow-boot    a worker takes 4 s to boot
@@ -26,13 +23,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import dealing
-from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, hold_gil, random_s, stop_all
+from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, hold_gil, random_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-BLOCKS_S, RARELY_S, EACH = 0.03, 0.2, 10
 OPEN_S = 1.0  # of a connection in the pool that grows
 LASTS = 25  # requests
 
@@ -79,24 +75,6 @@ def gil() -> str:
     return "200 OK"
 
 
-def blocks() -> str:
-    stop_all(SLEEP_S)
-    return "200 OK"
-
-
-def partly() -> str:
-    time.sleep(SLEEP_S)
-    stop_all(BLOCKS_S)
-    return "200 OK"
-
-
-def rarely() -> str:
-    time.sleep(SLEEP_S)
-    if next(COUNTER) % EACH == 0:
-        stop_all(RARELY_S)
-    return "200 OK"
-
-
 def drift() -> str:
     time.sleep(SLEEP_S * (1 + next(COUNTER) / 40))
     return "200 OK"
@@ -140,9 +118,6 @@ CASES: dict[str, Callable[[], str]] = {
     "lock": lock,
     "pool": pool,
     "gil": gil,
-    "blocks": blocks,
-    "partly": partly,
-    "rarely": rarely,
     "drift": drift,
     "leak": leak,
     "slow-first": slow_first,

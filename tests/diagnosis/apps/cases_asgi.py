@@ -3,14 +3,11 @@
 steady       awaits SLEEP_MS, computes CPU_MS
 lock, pool   three fifths of the sleep under a lock; all of it in a pool of 2
 blocks       sleeps without `await`: nothing else runs in the worker
-partly       awaits, then 30 ms of such blocking
-rarely       awaits, and 200 ms of blocking in each tenth request
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -19,10 +16,8 @@ import dealing
 from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, random_s
 
 Message = MutableMapping[str, Any]
-BLOCKS_S, RARELY_S, EACH = 0.03, 0.2, 10
 
 LOCK, POOL = asyncio.Lock(), asyncio.Semaphore(2)
-COUNTER = itertools.count(1)
 
 
 async def steady() -> None:
@@ -44,23 +39,10 @@ async def blocks() -> None:
     time.sleep(SLEEP_S)
 
 
-async def partly() -> None:
-    await asyncio.sleep(SLEEP_S)
-    time.sleep(BLOCKS_S)
-
-
-async def rarely() -> None:
-    await asyncio.sleep(SLEEP_S)
-    if next(COUNTER) % EACH == 0:
-        time.sleep(RARELY_S)
-
-
 CASES: dict[str, Callable[[], Awaitable[None]]] = {
     "lock": lock,
     "pool": pool,
     "blocks": blocks,
-    "partly": partly,
-    "rarely": rarely,
 }
 WORK = CASES.get(CASE, steady)
 

@@ -37,12 +37,6 @@ def random_s() -> float:
     return SLEEP_S
 
 
-def stop_all(seconds: float) -> None:
-    """Sleep as C code does that nobody has made cooperative: gevent and eventlet know nothing of
-    it, and an event loop waits for it. Other threads run on."""
-    ctypes.CDLL(None).usleep(round(seconds * 1e6))
-
-
 def hold_gil(seconds: float) -> None:
     """Sleep as C code does that keeps the interpreter's lock: no other thread runs meanwhile."""
     ctypes.PyDLL(None).usleep(round(seconds * 1e6))
