@@ -17,6 +17,10 @@ A cell that gives all its slots or connections allow (X >= 0.95 * min(N, C)/R0) 
 any of them: nobody can get more. That needs an R0 which is the server's; a lone response of less
 than 10 ms is in part the client's own time.
 
+No rule holds while others kept tool or server waiting for a core (`core_wait`): a tool that gets
+half a core looks slow, and so does a server that nothing keeps busy. Who is the limit is then not
+known, unless the tool met a limit of its own.
+
 A second tool shows nothing where most requests in flight are inside the server: there two runs
 differ by how the kernel deals the connections. A tool of which no rule knows anything is neither
 called bound nor cleared.
@@ -33,6 +37,7 @@ from msgspec.structs import replace
 
 from harness import codec
 from harness.analysis.breakdown import in_server
+from harness.analysis.core_wait import disturbance
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import DONE, handshakes
 from harness.analysis.knee import FLAT, REACHED
@@ -123,8 +128,11 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
     if not found:
         return None
     gives_all = facts.rps >= REACHED * facts.parallel / compared.lone_s
-    reasons = () if gives_all and compared.lone_s >= OWN_S else filter(None, found)
-    return (*reasons, *own_limits(facts))
+    if gives_all and compared.lone_s >= OWN_S:
+        return own_limits(facts)
+    if disturbance(facts) is not None:
+        return own_limits(facts) or None
+    return (*(one for one in found if one), *own_limits(facts))
 
 
 # --- the rules ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from statistics import median
 
 from harness.analysis.facts import Facts, once
 from harness.analysis.samples import NS
+from harness.analysis.window import Window
 from harness.model import Span
 
 FULL = 0.95  # from here on all slots are taken
@@ -24,8 +25,13 @@ FULL = 0.95  # from here on all slots are taken
 @once
 def occupancy(facts: Facts) -> float | None:
     """0 to 1; None where there are no slots configured, or no steady part."""
-    window, slots = facts.window, facts.slots
-    if window is None or not slots:
+    return None if facts.window is None else taken(facts, facts.window)
+
+
+def taken(facts: Facts, window: Window) -> float | None:
+    """The same of any part of the load."""
+    slots = facts.slots
+    if not slots:
         return None
     closes = window.closes_ns
     taken_s = window.inside_s((one.start_ns, one.end_ns or closes) for one in facts.spans)

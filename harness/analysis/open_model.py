@@ -2,7 +2,7 @@
 
 The laws of the closed loop say nothing of them: there N clients wait for their answers, so that a
 slow server slows its own load down, and R = N/X. Here the rate is given, and the verdict is
-`harness.analysis.verdict.of_offered`.
+`harness.analysis.offered`.
 
 Response times run from the moment a request was due, so that what a full server or a slow load tool
 held back is in them; `lag` is the part before it was sent.
@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
+from harness.analysis.core_wait import disturbance
 from harness.analysis.facts import Facts
+from harness.analysis.growth import growth
+from harness.analysis.offered import Offered, of_offered
 from harness.analysis.samples import missing_notes
-from harness.analysis.verdict import Offered, of_offered
 from harness.model import Breakdown, Cell, CellResult, Finding, Report
 
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
@@ -50,6 +52,9 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         *(facts.tool, facts.connections, facts.asked_rps, facts.rps, said),
         capacity_rps=capacity_rps if reached else None,
         generator_cores=facts.usage.generator_cores,
+        growth=growth(facts),
+        lasts_s=facts.record.planned_duration_s or facts.load_s,
+        disturbance=disturbance(facts),
     )
     word, reason = of_offered(offered)
     parts, left_out = _breakdown(facts)

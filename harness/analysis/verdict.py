@@ -19,24 +19,7 @@
 
 An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
 on 4 slots, and called the highest level saturated for being the highest.
-
-`of_offered`: requests come at a rate. What is asked of a cell:
-
-    came out   completions in the steady window, from the spans, against the rate asked for
-    sent       what the load tool sent of what was due; less than 99 % is always said
-    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
-
-    all sent, came out >= 97 % of the rate         the server keeps up
-    all sent, less came out                        saturated: the backlog grows with every second
-    not all sent, connections busy                 saturated: the backlog reached the load tool
-    not all sent, or late, and connections idle    generator-bound: the load tool is too slow
-
-Late: a quarter of the mean response or more is lag. Connections count as busy from 45 % of them on
-average on: where a backlog grows evenly until all are taken, half of them are taken on average,
-whenever that moment comes; later, more.
 """
-
-from msgspec import Struct
 
 from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
@@ -45,15 +28,10 @@ from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import HALF, Series
-from harness.model import Finding, Measurement, Verdict
+from harness.model import Finding, Verdict
 
 OVER = 1.05  # times as many connections as slots: some have to wait
 BUSY = 0.9  # of its cores, or of its time
-KEEPS_UP = 0.97  # of the rate comes out: a backlog of 3 % of all arrivals cannot be missed
-ALL_SENT = 0.99
-CONNECTIONS_BUSY = 0.45
-NEAR = 0.95  # of the capacity
-LATE = 0.25  # of the mean response
 
 
 def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
@@ -131,84 +109,3 @@ def _lower_bound(facts: Facts, reasons: tuple[Finding, ...]) -> Finding:
     certain = any(reason.code != CEILING for reason in reasons)
     code = "verdict.generator_bound" if certain else "verdict.perhaps_generator_bound"
     return Finding(code, {"tool": facts.tool, "reasons": reasons, "rps": facts.rps})
-
-
-class Offered(Struct, frozen=True):
-    """What was offered to a server by a load tool of at most so many `connections`, and what became
-    of it: requests/s that were asked for and that were done, and what the tool says of them."""
-
-    tool: str
-    connections: int
-    asked_rps: float
-    done_rps: float
-    said: Measurement
-    capacity_rps: float | None = None
-    generator_cores: float | None = None
-
-    @property
-    def sent_rps(self) -> float | None:
-        """Of what was due; None where the load tool does not tell."""
-        sent, unsent = self.said.sent, self.said.unsent
-        if sent is None or unsent is None or sent + unsent <= 0:
-            return None
-        return self.asked_rps * sent / (sent + unsent)
-
-    @property
-    def busy(self) -> float | None:
-        """Connections under way on average."""
-        said = self.said
-        if said.response.mean is None or said.duration_s <= 0:
-            return None
-        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
-        return under_way_s * said.requests / said.duration_s
-
-    @property
-    def all_sent(self) -> bool:
-        return self.sent_rps is None or self.sent_rps >= ALL_SENT * self.asked_rps
-
-    @property
-    def idle(self) -> bool:
-        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
-        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
-
-    @property
-    def late(self) -> bool:
-        lag, mean = self.said.lag.mean, self.said.response.mean
-        return lag is not None and mean is not None and lag >= LATE * mean > 0
-
-    @property
-    def keeps_up(self) -> bool:
-        return self.all_sent and self.done_rps >= KEEPS_UP * self.asked_rps
-
-
-def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
-    asked = {"asked_rps": offered.asked_rps}
-    if offered.keeps_up:
-        capacity_rps, times = offered.capacity_rps, offered.said.response
-        full = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
-        known = times.p50 is not None and times.p95 is not None
-        typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {}
-        word: Verdict = "at capacity" if full else "below capacity"
-        return word, Finding("open.keeps_up", {**asked, "p50_s": None, "p95_s": None, **typical})
-    if offered.idle and (offered.late or not offered.all_sent):
-        return "generator-bound", _too_slow(offered)
-    backlog = {**asked, "done_rps": offered.done_rps, "longest_s": offered.said.response.max}
-    if offered.all_sent:
-        grows_rps = max(0.0, offered.asked_rps - offered.done_rps)
-        return "saturated", Finding("open.backlog_grows", {**backlog, "grows_rps": grows_rps})
-    full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
-    return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
-
-
-def _too_slow(offered: Offered) -> Finding:
-    """What the load tool did not do, and what shows that nobody kept it from that."""
-    shows = {
-        "tool": offered.tool,
-        "busy": offered.busy or 0.0,
-        "connections": offered.connections,
-        "cores": offered.generator_cores,
-    }
-    if offered.all_sent:
-        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
-    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
-    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})

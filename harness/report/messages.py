@@ -1064,9 +1064,19 @@ verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {
     server can do at least {rps:number} requests/s[[; {failures}]]
 open.keeps_up = all {asked_rps:number} requests/s that arrived were answered[[; half within
     {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
-open.backlog_grows = {asked_rps:number} requests/s arrived and {done_rps:number} were answered: the
-    backlog grew by {grows_rps:number} a second[[, and requests waited up to {longest_s:duration}]]
-    [[; {failures}]]
+open.backlog_grows = {asked_rps:number} requests/s arrived and {done_rps:number} were answered[[
+    {full}]]: the backlog grew by {grows_rps:number} a second[[, and requests waited up to
+    {longest_s:duration}]][[; {failures}]]
+open.full.slots = with all slots taken
+open.full.workers = with the workers computing all the time
+open.too_short = {asked_rps:number} requests/s arrived and {done_rps:number} were answered, but over
+    {lasts_s:duration} such a backlog may be chance: let the load last {least_s:duration} or more
+    (--duration)[[; {failures}]]
+open.scatter = {asked_rps:number} requests/s arrived and {done_rps:number} were answered with
+    everything taken, which is within the scatter of its response times: let the load last longer
+    (--duration)[[; {failures}]]
+open.nothing_full = {asked_rps:number} requests/s arrived and {done_rps:number} were answered, and
+    neither a growing backlog nor anything full explains it[[; {failures}]]
 open.backlog_fills_connections = {asked_rps:number} requests/s arrived and {done_rps:number} were
     answered: the backlog filled all {connections} connections, and {unsent:# request} never left
     the load tool[[; requests waited up to {longest_s:duration}]][[; {failures}]]

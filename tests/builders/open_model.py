@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import random
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -20,14 +22,18 @@ def arrivals(
     delay_s: float = 0.1,
     connections: int = 1000,
     tool_s: float = 0.0,
+    seed: int | None = None,
+    vary: bool = False,
 ) -> tuple[list[tuple[float, float, float, float]], int]:
     """(due, sent, served from, answered) of every request that was sent, and how many that were due
     were not. One queue, first come, first served; `connections` at most are under way, and the load
-    tool needs `tool_s` to send one."""
+    tool needs `tool_s` to send one. `seed`: they arrive at random (Poisson), else evenly; `vary`:
+    service times are exponentially distributed."""
     free, under_way = [0.0] * slots, list[float]()
     found, tool_free, unsent = [], 0.0, 0
-    for i in range(int(rate_rps * duration_s)):
-        due = i / rate_rps
+    chance = random.Random(seed)
+    for due in _due(rate_rps, duration_s, None if seed is None else chance):
+        service_s = chance.expovariate(1 / delay_s) if vary else delay_s
         sent = max(due, tool_free)
         if len(under_way) == connections:
             sent = max(sent, heapq.heappop(under_way))
@@ -36,10 +42,20 @@ def arrivals(
             continue
         tool_free = sent + tool_s
         start = max(sent, heapq.heappop(free))
-        heapq.heappush(free, start + delay_s)
-        heapq.heappush(under_way, start + delay_s)
-        found.append((due, sent, start, start + delay_s))
+        heapq.heappush(free, start + service_s)
+        heapq.heappush(under_way, start + service_s)
+        found.append((due, sent, start, start + service_s))
     return found, unsent
+
+
+def _due(rate_rps: float, duration_s: float, chance: random.Random | None) -> Iterator[float]:
+    if chance is None:
+        yield from (number / rate_rps for number in range(int(rate_rps * duration_s)))
+        return
+    due = chance.expovariate(rate_rps)
+    while due < duration_s:
+        yield due
+        due += chance.expovariate(rate_rps)
 
 
 def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float) -> Measurement:
@@ -76,11 +92,13 @@ def opened(
     duration_s: float = 10.0,
     connections: int = 1000,
     tool_s: float = 0.0,
+    seed: int | None = None,
+    vary: bool = False,
 ) -> TrialData:
     """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`."""
     sent, unsent = arrivals(
         *(rate_rps, duration_s),
-        slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s,
+        slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s, seed=seed, vary=vary,
     )  # fmt: skip
     spans = tuple(
         Span(100 + number % asked.workers, ns(start), ns(end), ns(start), str(number))

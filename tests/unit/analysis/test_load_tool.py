@@ -28,6 +28,7 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from tests.builders.noise import noisy
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
@@ -81,6 +82,30 @@ def codes(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> list[str] 
 
 def report_of(*trials: TrialData, **environment: object) -> Report:
     return analyse("run", environment, trials)
+
+
+# --- whose cores --------------------------------------------------------------------------------
+
+
+def test_nobody_is_the_limit_while_others_have_the_cores() -> None:
+    """The same CPU, alone on the machine and beside programs that kept both waiting."""
+    trial = slow_tool(8, 100)
+    assert codes(noisy(trial, tool_cores=0.9)) == ["load_tool.cpu"]
+    taken = noisy(trial, tool_cores=0.9, tool_wait=0.3, others=0.8)
+    assert why(taken) is None
+    assert why(noisy(trial, tool_cores=0.47, tool_wait=0.3, others=1.2), levels={4: 100.0}) is None
+    stolen = noisy(trial, tool_cores=0.9, tool_wait=0.3, steal=0.8)
+    assert why(stolen) is None
+
+
+def test_cores_that_nobody_waited_for_change_nothing() -> None:
+    assert codes(noisy(slow_tool(8, 100), tool_cores=0.9, others=1.0)) == ["load_tool.cpu"]
+
+
+def test_a_limit_of_its_own_is_the_tools_however_busy_others_are() -> None:
+    trial = noisy(slow_tool(8, 100), tool_cores=0.9, tool_wait=0.3, others=0.8)
+    failing = saying(trial, failed=3, errors={"no_address": 3})
+    assert codes(failing) == ["load_tool.no_address"]
 
 
 # --- each rule ----------------------------------------------------------------------------------

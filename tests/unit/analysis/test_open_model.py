@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import TrialData, analyse
+from harness.analysis.offered import Offered, of_offered
 from harness.analysis.open_model import capacity_of
-from harness.analysis.verdict import Offered, of_offered
 from harness.model import CellResult, Measurement, Rate, Report, Summary
 from harness.report.document import of_sweep
 from harness.report.html.figure import spec
 from harness.report.html.page import figures
 from harness.report.html.pictures import picture
 from harness.report.messages import text
-from tests.builders.analysis import evidence, noted
+from tests.builders.analysis import evidence, noted, server
+from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 
 LEVELS = (1, 2, 4, 8, 16)
@@ -96,6 +97,64 @@ def test_less_than_asked_is_always_said(rate: float, tool_s: float, connections:
     if found.verdict != "invalid" and (found.sent_rps or 0.0) < 0.99 * rate:
         assert found.verdict in ("saturated", "generator-bound")
         assert found.reason.values["unsent"] == found.unsent
+
+
+@pytest.mark.parametrize("share_of", [0.5, 0.9, 0.95])
+def test_no_backlog_grows_below_capacity_however_requests_arrive(share_of: float) -> None:
+    """At random, 10 s each: every sixth ends with more under way than it began with."""
+    for seed in range(20):
+        found = cell(run(share(share_of, seed=seed)))
+        assert found.reason.code == "open.keeps_up", seed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_backlog_that_grows_is_seen_through_chance(seed: int) -> None:
+    found = cell(run(share(1.5, seed=seed)))
+    assert found.verdict == "saturated"
+    assert found.reason.values["full"].code == "open.full.slots"
+    assert found.reason.values["done_rps"] == pytest.approx(40, rel=0.02)
+    assert found.reason.values["grows_rps"] == pytest.approx(20, rel=0.05)
+
+
+def test_service_times_that_vary_hide_a_small_growth() -> None:
+    words = {cell(run(share(1.05, seed=seed, vary=True))).verdict for seed in range(20)}
+    assert words <= {"saturated", "inconclusive", "at capacity"}
+    below = [cell(run(share(0.9, seed=seed, vary=True))) for seed in range(20)]
+    assert not [one for one in below if one.verdict == "saturated"]
+
+
+def test_growth_in_a_short_load_may_be_chance() -> None:
+    found = cell(run(opened(Rate(rps=60), 60, duration_s=5.0)))
+    assert found.verdict == "inconclusive"
+    assert found.reason.code == "open.too_short"
+    assert "10.0 s or more" in text(found.reason)
+
+
+@pytest.mark.parametrize("tool_s", [0.0, 0.05])
+def test_whoever_is_late_while_others_have_the_cores_is_not_to_blame(tool_s: float) -> None:
+    """The backlog grows, or the load tool sends less than it should."""
+    trial = opened(Rate(rps=60), 60, tool_s=tool_s)
+    found = cell(run(noisy(trial, server_wait=0.8, tool_wait=0.4, others=1.2)))
+    assert found.verdict == "inconclusive"
+    assert found.reason.code == "diagnosis.core_wait"
+    assert not found.generator_bound
+
+
+def test_who_keeps_up_beside_other_programs_does_so() -> None:
+    found = cell(run(noisy(share(0.5), server_wait=0.4, others=1.2)))
+    assert found.core_wait is not None
+    assert found.core_wait.disturbed
+    assert found.verdict == "below capacity"
+
+
+def test_where_nothing_measured_is_full_the_trend_decides() -> None:
+    """No slots to be full: 4 at once, whatever holds the others up."""
+    hidden = server("uvicorn", 4)
+    for load, word in ((0.5, "below capacity"), (0.9, "below capacity"), (1.5, "saturated")):
+        found = cell(run(opened(Rate(rps=load * 40), load * 40, asked=hidden, seed=3)))
+        assert found.verdict == word
+    assert found.reason.values["full"] is None
+    assert found.reason.values["grows_rps"] == pytest.approx(20, rel=0.4)
 
 
 @given(

@@ -1,0 +1,151 @@
+"""The verdict of a valid cell of the open model, and its reason: requests come at a rate. In this
+order:
+
+    generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
+    saturated        not all was sent, and connections were busy: the backlog reached the load tool
+                     the backlog grows (`growth`), over at least LEAST_S
+    below, at        all was sent, and the backlog does not grow: the server keeps up; at capacity
+                     from 95 % of the capacity on that the closed cells found
+
+The first two, and growth, are inconclusive where others kept the load from a core for long enough
+to be the reason (`core_wait`): who keeps up in spite of them does so without them. Inconclusive,
+too: growth over a shorter time, growth within the scatter of service times, and less done than
+asked for with nothing full that would explain it.
+
+    sent       what the load tool sent of what was due; less than 99 % is always said
+    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
+    late       a quarter of the mean response or more is lag
+
+Connections count as busy from 45 % of them on average on: where a backlog grows evenly until all
+are taken, half of them are taken on average, whenever that moment comes; later, more.
+"""
+
+from math import sqrt
+
+from msgspec import Struct
+
+from harness.analysis.growth import Growth
+from harness.model import Finding, Measurement, Verdict
+
+LEAST_S = 10.0  # of load: what grows in less may be chance
+KEEPS_UP = 0.97  # of the rate comes out
+CHANCE = 3.0  # standard deviations of what arrives at random (Poisson)
+ALL_SENT = 0.99
+CONNECTIONS_BUSY = 0.45
+NEAR = 0.95  # of the capacity
+LATE = 0.25  # of the mean response
+
+
+class Offered(Struct, frozen=True):
+    """What was offered to a server by a load tool of at most so many `connections`, and what became
+    of it: requests/s that were asked for and that were done, and what the tool says of them."""
+
+    tool: str
+    connections: int
+    asked_rps: float
+    done_rps: float
+    said: Measurement
+    capacity_rps: float | None = None
+    generator_cores: float | None = None
+    growth: Growth | None = None  # of the backlog; None: not known
+    lasts_s: float = 0.0  # the time in which requests arrive
+    disturbance: Finding | None = None  # what others' use of the cores did to it
+
+    @property
+    def sent_rps(self) -> float | None:
+        """Of what was due; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        if sent is None or unsent is None or sent + unsent <= 0:
+            return None
+        return self.asked_rps * sent / (sent + unsent)
+
+    @property
+    def busy(self) -> float | None:
+        """Connections under way on average."""
+        said = self.said
+        if said.response.mean is None or said.duration_s <= 0:
+            return None
+        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
+        return under_way_s * said.requests / said.duration_s
+
+    @property
+    def all_sent(self) -> bool:
+        return self.sent_rps is None or self.sent_rps >= ALL_SENT * self.asked_rps
+
+    @property
+    def idle(self) -> bool:
+        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
+        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
+
+    @property
+    def late(self) -> bool:
+        lag, mean = self.said.lag.mean, self.said.response.mean
+        return lag is not None and mean is not None and lag >= LATE * mean > 0
+
+    @property
+    def came_out(self) -> bool:
+        """As much as was asked for, but for what chance lets arrive."""
+        arrivals = self.asked_rps * self.lasts_s
+        fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.asked_rps
+
+    @property
+    def keeps_up(self) -> bool:
+        still = self.growth is None or self.growth.grows is False
+        return self.all_sent and still and self.came_out
+
+
+def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    if offered.keeps_up:
+        return _keeps_up(offered)
+    if offered.disturbance is not None:
+        return "inconclusive", offered.disturbance
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
+    backlog = {
+        "asked_rps": offered.asked_rps,
+        "done_rps": offered.done_rps,
+        "longest_s": offered.said.response.max,
+    }
+    if not offered.all_sent:
+        full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
+        return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
+    growth = offered.growth
+    if growth is None or not growth.grows:
+        why = "scatter" if growth is not None and growth.full else "nothing_full"
+        return "inconclusive", Finding(f"open.{why}", backlog)
+    backlog["done_rps"] = growth.done_rps
+    if offered.lasts_s < LEAST_S:
+        times = {"lasts_s": offered.lasts_s, "least_s": LEAST_S}
+        return "inconclusive", Finding("open.too_short", {**backlog, **times})
+    grows = {"grows_rps": max(0.0, offered.asked_rps - growth.done_rps), "full": _full(growth)}
+    if not growth.full:
+        grows["grows_rps"] = growth.slope * offered.asked_rps
+    return "saturated", Finding("open.backlog_grows", {**backlog, **grows})
+
+
+def _full(growth: Growth) -> Finding | None:
+    return Finding(f"open.full.{growth.full}") if growth.full else None
+
+
+def _keeps_up(offered: Offered) -> tuple[Verdict, Finding]:
+    capacity_rps, times = offered.capacity_rps, offered.said.response
+    near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+    known = times.p50 is not None and times.p95 is not None
+    typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {"p50_s": None, "p95_s": None}
+    keeps = {"asked_rps": offered.asked_rps, **typical}
+    return "at capacity" if near else "below capacity", Finding("open.keeps_up", keeps)
+
+
+def _too_slow(offered: Offered) -> Finding:
+    """What the load tool did not do, and what shows that nobody kept it from that."""
+    shows = {
+        "tool": offered.tool,
+        "busy": offered.busy or 0.0,
+        "connections": offered.connections,
+        "cores": offered.generator_cores,
+    }
+    if offered.all_sent:
+        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
+    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
+    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})
