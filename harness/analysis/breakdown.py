@@ -59,7 +59,9 @@ def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Means over the steady window, and notes on what they leave out."""
     if facts.window is None:
         return Breakdown(), ()
-    return _exact(facts, facts.window) or (_estimated(facts, facts.window), ())
+    untold = facts.data.follows and not facts.measurement.timings
+    why = (Finding("breakdown.not_followed", {"tool": facts.tool}),) if untold else ()
+    return _exact(facts, facts.window) or (_estimated(facts, facts.window), why)
 
 
 @once

@@ -52,6 +52,7 @@ class TrialData(Struct, frozen=True):
     sleep_s: float | None
     lone_first: bool  # the first request is sent alone (ab)
     counted: bool  # the load is a number of requests; False: for a time
+    follows: bool = False  # the load tool can follow every request, where it is asked to
     expect_status: int = 200
     worker_class: WorkerClass = ANY_CLASS
     observations: Observations = field(default_factory=Observations)

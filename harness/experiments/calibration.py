@@ -6,6 +6,9 @@ connections: some seconds, once per machine, as the figures are kept in a cache 
 no cell can come near what even a slow machine's tool does (an app that sleeps, a few connections),
 nothing is measured.
 
+A load in which other programs kept the tool or its server waiting for a core says nothing of what
+the tool can do, and is kept nowhere.
+
 Nothing here stops a sweep but a full disk: where a ceiling cannot be had, the run says why and does
 without.
 """
@@ -25,6 +28,7 @@ from harness import codec
 from harness import run_store as store
 from harness.analysis.facts import TrialData, unusable
 from harness.analysis.load_tool import SAFE, Ceiling
+from harness.analysis.samples import per_second
 from harness.experiments import trial
 from harness.experiments.reading import evidence
 from harness.load.registry import tool_named
@@ -44,6 +48,7 @@ REPEATS, DURATION_S = 3, 1.0
 SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # seconds to start: once, for longer
 SLACK_S = 20.0  # beside the load, until a tool is given up
 TRIED = 1000  # requests at least, of a tool that only counts, to see how many take a second
+OTHERS, WAITS = 0.25, 0.05  # cores of other programs, and the part of its time that one waits
 SERVER_BUSY = 0.9  # of its core: from here on the server that does nothing is the limit
 # What a tool reaches on any machine, requests/s: cells that come nowhere near it need no ceiling
 FLOORS = {
@@ -165,6 +170,7 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
     rates, busy = list[float](), list[float]()
     timed = tool_named(one.tool).TIMED
     repeats = 1 if one.tool in SLOW_START else REPEATS
+    others = 0.0
     for number in range(1, repeats + 1 + (not timed)):
         data = _load(one, requests, number, place)
         measured, counted = data.measurement, data.null
@@ -174,14 +180,40 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
             return f"{measured.failed} of its requests failed"
         if not measured.rps:
             return "it says no rate"
-        if timed or number > 1:
+        if (cores := disturbance(data)) is not None:
+            others = max(others, cores)
+        elif timed or number > 1:
             rates.append(measured.rps)
             # Of its core; 0 where that is not known
             known = counted is not None and measured.duration_s > 0
             busy.append(counted.cpu_s / measured.duration_s if counted and known else 0.0)
         else:  # the first one shows how many requests take a second
             requests = max(requests, math.ceil(measured.rps * DURATION_S))
+    if not rates:
+        return f"other programs used {others:.1f} cores meanwhile; close them for the next run"
     return Ceiling(*one, rps=median(rates), at_least=median(busy) >= SERVER_BUSY)
+
+
+def disturbance(data: TrialData) -> float | None:
+    """Cores that other programs used, where these kept the load tool or the server waiting for one:
+    what comes out then says little of what the tool can do. None for a quiet load."""
+    names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
+    rates = {
+        name: per_second(
+            (one.at_ns, getattr(one, f"{name}_s")) for one in data.observations.processes
+        )
+        for name in (*names, "lab_cpu")
+    }
+    if rates["host_busy"] is None:
+        return None
+    ours = sum(rates[name] or 0.0 for name in ("tool_cpu", "server_cpu", "host_irq", "lab_cpu"))
+    others = rates["host_busy"] - ours
+    waits = [
+        wait / (wait + cpu)
+        for who in ("tool", "server")
+        if (wait := rates[f"{who}_wait"]) is not None and (cpu := rates[f"{who}_cpu"])
+    ]
+    return others if others >= OTHERS and max(waits, default=1.0) >= WAITS else None
 
 
 def _load(one: CeilingKey, requests: int, number: int, place: Path) -> TrialData:

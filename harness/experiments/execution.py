@@ -88,16 +88,15 @@ def execute(
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
     """
-    unavailable = dict(plan.unavailable)
+    known = Unavailable(plan)
     lone, rates = LoneResponse(plan), Rates(directory)
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
         calibrate(directory, plan, tell)
         screen = stack.enter_context(display(directory, plan, todo, lone.predict))
         for one in todo:
-            name = one.cell.server.worker_class
             screen.begin(one)
-            why = unavailable.get(name) or lacks(one.cell.tool)
+            why = known.why(one) or lacks(one.cell.tool)
             rps = Fault("unavailable", why) if why else rates.of(one)
             if isinstance(rps, Fault):
                 record = Record(one.key, rps)
@@ -111,11 +110,35 @@ def execute(
                 stderr = run_store.read_text(task.directory / "tool" / "stderr")
                 if plan.load_hosts and (missing := missing_hosts(stderr)):
                     raise EnvironmentProblem(missing)  # the next would wait in vain as well
-                if record.fault and record.fault.kind == "unavailable":
-                    unavailable[name] = record.fault.reason
+                known.learn(one, record)
             screen.end(one, record)
             if record.fault and record.fault.kind == "storage":
                 raise EnvironmentProblem(record.fault.reason)
+
+
+class Unavailable:
+    """What cannot be run here, and why: worker classes; and apps that fail for the same reason
+    under two of them, which the others need not try."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._classes = dict(plan.unavailable)
+        self._failed: dict[tuple[str, str], set[str]] = {}  # by app and reason: worker classes
+
+    def why(self, one: Trial) -> str | None:
+        server = one.cell.server
+        if server.worker_class in self._classes:
+            return self._classes[server.worker_class]
+        return next(
+            (why for (app, why), classes in self._failed.items()
+             if app == server.app.target and len(classes) > 1),
+            None,
+        )  # fmt: skip
+
+    def learn(self, one: Trial, record: Record) -> None:
+        if record.fault and record.fault.kind == "unavailable":
+            server, why = one.cell.server, record.fault.reason
+            self._classes[server.worker_class] = why
+            self._failed.setdefault((server.app.target, why), set()).add(server.worker_class)
 
 
 class Rates:

@@ -175,6 +175,14 @@ def _drops(servers: Iterable[Server], most: int) -> Iterable[Finding]:
             yield Finding("plan.drops", values)
 
 
+def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
+    """A load tool that would follow each request, but not for a time."""
+    if options.duration and not options.ramp:
+        for name in tools:
+            if tool_named(name).NAMES_REQUESTS:
+                yield Finding("plan.not_followed", {"tool": name})
+
+
 def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
     """Worker classes that cannot run in that interpreter, and why."""
     names = dict.fromkeys(server.worker_class for server in servers)
@@ -224,7 +232,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         trials=options.trials or 1,
         rounds=options.rounds or 5,
         config=options.config,
-        notes=(*notes, *_warnings(options, found), *islice(drops, 1)),
+        notes=(*notes, *_warnings(options, found), *_estimates(options, tools), *islice(drops, 1)),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),

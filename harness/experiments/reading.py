@@ -35,8 +35,9 @@ from harness.server.null_server import COUNTS
 from harness.server.worker_classes import class_named
 
 
-def find(name: str) -> Path:
-    """The run a user means: a directory, a name below results/, or the newest run in a directory.
+def find(name: str, *, measured: bool = False) -> Path:
+    """The run a user means: a directory, a name below results/, or the newest run in a directory;
+    with `measured` the newest that has a trial without a fault, if one has.
 
     Raises UsageError when there is none.
     """
@@ -45,8 +46,19 @@ def find(name: str) -> Path:
         if (place / "run.json").is_file():
             return place.absolute()
         if runs := sorted(place.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
-            return runs[-1].parent.absolute()
+            newest = [path.parent.absolute() for path in reversed(runs)]
+            with_results = filter(_measured, newest) if measured else iter(newest)
+            return next(with_results, newest[0])
     raise UsageError(f"{name} is no run: name its directory, or its name below results/")
+
+
+def _measured(run: Path) -> bool:
+    """Whether a trial of it ended without a fault."""
+    try:
+        records = store.load(run).records.values()
+    except (UsageError, OSError):
+        return False
+    return any(record.fault is None for record in records)
 
 
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
@@ -76,6 +88,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and counted,
         counted=counted,
+        follows=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
         worker_class=class_named(trial.cell.server.worker_class),
         observations=read_observations(raw),

@@ -47,7 +47,10 @@ def report(options: argparse.Namespace) -> int:
     """Files are told by their names; then the table is printed only where --format asks for it."""
     gc.disable()  # all that is read lives until the end: a search for cycles takes a tenth of it
     try:
-        document = document_of(find(options.run))
+        directory = find(options.run, measured=True)
+        if (newest := find(options.run)) != directory:
+            tell(f"{newest.name} is newer, but no trial of it has a result")
+        document = document_of(directory)
     finally:
         gc.enable()  # the charts of a page are full of cycles
     if options.html:

@@ -281,7 +281,8 @@ note.closed_and_open = Closed: each client waits for its answer before it asks a
     server slows its own load. Open: requests arrive evenly spaced, whether others were answered or
     not, and are timed from the moment each was due.[[ {one_trial}]]
 breakdown.exact = Exact: every request was followed from the client into the app.
-breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.
+breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ Not exact, as
+    {why}.]]
 breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
 breakdown.part = {part} ({sources: or })
 value.in_force = {n} ({in_force} in force)
@@ -694,6 +695,8 @@ heading.app_cpu_per_request_s = app CPU per request
 
 # --- what is known before a run starts ------------------------------------------------------------
 plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time
+plan.not_followed = with --duration and no --ramp, {tool} does not follow each request, so the parts
+    of response times are estimates; without --duration they are exact
 plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
 plan.overridden = {config}: {setting} = {value} is overridden: {why}
 plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe stalls
@@ -1240,6 +1243,8 @@ source.accept_and_start = accept and start timed in the workers
 source.unread = unread requests, by Little's law
 source.spans = the workers' spans
 source.spans_and_client = spans and the client
+breakdown.not_followed = each part is an estimate: {tool} follows every request only where they are
+    counted, or over a ramp, not for a --duration alone
 breakdown.left_out = the breakdown leaves out {requests:# request} that failed before the app had
     finished
 breakdown.sent_late = no breakdown: requests were sent {lag_s:duration} late on average, as they

@@ -175,7 +175,11 @@ def _sources_of(cells: Cells) -> Finding:
         for part, of in sources.items()
     ]
     mixed = len(estimated) < len(cells)
-    return Finding(f"breakdown.{'mixed' if mixed else 'estimated'}", {"parts": tuple(each)})
+    why = (
+        note for cell in estimated for note in cell.notes if note.code == "breakdown.not_followed"
+    )
+    values = {"parts": tuple(each), "why": next(why, None)}
+    return Finding(f"breakdown.{'mixed' if mixed else 'estimated'}", values)
 
 
 # --- kept connections, and a rate -----------------------------------------------------------

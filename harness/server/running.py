@@ -17,14 +17,15 @@ EXCEPTION = re.compile(
     r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
     r"|Failed to (find attribute|parse) ).*)"
 )
+PID = re.compile(r" \(pid:\d+\)")
 ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
 
 
 class Faulty(Exception):
-    """A trial cannot go on; `fault` says why in one sentence."""
+    """A trial cannot go on; `fault` says why in one sentence, and what is this trial's own."""
 
-    def __init__(self, kind: FaultKind, reason: str) -> None:
-        self.fault = Fault(kind, reason)
+    def __init__(self, kind: FaultKind, reason: str, detail: str = "") -> None:
+        self.fault = Fault(kind, reason, detail)
         super().__init__(reason)
 
 
@@ -99,12 +100,12 @@ class Running(Serving, kw_only=True):
             self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
             return None
         who = ", ".join(map(str, gone)) or "one"
-        why = f"worker {who} died under the load: {last_error(self.log)}"
+        why = f"a worker died under the load: {PID.sub('', last_error(self.log))}"
         if self._timed_out() & gone:
             why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
         if self._timed_out() & gone & self._busy():
             why += ", with a request in the app: raise it in --config to measure on"
-        return Fault("server", why)
+        return Fault("server", why, f"pid {who}")
 
     def _timed_out(self) -> set[int]:
         log = self.log.read_text(errors="replace")

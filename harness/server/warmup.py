@@ -92,7 +92,7 @@ def _expected(server: Running, path: str | None = None) -> float:
         log = last_error(server.log)
         raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
     if answer.status != app.expect_status:
-        raise Faulty("answer", _unexpected(server, answer))
+        raise Faulty("answer", _unexpected(server, answer), f"its log: {server.log}")
     return answer.took_s
 
 
@@ -109,7 +109,7 @@ def _unexpected(server: Running, answer: Answer) -> str:
             f"; if the app rejects the Host header {host}, allow it there (Django: ALLOWED_HOSTS)"
             " or send another: --header 'Host: NAME'"
         )
-    return f"{why}); its log: {server.log}"
+    return f"{why})"
 
 
 def first_lines(body: bytes) -> str:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.model import Record, Trial
+from harness.model import Fault, Record, Trial
 from harness.numbers.units import format_wait
 from harness.terminal.console import tell
 
@@ -51,6 +51,7 @@ class Progress:
         self._began = time.monotonic()
         self._console = Console(stderr=True)
         self._live: Live | None = None
+        self._reasons: set[str] = set()
 
     def __enter__(self) -> Progress:
         left = self._left()
@@ -79,7 +80,7 @@ class Progress:
         self._done += 1
         took_s = time.monotonic() - self._began
         self._done_s += took_s
-        how = f"invalid: {record.fault.reason}" if record.fault else "done"
+        how = self._fault(record.fault) if record.fault else "done"
         left = self._left()
         rest = "" if left is None or not self._todo else f", {self._wait(left)} left"
         line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took_s:.1f} s{rest}"
@@ -87,6 +88,13 @@ class Progress:
             tell(line)
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
+
+    def _fault(self, fault: Fault) -> str:
+        """Each reason once."""
+        if fault.reason in self._reasons:
+            return "invalid for the same reason"
+        self._reasons.add(fault.reason)
+        return f"invalid: {fault.reason}" + (f"; {fault.detail}" if fault.detail else "")
 
     def _left(self) -> float | None:
         known = [self._predict(one) for one in self._todo]

@@ -40,7 +40,12 @@ def swept(lab: Lab, worker_class: str, cache: Path, *words: str) -> Any:
 def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, cache: Path) -> None:
     first = swept(lab, worker_class, cache)
     assert "measuring what fast, 16 connections can do here" in first.err
-    (ceiling,) = first.report["environment"]["ceilings"]
+    environment = first.report["environment"]
+    if missing := environment["ceilings_missing"]:  # whoever tests beside us keeps the cores busy
+        assert "other programs used" in missing["fast, 16 connections"]
+        assert not cache.exists()
+        return
+    (ceiling,) = environment["ceilings"]
     assert ceiling["tool"] == "fast"
     assert ceiling["rps"] > 0
     again = swept(lab, worker_class, cache)

@@ -1,0 +1,115 @@
+"""What fails is tried no more often than needed, said once, and not taken for the newest result."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import run_store
+from harness.cli import main
+from harness.experiments.calibration import disturbance
+from harness.experiments.execution import Unavailable
+from harness.experiments.reading import find
+from harness.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
+from harness.terminal.progress import Progress
+from tests.builders.analysis import evidence, seeing
+from tests.builders.plan import plan
+from tests.builders.runs import recorded
+
+NO_FLASK = "the server did not boot: ModuleNotFoundError: No module named 'flask'"
+
+
+def trial(worker_class: str, target: str = "shop:app", connections: int = 4) -> Trial:
+    return Trial(Cell(Server(worker_class, 4, 1, 64, 10, app=App(target)), "ab", connections), 1)
+
+
+def failed(one: Trial, reason: str = NO_FLASK) -> Record:
+    return Record(one.key, Fault("unavailable", reason))
+
+
+def test_an_app_that_no_class_can_boot_is_tried_twice() -> None:
+    known = Unavailable(plan())
+    first, second, third = (trial(name) for name in ("sync", "gthread", "gevent"))
+    known.learn(first, failed(first))
+    assert known.why(trial("sync", connections=8)) == NO_FLASK
+    assert known.why(second) is None  # it may be the class
+    known.learn(second, failed(second))
+    assert known.why(third) == NO_FLASK
+    assert known.why(trial("gevent", "other:app")) is None
+
+
+def test_classes_that_fail_for_reasons_of_their_own_say_nothing_of_others() -> None:
+    known = Unavailable(plan())
+    for name in ("gevent", "tornado"):
+        one = trial(name)
+        known.learn(one, failed(one, f"{name} is missing"))
+    assert known.why(trial("sync")) is None
+
+
+def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [trial("sync", connections=n) for n in (4, 8, 16)]
+    with Progress(todo, lambda one: None) as shown:
+        for one, file in zip(todo, "abc", strict=True):
+            shown.begin(one)
+            shown.end(
+                one, Record(one.key, Fault("answer", "GET / answered 400", f"its log: {file}"))
+            )
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("GET / answered 400; its log: a" in line for line in lines) == 1
+    assert sum("invalid for the same reason" in line for line in lines) == 2
+
+
+def test_the_newest_run_is_one_with_something_to_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(recorded("good"), tmp_path / "good")
+    for number, records in enumerate(([], [failed(trial("sync"))]), 1):
+        directory = tmp_path / f"failed-{number}"
+        run_store.create(directory, plan(), {})
+        with run_store.appending(directory) as writer:
+            for record in records:
+                writer.ended(record)
+        later = (tmp_path / "good" / "run.json").stat().st_mtime + number
+        os.utime(directory / "run.json", (later, later))
+    assert find(str(tmp_path)).name == "failed-2"  # which is the one to resume
+    assert find(str(tmp_path), measured=True).name == "good"
+    assert main(["report", str(tmp_path), "--format", "csv"]) == 0
+    out, err = capsys.readouterr()
+    assert "failed-2 is newer, but no trial of it has a result" in err
+    assert out.count("\n") > 1
+    shutil.rmtree(tmp_path / "good")
+    assert find(str(tmp_path), measured=True).name == "failed-2"
+
+
+def busy(others: float, wait: float | None) -> Observations:
+    """Of a second: the tool and its server use 0.8 cores each."""
+    used = (0.0, 1.0)
+    samples = (
+        ProcessSample(round(1e9 * s), 0.8 * s, 0.8 * s, (1.6 + others) * s, None, None,
+                      tool_wait_s=None if wait is None else wait * s)
+        for s in used
+    )  # fmt: skip
+    return Observations(processes=tuple(samples), cores=2)
+
+
+@pytest.mark.parametrize(
+    ("others", "wait", "disturbed"),
+    [
+        (0.0, 0.0, False),
+        (0.0, 0.5, False),  # its own processes compete
+        (0.4, 0.0, False),
+        (0.4, 0.01, False),  # there was a core for it all the same
+        (0.4, 0.2, True),
+        (0.4, None, True),  # the kernel does not say: cores decide
+    ],
+)
+def test_a_ceiling_is_known_where_others_did_not_keep_the_tool_waiting(
+    others: float, wait: float | None, disturbed: bool
+) -> None:
+    one = evidence()
+    seen = busy(others, wait)
+    found = disturbance(seeing(one, processes=seen.processes))
+    assert found == (pytest.approx(others) if disturbed else None)
