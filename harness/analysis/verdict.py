@@ -10,17 +10,22 @@
                      than waiting, is not below 0.95 beyond its interval: at capacity where the
                      connections reach the knee, else below
     requests wait, and slots are free: something else is the limit, or nothing is yet.
-                     saturated where the kernel dropped handshakes, where there are more connections
-                     than slots (which idle: dealt unevenly), where the workers' cores or loops are
-                     busy all the time, or where more connections were seen to bring no more;
-                     below capacity where they bring more, or where this, the highest, still gained
-                     on the one below; inconclusive where there is no other level to tell, unless
-                     half of the time is waiting
+                     saturated where the kernel dropped handshakes, or where there are more
+                     connections than slots (which idle: dealt unevenly);
+                     inconclusive where others kept server or load tool waiting for a core;
+                     saturated where the workers' cores or loops are busy all the time;
+                     below capacity where slots enough for all stand idle while requests wait
+                     outside of them: that is how connections are dealt;
+                     else by the other levels: saturated where more connections bring no more, below
+                     capacity where they do, or where this, the highest, still gained on the one
+                     below; where no level tells, saturated if more than half of the time is
+                     waiting, else inconclusive
 
 An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
+from harness.analysis.core_wait import disturbance
 from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
@@ -48,7 +53,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     knee = series.knee.connections
-    if knee is not None and n >= REACHED * knee and not series.full:
+    if not slots and knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)
@@ -58,8 +63,14 @@ def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
-    if handshakes(facts).dropped or (slots and n > OVER * slots) or _resource_full(facts):
+    if handshakes(facts).dropped or (slots and n > OVER * slots):
         return "saturated", waits
+    if (disturbed := disturbance(facts)) is not None:
+        return "inconclusive", disturbed
+    if _resource_full(facts):
+        return "saturated", waits
+    if slots and (occupancy(facts) or 0.0) * slots < REACHED * n:
+        return "below capacity", waits
     grows = series.grows(n)
     if grows is None:  # no other level tells
         if series.served(n) <= HALF:
