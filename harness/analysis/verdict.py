@@ -15,7 +15,8 @@
                      inconclusive where others kept server or load tool waiting for a core;
                      saturated where the workers' cores or loops are busy all the time;
                      below capacity where slots enough for all stand idle while requests wait
-                     outside of them: that is how connections are dealt;
+                     outside of them: that is how connections are dealt (or of a loop, that it
+                     is held up: not of these classes);
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
                      below; where no level tells, saturated if more than half of the time is
@@ -69,7 +70,11 @@ def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "inconclusive", disturbed
     if _resource_full(facts):
         return "saturated", waits
-    if slots and (occupancy(facts) or 0.0) * slots < REACHED * n:
+    if (
+        slots
+        and not facts.data.worker_class.loop
+        and (occupancy(facts) or 0.0) < REACHED * n / slots
+    ):
         return "below capacity", waits
     grows = series.grows(n)
     if grows is None:  # no other level tells
