@@ -574,6 +574,11 @@ class CoreWait(Struct, frozen=True):
         """Likewise, other machines."""
         return self.share + self.stolen_share >= WAITED and (self.steal_cores or 0.0) >= TAKEN
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the figures are of the machine's use by others as much as of the server."""
+        return self.disturbed or self.stolen
+
 
 class AppMetrics(Struct, frozen=True):
     """What a request costs inside an app that counts it, and what stands beside it uses, over the

@@ -26,7 +26,9 @@ Rejected: n * w, right for a busy loop alone; a threshold of cores that others u
 are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from harness.analysis.facts import Facts, once
 from harness.analysis.samples import NS, per_second
@@ -35,49 +37,87 @@ from harness.model import CoreWait, Finding, ProcessSample
 SAMPLED_S = 0.5  # in the steady part; else the whole load
 IDLE = 0.5  # of its time that others take of the station: with more h hardly depends on z
 ROUNDS = 100  # far more than it takes
-RATES = (
-    *("server_wait", "server_cpu", "tool_wait", "tool_cpu"),
-    *("host_busy", "host_irq", "host_steal", "lab_cpu"),
-)
-Rates = dict[str, float | None]  # per second, by name in RATES
+
+
+class Stretch(Struct, frozen=True):
+    """A part of a load. Between its `samples`, `rps` answers per second took `response_s` each; as
+    many as there are `slots` were held by `workers`. `lone_s`: what a request took by itself;
+    `units`: threads or processes of the load tool; `services`: cores of what the app stands on."""
+
+    samples: Sequence[ProcessSample]
+    rps: float
+    response_s: float
+    lone_s: float
+    workers: int = 1
+    slots: int | None = None
+    units: int = 1
+    elsewhere: bool = False  # the load tool: nothing of it is seen here
+    services: float = 0.0
+    cores: int | None = None  # of the machine
 
 
 @once
 def core_wait(facts: Facts) -> CoreWait | None:
     """None where the kernel does not say how long the workers waited, or nothing was answered."""
     samples, rps = _sampled(facts)
-    rates = {name: per_second(_sums(samples, f"{name}_s")) for name in RATES}
-    worker, worker_cpu = rates["server_wait"], rates["server_cpu"]
+    if rps <= 0:
+        return None
+    server, said_s = facts.cell.server, facts.measurement.response.mean
+    # In a closed loop N/X (Denning & Buzen 1978)
+    response_s = said_s if facts.open_model and said_s is not None else facts.connections / rps
+    stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
+    return wait_in(
+        Stretch(
+            *(samples, rps, response_s, min(facts.record.lone_s, default=response_s)),
+            workers=server.workers * server.instances,
+            slots=facts.slots,
+            units=facts.data.units,
+            elsewhere=facts.data.elsewhere,
+            services=per_second(stands_on) or 0.0,
+            cores=facts.seen.cores,
+        )
+    )
+
+
+def wait_in(part: Stretch) -> CoreWait | None:
+    rates = _Rates.of(part)
+    rps, worker, worker_cpu = part.rps, rates.server_wait, rates.server_cpu
     if worker is None or worker_cpu is None or rps <= 0:
         return None
-    response_s = _response_s(facts, rps)
-    server = facts.cell.server
-    workers = server.workers * server.instances
-    held = rps * response_s if facts.slots is None else min(rps * response_s, facts.slots)
-    lone_s = min(facts.record.lone_s, default=response_s)
+    in_flight = rps * part.response_s
+    held = in_flight if part.slots is None else min(in_flight, part.slots)
     of_worker = worker_cpu / rps, worker / rps
-    share = lost_share(*of_worker, max(1.0, held / workers), held / rps, lone_s)
-    tool, tool_cpu = _tool(facts, rates)
+    share = lost_share(*of_worker, max(1.0, held / part.workers), held / rps, part.lone_s)
+    tool, tool_cpu = rates.tool_wait, rates.tool_cpu
     if tool is not None and tool_cpu is not None:
-        each = max(1.0, rps * response_s / max(1, facts.data.units))
-        beside = lost_share(tool_cpu / rps, tool / rps, each, response_s, response_s)
+        each = max(1.0, in_flight / max(1, part.units))
+        beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.response_s)
         share = 1 - (1 - share) * (1 - beside)
     return CoreWait(
         share=share,
         worker_s=worker / rps,
         tool_s=None if tool is None else tool / rps,
-        others_cores=_others(facts, rates, tool_cpu),
-        steal_cores=rates["host_steal"],
-        stolen_share=_stolen(rates, (worker_cpu + (tool_cpu or 0.0)) / rps, lone_s),
-        cores=facts.seen.cores,
+        others_cores=rates.others(part),
+        steal_cores=rates.host_steal,
+        stolen_share=rates.stolen((worker_cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
+        cores=part.cores,
     )
 
 
 def disturbance(facts: Facts) -> Finding | None:
     """What other programs, or other machines on the same host, did to this load, where it is too
     much to say anything else of it."""
-    found = core_wait(facts)
-    if found is None or not (found.disturbed or found.stolen):
+    return _said(core_wait(facts))
+
+
+def worst(waits: Iterable[CoreWait | None]) -> Finding | None:
+    """Of several trials, the disturbance that cost most; None where none was disturbed."""
+    said = [found for wait in waits if (found := _said(wait))]
+    return max(said, key=lambda found: found.values["share"], default=None)
+
+
+def _said(found: CoreWait | None) -> Finding | None:
+    if found is None or not found.doubtful:
         return None
     cost = {"worker_s": found.worker_s, "tool_s": found.tool_s, "cores": found.cores}
     if found.disturbed:
@@ -131,45 +171,41 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     return every, len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
 
 
-def _sums(samples: Sequence[ProcessSample], name: str) -> Sequence[tuple[int, float | None]]:
-    return [(one.at_ns, getattr(one, name)) for one in samples]
+class _Rates(Struct, frozen=True):
+    """Seconds per second, each as in ProcessSample; None: not known."""
 
+    server_wait: float | None
+    server_cpu: float | None
+    tool_wait: float | None
+    tool_cpu: float | None
+    host_busy: float | None
+    host_irq: float | None
+    host_steal: float | None
+    lab_cpu: float | None
 
-def _response_s(facts: Facts, rps: float) -> float:
-    """The mean: in a closed loop N/X (Denning & Buzen 1978)."""
-    said_s = facts.measurement.response.mean
-    return said_s if facts.open_model and said_s is not None else facts.connections / rps
+    @classmethod
+    def of(cls, part: Stretch) -> "_Rates":
+        names = [name for name in cls.__struct_fields__ if not (part.elsewhere and "tool" in name)]
+        known = {
+            name: per_second((one.at_ns, getattr(one, f"{name}_s")) for one in part.samples)
+            for name in names
+        }
+        return cls(**{**dict.fromkeys(cls.__struct_fields__), **known})
 
+    def others(self, part: Stretch) -> float | None:
+        """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the
+        load, and whether a kernel adds them to the process they came upon is a matter of how it was
+        built."""
+        unseen = self.tool_cpu is None and not part.elsewhere
+        if self.host_busy is None or self.server_cpu is None or unseen:
+            return None
+        ours = self.server_cpu, self.tool_cpu, self.lab_cpu, part.services
+        nobodys = self.host_irq, self.host_steal
+        return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*ours, *nobodys)))
 
-def _tool(facts: Facts, rates: Rates) -> tuple[float | None, float | None]:
-    """Run-queue and CPU seconds of the load tool per second. Nothing of it is seen where it runs
-    elsewhere, and its wait alone where it ended between the first two samples."""
-    if facts.data.elsewhere:
-        return None, None
-    cpu = rates["tool_cpu"]
-    return rates["tool_wait"], facts.usage.generator_cores if cpu is None else cpu
-
-
-def _others(facts: Facts, rates: Rates, tool_cpu: float | None) -> float | None:
-    """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the load,
-    and whether a kernel adds them to the process they came upon is a matter of how it was built."""
-    busy, server = rates["host_busy"], rates["server_cpu"]
-    if busy is None or server is None or (tool_cpu is None and not facts.data.elsewhere):
-        return None
-    ours = server + (tool_cpu or 0.0) + (rates["lab_cpu"] or 0.0) + _services(facts)
-    return max(0.0, busy - ours - (rates["host_irq"] or 0.0) - (rates["host_steal"] or 0.0))
-
-
-def _services(facts: Facts) -> float:
-    """Cores of what the app stands on, over the whole load."""
-    sums = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
-    return per_second(sums) or 0.0
-
-
-def _stolen(rates: Rates, cpu_s: float, lone_s: float) -> float:
-    """The part of a response in which the core that served it was given to another machine: it is
-    neither CPU time of ours nor the run queue's."""
-    steal, busy = rates["host_steal"], rates["host_busy"]
-    if not steal or not busy or cpu_s <= 0:
-        return 0.0
-    return steal / busy * min(1.0, cpu_s / max(lone_s, cpu_s))
+    def stolen(self, cpu_s: float, lone_s: float) -> float:
+        """The part of a response in which the core that served it was given to another machine: it
+        is neither CPU time of ours nor the run queue's."""
+        if not self.host_steal or not self.host_busy or cpu_s <= 0:
+            return 0.0
+        return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

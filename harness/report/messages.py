@@ -560,7 +560,7 @@ ladder.limit.slots.why = its {slots:# slot was/slots were} busy {share:percent} 
 ladder.limit.pool.why = a request waits {wait_s:duration} for a free connection to the storage,
     longer than for anything else[[ ({usage:; })]]
 ladder.limit.others = other programs
-ladder.limit.others.why = other processes used {used:.2f} cores[[ ({usage:; })]]
+ladder.limit.others.why = {noise}[[ ({usage:; })]]
 ladder.limit.machine = machine
 ladder.limit.machine.why = all cores are busy[[ ({usage:; })]]
 ladder.limit.unknown = not known
@@ -681,8 +681,8 @@ ladder.left_out = Left out: {configuration}: {why}
 ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
 ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials
     {needed}); one has {fewest}.
-ladder.disturbed = Other processes used up to {most:.2f} cores, more than {limit:g} in {times} of
-    {steps:# step}: everything is slower there, and trials differ more. Close them and repeat.
+ladder.disturbed = {times} of {steps:# step} had to wait for cores that others used: everything is
+    slower there, and trials differ more. The worst: {noise}
 heading.why_not = left out because
 heading.local_hit_ratio = hits in process
 heading.redis_hit_ratio = hits in Redis
@@ -730,6 +730,7 @@ bottleneck.server.kept_up = The server is the bottleneck: {generator} kept up wi
 bottleneck.server.others = The server is the bottleneck: no other generator gets more out of it than
     {generator}.
 bottleneck.inconclusive = Inconclusive: these cells show no limit of either.
+bottleneck.disturbed = Inconclusive: {noise}
 bottleneck.busy = {generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}
 bottleneck.cores = the server used {server:.2f} cores[[, the generator {generator:.2f}]]
 bottleneck.threads.no_more = more threads brought no more ({rates})
@@ -917,8 +918,8 @@ generators.doubt.more = it counts {counted:# answer}, the server sent {sent:coun
     wrong
 generators.note.gaps = CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were
     more than {limit_s:g} s apart in {wide} of {loads:# load}]].
-generators.note.others = Other processes used up to {cores:.2f} cores, more than {limit:g} in
-    {times} of {loads:# load}: what needed a core was slower there. Close them and repeat.
+generators.note.others = {times} of {loads:# load} had to wait for cores that others used. The
+    worst: {noise}
 generators.note.wrk = wrk corrects its response times with samples that it makes up, and uses two
     threads above 64 connections.
 generators.not_measured = Inconclusive: no generator was measured at full speed.
@@ -941,8 +942,7 @@ generators.question.gil = Where does the GIL show?
 generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
     processes.
 generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
-generators.gil.disturbed = Inconclusive: other processes used up to {others_cores:.2f} cores
-    meanwhile. Close them and repeat.
+generators.gil.disturbed = Inconclusive: {noise}
 generators.gil.grows = Not here: {+generators.gil.growth}.
 generators.gil.several_cores = Not here: {+generators.gil.growth}; threads that share a GIL do not
     use that many.
@@ -954,7 +954,7 @@ generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the 
     fastest generator here, {name}, gets out of this machine. A server that answers more than a
     third of it ({safe_rps:number}) cannot be measured reliably from one machine.
 generators.machine.server_busy = a lower bound: the server was busy
-generators.machine.others_busy = a lower bound: other processes were busy
+generators.machine.others_busy = a lower bound: it had to wait for cores that others used
 generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
     most
 generators.machine.busy = {name} at {connections:# connection}: the server's core was {busy:percent}
@@ -967,7 +967,7 @@ generators.overhead.of = {name} at {connections:# connection}, {overhead_s:durat
 generators.overhead.times = {name} at {connections:# connection}[[ ({low})]]: reports
     {reported_s:duration}, the server took {server_s:duration}
 generators.overhead.unknown = Inconclusive: wherever response times are known, the server's core was
-    busy, so that requests waited in front of it.
+    busy, so that requests waited in front of it, or others kept the generator waiting for a core.
 generators.axis.microseconds = microseconds
 generators.chart.throughput = Throughput
 generators.chart.throughput.note = Each generator at full speed. Grid lines are a factor of ten

@@ -4,6 +4,8 @@ In a closed loop the limit is where the requests wait. A factor of the server (t
 server) that changes nothing speaks for the server; one of the load generator (another one, more
 processes) that changes much speaks against the generator. What changes throughput by less than
 CHANGES is no effect: two runs of the same cell differ by some percent, on a shared machine by ten.
+Nothing is concluded from cells that others kept waiting for a core (`analysis/core_wait`): what
+differs between them may be what the others did meanwhile.
 """
 
 from collections import Counter
@@ -13,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from harness.analysis.core_wait import worst
 from harness.experiments.document import answer
 from harness.model import Cell, CellResult, Finding
 
@@ -110,7 +113,13 @@ def _rates(group: Sequence[CellResult], factor: str) -> Finding:
 
 def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Groups) -> Finding:
     evidence = (_rates(group, factor) for group in groups)
+    if (noise := _noise(groups)) is not None:
+        return _to(factor, "disturbed", {"noise": noise}, evidence)
     return _to(factor, f"{factor}.{outcome}", values, evidence)
+
+
+def _noise(groups: Groups) -> Finding | None:
+    return worst(cell.core_wait for group in groups for cell in group)
 
 
 def _users(groups: Groups) -> Iterator[Finding]:
@@ -182,6 +191,8 @@ def _inside(groups: Groups) -> Iterator[Finding]:
 
 
 def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
+    if (noise := _noise([group for groups in known.values() for group in groups])) is not None:
+        return _to("verdict", "disturbed", {"noise": noise})
     cells = [cell for group in known["users"] for cell in group]  # its own, on the usual server
     against, acquits = _against(known, cells, generator), _for_generator(known, cells)
     other, server = gain(known["tool"]), max(gain(known[factor]) for factor in OF_SERVER)

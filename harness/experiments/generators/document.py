@@ -7,7 +7,7 @@ from typing import Any
 from harness.analysis.facts import TrialData, unusable
 from harness.experiments.document import Field, cores_of, table
 from harness.experiments.generators.findings import findings
-from harness.experiments.generators.usage import DISTURBED, Usage, others_most, usage_of
+from harness.experiments.generators.usage import Usage, disturbed, usage_of
 from harness.experiments.reading import notes_of, trial_data
 from harness.model import Chart, Document, Finding, Series, Table
 from harness.run_store import Run
@@ -137,9 +137,9 @@ def _notes(usages: Sequence[Usage]) -> Iterable[Finding]:
         wide = sum(gap > GAP_S for gap in gaps)
         values = {"gap_s": max(gaps), "limit_s": GAP_S, "wide": wide or None, "loads": len(gaps)}
         yield Finding("generators.note.gaps", values)
-    if (cores := others_most(usages)) > DISTURBED:
-        times = sum((usage.others_cores or 0.0) > DISTURBED for usage in usages)
-        values = {"cores": cores, "times": times, "loads": len(usages), "limit": DISTURBED}
-        yield Finding("generators.note.others", values)
+    if (noise := disturbed(usages)) is not None:
+        times = sum(disturbed([usage]) is not None for usage in usages)
+        counts = {"times": times, "loads": len(usages)}
+        yield Finding("generators.note.others", {**counts, "noise": noise})
     if any(usage.tool == "wrk" for usage in usages):
         yield Finding("generators.note.wrk")

@@ -4,10 +4,10 @@
                  step of the least are not told apart
     high rate    most requests/s; a lower bound where the server's own core is busy
     GIL          more threads bring nothing while all of them use one core, and processes use more;
-                 not seen where other programs took the cores, or there are too few
+                 not seen where others kept it waiting for a core, or there are too few
     machine      the most that this machine's generators reach; a server is measured without doubt
                  up to a third of it (a generator whose ceiling is nearer may be what is measured)
-    overhead     whose response times are its own queueing
+    overhead     whose response times are its own queueing, and not for want of a core
 
 Where the numbers do not allow an answer, the answer says what is missing.
 """
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from harness.experiments.document import answer
-from harness.experiments.generators.usage import DISTURBED, Usage, others_most
+from harness.experiments.generators.usage import Usage, disturbed
 from harness.model import Finding
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
@@ -41,7 +41,7 @@ def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...
         _high_rate(full),
         _gil(full, cores),
         _machine(full),
-        _overhead([usage for usage in (*low, *full) if not usage.server_busy]),
+        _overhead([one for one in (*low, *full) if not (one.server_busy or disturbed([one]))]),
     )
 
 
@@ -122,9 +122,9 @@ def _gil(usages: Usages, cores: int | None) -> Finding:
     evidence = [_reach(usage) for usage in (*threads, *processes)]
     if thread_cores is None or process_cores is None or not few.rps:
         return _answer("gil", "gil.no_cpu", evidence=evidence)
-    growth, others_cores = many.rps / few.rps, others_most((*threads, *processes))
+    growth, noise = many.rps / few.rps, disturbed((*threads, *processes))
     verdicts = {
-        "disturbed": others_cores > DISTURBED,
+        "disturbed": noise is not None,
         "grows": growth >= GROWS,
         "several_cores": thread_cores > ONE_CORE,
         "few_cores": process_cores < SEVERAL,
@@ -136,7 +136,7 @@ def _gil(usages: Usages, cores: int | None) -> Finding:
         "many": many.connections,
         "thread_cores": thread_cores,
         "process_cores": process_cores,
-        "others_cores": others_cores,
+        "noise": noise,
         "cores": cores,
     }
     verdict = next(name for name, true in verdicts.items() if true)
@@ -151,7 +151,7 @@ def _machine(usages: Usages) -> Finding:
     lower = None
     if best[0].server_busy:
         lower = Finding("generators.machine.server_busy")
-    elif others_most(best[:1]) > DISTURBED:
+    elif disturbed(best[:1]) is not None:
         lower = Finding("generators.machine.others_busy")
     evidence = [Finding("generators.machine.ceiling", values) for values in ceilings]
     for usage in best:
@@ -164,7 +164,7 @@ def _machine(usages: Usages) -> Finding:
 
 
 def _overhead(usages: Usages) -> Finding:
-    """`usages`: of servers that are not busy."""
+    """`usages`: of servers that are not busy, on a machine that others leave alone."""
     known = [(s, usage) for usage in usages if (s := usage.overhead_s("p50")) is not None]
     if not known:
         return _answer("overhead", "overhead.unknown")

@@ -18,15 +18,15 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from harness.analysis.core_wait import Stretch, wait_in, worst
 from harness.analysis.facts import TrialData, unusable
 from harness.analysis.samples import NS, per_second
-from harness.model import Finding, Measurement, ProcessSample, Record, Summary
+from harness.model import CoreWait, Finding, Measurement, ProcessSample, Record, Summary
 
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
 RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
 SERVER_BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
-DISTURBED = 0.25  # cores that other programs used: as much was missing here
 MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
 
 
@@ -35,7 +35,7 @@ class Usage(Struct, frozen=True):
 
     `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
     its end. `memory_bytes`: the most; pages that processes share count in each of them.
-    `others_cores`: what neither generator nor server used of the cores that were busy.
+    `core_wait`: what it cost to wait for a core, and who had it.
     """
 
     measured: Measurement
@@ -52,7 +52,7 @@ class Usage(Struct, frozen=True):
     host_busy: float | None
     host_memory_bytes: int | None
     server_cores: float | None
-    others_cores: float | None
+    core_wait: CoreWait | None
     server_side: Summary
     widest_gap_s: float | None
     doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
@@ -87,15 +87,10 @@ def usage_of(data: TrialData) -> Usage | None:
         return None
     steady = _steady(data, measured, record)
     seen, answered_rps = data.observations, measured.requests / measured.duration_s
-    cores, server, host, irq = (
+    cores, server, host = (
         per_second((one.at_ns, getattr(one, name)) for one in steady)
-        for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s", "host_irq_s")
+        for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
-    # Interrupts aside: most of them are the network's own, and whether a kernel adds them to the
-    # process they came upon is a matter of how it was built
-    others = None
-    if host is not None and cores is not None and server is not None:
-        others = max(0.0, host - (irq or 0.0) - cores - server)
     doubt = None if data.null else Finding("generators.doubt.uncounted")
     if data.null and measured.requests > MOST_COUNTED * data.null.answers + load.concurrency:
         counts = {"counted": measured.requests, "sent": data.null.answers}
@@ -124,7 +119,7 @@ def usage_of(data: TrialData) -> Usage | None:
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         host_memory_bytes=memory["host_memory_bytes"],
         server_cores=server,
-        others_cores=others,
+        core_wait=_core_wait(data, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps, default=None),
         doubt=doubt,
@@ -142,7 +137,14 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
     return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
 
 
-def others_most(usages: Sequence[Usage]) -> float:
-    """Cores that other programs used, at most."""
-    known = [usage.others_cores for usage in usages if usage.others_cores is not None]
-    return max(known, default=0.0)
+def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:
+    if rps <= 0:
+        return None
+    response_s = data.cell.concurrency / rps
+    cores = data.observations.cores
+    return wait_in(Stretch(steady, rps, response_s, response_s, units=data.units, cores=cores))
+
+
+def disturbed(usages: Sequence[Usage]) -> Finding | None:
+    """What others did to one of them, the worst."""
+    return worst(usage.core_wait for usage in usages)

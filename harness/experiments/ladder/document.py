@@ -6,10 +6,11 @@ that say least stand on the right: a narrow terminal hides them.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from harness.analysis.core_wait import worst
 from harness.experiments.document import Field, Getter, table
 from harness.experiments.ladder.configurations import Configuration, from_details
 from harness.experiments.ladder.findings import findings
-from harness.experiments.ladder.limits import DISTURBED, SPENT, limit, other_code_s, others_cores
+from harness.experiments.ladder.limits import SPENT, limit, other_code_s
 from harness.experiments.ladder.steps import ONE_USER, Ladder, Load, Step, ladder
 from harness.experiments.reading import notes_of, report_of
 from harness.model import Chart, Document, Finding, Report, Series, Table
@@ -62,9 +63,9 @@ def _notes(report: Report, ladder: Ladder) -> Iterable[Finding]:
     fewest = min((len(step.cells) for step in steps), default=0)
     if 0 < fewest < TRIALS:
         yield Finding("ladder.few_trials", {"needed": TRIALS, "fewest": fewest})
-    used = [cores for step in steps if (cores := others_cores(step, ladder.cores)) is not None]
-    if times := sum(cores > DISTURBED for cores in used):
-        values = {"most": max(used), "limit": DISTURBED, "times": times, "steps": len(used)}
+    if disturbed := [step for step in steps if step.disturbance is not None]:
+        noise = worst(cell.core_wait for step in disturbed for cell in step.cells)
+        values = {"times": len(disturbed), "steps": len(steps), "noise": noise}
         yield Finding("ladder.disturbed", values)
 
 

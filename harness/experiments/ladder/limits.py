@@ -1,12 +1,13 @@
 """What limited a step. The first of these whose numbers show it:
 
     load tool   the lab's own judgement of each trial (`harness.analysis.load_tool`)
+    others      programs, or other machines, that kept the load waiting for a core in half of the
+                trials or more (`harness.analysis.core_wait`): whatever else looks full may wait
     cache       Redis serves with one thread: 80 % of a core
     storage     80 % of the cores a server of it can use: all of them
     app         80 % of the cores that its workers can use; or a request in each of its slots
     pool        requests wait longer for a free connection to the storage than in any other part,
                 and neither the workers' CPU nor the machine explains why
-    others      90 % of all cores, of which programs that are not part of the trial took a good deal
     machine     90 % of all cores: everything on it competes for them, and nothing is to blame alone
 
 A worker that is short of CPU is late in everything, also in taking a free connection: so the pool
@@ -25,7 +26,6 @@ from harness.server.service_check import name_of
 FULL = 0.8  # of what someone can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
-DISTURBED = 0.4  # cores that others used; the kernel's own work for the network is less
 SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
 BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
@@ -45,6 +45,8 @@ def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str,
     if step.tool_bound:
         reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
         yield "tool", "", {"tool": step.load.tool, "reason": next(iter(reasons), None)}
+    if (noise := step.disturbance) is not None:
+        yield "others", "", {"noise": noise, "others": step.others_cores}
     for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
         used = step.metric("cores", role)
         if used is not None and usable and used >= FULL * usable:
@@ -62,8 +64,6 @@ def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str,
     longest_s = max((value for value in parts if value is not None), default=math.inf)
     if pool_s and busy < FULL and pool_s > longest_s:
         yield "pool", "", {"wait_s": pool_s}
-    if busy >= HOST_FULL and (others := others_cores(step, cores) or 0.0) >= DISTURBED:
-        yield "others", "", {"others": others, "used": others}
     if busy >= HOST_FULL:
         yield "machine", "", {}
     yield "unknown", "", {}
@@ -97,19 +97,6 @@ def _usage(step: Step, others: float | None) -> Iterator[Finding]:
         yield Finding("ladder.usage.host", {"busy": busy})
     if cores:
         yield Finding("ladder.usage.cores", {"cores": cores})
-
-
-def others_cores(step: Step, cores: int | None) -> float | None:
-    """Busy cores that nothing of the trial used; None where a part of it was not seen."""
-    roles = {"storage": step.configuration.storage, "cache": step.configuration.cache}
-    used = [step.mean("usage.server_cores"), step.mean("usage.generator_cores")]
-    running = [role for role, kind in roles.items() if kind not in ("", "sqlite")]
-    used += [step.metric("cores", role) for role in running]
-    busy = step.mean("usage.host_busy")
-    known = [value for value in used if value is not None]
-    if busy is None or cores is None or len(known) < len(used):
-        return None
-    return max(0.0, busy * cores - sum(known))
 
 
 def other_code_s(step: Step) -> float | None:

@@ -11,6 +11,7 @@ from statistics import fmean, geometric_mean
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harness.analysis.core_wait import worst
 from harness.experiments.document import cores_of
 from harness.experiments.ladder.configurations import Configuration, removals
 from harness.model import CellResult, Finding
@@ -68,6 +69,18 @@ class Step(Struct, frozen=True):
         """CPU of the app's workers per request."""
         cores = self.mean("usage.server_cores")
         return None if cores is None else cores / self.rps
+
+    @property
+    def others_cores(self) -> float | None:
+        """Busy cores that nothing of the trials used."""
+        return _mean(cell.core_wait.others_cores for cell in self.cells if cell.core_wait)
+
+    @property
+    def disturbance(self) -> Finding | None:
+        """What others did to it, where half of the trials or more had to wait for a core."""
+        waits = [cell.core_wait for cell in self.cells if cell.core_wait]
+        often = 2 * sum(wait.doubtful for wait in waits) >= len(self.cells)
+        return worst(waits) if often else None
 
     @property
     def tool_bound(self) -> bool:

@@ -12,6 +12,7 @@ from harness.model import (
     Breakdown,
     Cell,
     CellResult,
+    CoreWait,
     Document,
     Finding,
     Plan,
@@ -99,6 +100,24 @@ def test_the_generator_is_detected() -> None:
     assert rates(servers.values["rates"]) == [505, 490]
     assert rates(others[0]) == [544, 4690]
     assert document.valid
+
+
+def test_nothing_is_blamed_for_what_others_did() -> None:
+    """Locust at 0.47 cores of a machine that others keep busy: it waited for them."""
+    wait = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
+    slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=wait)
+    document = document_of(*(one for one in MEASURED if one.trial != slow.trial), slow)
+    for question in ("verdict", "users", "tool"):
+        found = finding(document, question)
+        assert found.code == "bottleneck.disturbed"
+        assert found.values["noise"].code == "diagnosis.core_wait"
+    assert finding(document, "threads").code == "bottleneck.threads.no"  # of other cells
+
+
+def test_others_that_kept_nobody_waiting_are_no_disturbance() -> None:
+    idle = CoreWait(share=0.01, worker_s=0.0, others_cores=1.9, cores=2)
+    document = document_of(*(replace(one, core_wait=idle) for one in MEASURED))
+    assert finding(document, "verdict").code == "bottleneck.generator"
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def trial(
     cores: float = 0.5,
     server: float = 0.1,
     others: float = 0.0,
+    waits: float = 0.0,
     low: bool = False,
     processes: int = 1,
     start_cpu_s: float = 1.2,
@@ -69,6 +70,8 @@ def trial(
                 server_rss_bytes=1 << 20,
                 tool_rss_bytes=(10 + number) << 20,
                 host_memory_bytes=1 << 30,
+                server_wait_s=0.0,
+                tool_wait_s=waits * loaded_s,
             )
         )
     requests = round(rps * duration_s)
@@ -163,8 +166,12 @@ def test_cpu_per_request_is_that_of_the_load_alone(
 
 
 def test_what_others_used_is_seen() -> None:
-    assert usage(trial(others=0.7)).others_cores == pytest.approx(0.7)
-    assert usage(trial()).others_cores == pytest.approx(0.0, abs=1e-9)
+    busy, alone = usage(trial(others=0.7)).core_wait, usage(trial()).core_wait
+    assert busy is not None
+    assert alone is not None
+    assert busy.others_cores == pytest.approx(0.7)
+    assert alone.others_cores == pytest.approx(0.0, abs=1e-9)
+    assert not busy.disturbed  # nobody waited for them
 
 
 def test_too_few_samples_say_nothing() -> None:
@@ -252,7 +259,7 @@ def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
     [
         ((trial("threads", 1), trial("threads", 10, rps=1900, cores=1.0)), "grows"),
         ((trial("threads", 1), trial("threads", 10, rps=1050, cores=1.8)), "several_cores"),
-        ((trial("threads", 1), trial("threads", 10, others=0.6)), "disturbed"),
+        ((trial("threads", 1), trial("threads", 10, others=0.6, waits=0.4)), "disturbed"),
         ((trial("threads", 1),), "few_levels"),
     ],
 )
@@ -280,6 +287,13 @@ def test_client_overhead_by_generator() -> None:
     assert found.values["worst"].values["name"] == "threads"
     assert found.values["least"].values["name"] == "fast"
     assert len(found.evidence) == 2
+
+
+def test_waiting_for_a_core_is_not_a_generators_own_queueing() -> None:
+    trials = (trial("fast", 10, others=0.9, waits=0.6),)
+    assert concluded("overhead", trials).code == "generators.overhead.unknown"
+    shown = study(run(), trials)
+    assert "generators.note.others" in [one.code for one in shown.notes if isinstance(one, Finding)]
 
 
 def test_a_busy_server_says_nothing_about_client_overhead() -> None:

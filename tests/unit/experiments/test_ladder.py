@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from harness.experiments.ladder.document import study
 from harness.experiments.ladder.limits import limit
 from harness.experiments.ladder.steps import Load, Step, ladder
-from harness.model import CellResult, Document, Finding, Label, Table
+from harness.model import CellResult, CoreWait, Document, Finding, Label, Table
 from harness.report import FORMATS
 from harness.report import text as terminal
 from harness.report.html.document_charts import chart_figures
@@ -232,21 +232,37 @@ def test_the_load_tool_comes_first() -> None:
     assert code == "ladder.limit.tool"
 
 
-def test_other_processes_are_detected() -> None:
-    """The host is busy, and what is part of the trial used only a part of it."""
+BESIDE = CoreWait(share=0.3, worker_s=0.002, tool_s=0.001, others_cores=1.4, cores=2)
+
+
+def test_other_programs_are_the_limit_where_the_trial_waited_for_them() -> None:
+    """Whatever else looks full: the app's workers here."""
     planned = all_configurations()
     name = "postgresql-uvicorn-w2"
-    results = [
-        replace(cell, usage=replace(cell.usage, host_busy=1.0))
-        for cell in cells(planned, {**MEASURED, name: replace(CALM, storage=0.1)})
+    taken = [
+        replace(cell, core_wait=BESIDE) if cell.trial.cell.server.name == name else cell
+        for cell in cells(planned, {**MEASURED, name: replace(CALM, app=1.9)})
     ]
-    limited, why = limit(step_of(results, name), 2)
+    limited, why = limit(step_of(taken, name), 2)
     assert (limited.code, why.code) == ("ladder.limit.others", "ladder.limit.others.why")
-    assert why.values["used"] == pytest.approx(1.6)
-    assert "ladder.disturbed" in map(codes, study(report(results), planned).notes)
+    assert why.values["noise"].values["others_cores"] == pytest.approx(1.4)
+    (note,) = (one for one in study(report(taken), planned).notes if one.code == "ladder.disturbed")
+    steps = [cell for cell in taken if cell.core_wait and cell.trial.number == 1]
+    assert note.values["times"] == len(steps)
 
 
-@pytest.mark.parametrize(("busy", "limited_by"), [(0.3, "pool"), (1.0, "others")])
+def test_cores_that_others_used_and_nobody_waited_for_limit_nothing() -> None:
+    planned, idle = all_configurations(), replace(BESIDE, share=0.01)
+    results = [
+        replace(cell, core_wait=idle, usage=replace(cell.usage, host_busy=1.0))
+        for cell in cells(planned, dict.fromkeys(MEASURED, replace(CALM, storage=0.1)))
+    ]
+    limited, _ = limit(step_of(results, "postgresql-uvicorn-w2"), 2)
+    assert limited.code == "ladder.limit.machine"
+    assert "ladder.disturbed" not in map(codes, study(report(results), planned).notes)
+
+
+@pytest.mark.parametrize(("busy", "limited_by"), [(0.3, "pool"), (1.0, "machine")])
 def test_waiting_for_a_connection_is_the_pools_limit_where_the_machine_is_not(
     busy: float, limited_by: str
 ) -> None:
