@@ -8,9 +8,10 @@ order:
                      from 95 % of the capacity on that the closed cells found
 
 The first two, and growth, are inconclusive where others kept the load from a core for long enough
-to be the reason (`core_wait`): who keeps up in spite of them does so without them. Inconclusive,
-too: growth over a shorter time, growth within the scatter of service times, and less done than
-asked for with nothing full that would explain it.
+to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
+and would be so without them, too, does not. Inconclusive, besides: growth over a shorter time,
+growth within the scatter of service times, and less done than asked for with nothing full that
+would explain it.
 
     sent       what the load tool sent of what was due; less than 99 % is always said
     busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
@@ -24,8 +25,9 @@ from math import sqrt
 
 from msgspec import Struct
 
-from harness.analysis.growth import Growth
-from harness.model import Finding, Measurement, Verdict
+from harness.analysis.core_wait import worst
+from harness.analysis.growth import SLOPE, Growth
+from harness.model import CoreWait, Finding, Measurement, Verdict
 
 LEAST_S = 10.0  # of load: what grows in less may be chance
 KEEPS_UP = 0.97  # of the rate comes out
@@ -34,6 +36,7 @@ ALL_SENT = 0.99
 CONNECTIONS_BUSY = 0.45
 NEAR = 0.95  # of the capacity
 LATE = 0.25  # of the mean response
+MISSING = 1e-9
 
 
 class Offered(Struct, frozen=True):
@@ -49,7 +52,7 @@ class Offered(Struct, frozen=True):
     generator_cores: float | None = None
     growth: Growth | None = None  # of the backlog; None: not known
     lasts_s: float = 0.0  # the time in which requests arrive
-    disturbance: Finding | None = None  # what others' use of the cores did to it
+    core_wait: CoreWait | None = None
 
     @property
     def sent_rps(self) -> float | None:
@@ -83,6 +86,16 @@ class Offered(Struct, frozen=True):
         return lag is not None and mean is not None and lag >= LATE * mean > 0
 
     @property
+    def disturbance(self) -> Finding | None:
+        """What others' use of the cores did to it, if that may be why it does not keep up: what is
+        full would have done no more than `done_rps` / (1 - share) without them."""
+        noise = worst([self.core_wait])
+        if noise is None or self.growth is None or not self.growth.full:
+            return noise
+        could_rps = self.growth.done_rps / max(MISSING, 1 - noise.values["share"])
+        return None if could_rps <= (1 - SLOPE) * self.asked_rps else noise
+
+    @property
     def came_out(self) -> bool:
         """As much as was asked for, but for what chance lets arrive."""
         arrivals = self.asked_rps * self.lasts_s
@@ -98,8 +111,8 @@ class Offered(Struct, frozen=True):
 def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
     if offered.keeps_up:
         return _keeps_up(offered)
-    if offered.disturbance is not None:
-        return "inconclusive", offered.disturbance
+    if (noise := offered.disturbance) is not None:
+        return "inconclusive", noise
     if offered.idle and (offered.late or not offered.all_sent):
         return "generator-bound", _too_slow(offered)
     backlog = {

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
-from harness.analysis.core_wait import disturbance
+from harness.analysis.core_wait import core_wait, worst
 from harness.analysis.facts import Facts
 from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
@@ -54,7 +54,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         generator_cores=facts.usage.generator_cores,
         growth=growth(facts),
         lasts_s=facts.record.planned_duration_s or facts.load_s,
-        disturbance=disturbance(facts),
+        core_wait=core_wait(facts),
     )
     word, reason = of_offered(offered)
     parts, left_out = _breakdown(facts)
@@ -64,6 +64,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         breakdown=parts,
         generator_bound=word == "generator-bound",
         bound_reasons=(cell.reason,) if word == "generator-bound" else (),
+        findings=_findings(cell.reason, worst([offered.core_wait])),
         achieved_concurrency=offered.busy,
         asked_rps=facts.asked_rps,
         sent_rps=offered.sent_rps,
@@ -76,6 +77,10 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
             *missing_notes(facts.seen),
         ),
     )
+
+
+def _findings(reason: Finding, noise: Finding | None) -> tuple[Finding, ...]:
+    return (reason,) if noise is None or noise.code == reason.code else (reason, noise)
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:

@@ -133,11 +133,18 @@ def test_growth_in_a_short_load_may_be_chance() -> None:
 @pytest.mark.parametrize("tool_s", [0.0, 0.05])
 def test_whoever_is_late_while_others_have_the_cores_is_not_to_blame(tool_s: float) -> None:
     """The backlog grows, or the load tool sends less than it should."""
-    trial = opened(Rate(rps=60), 60, tool_s=tool_s)
+    trial = opened(Rate(rps=45), 45, tool_s=tool_s)
     found = cell(run(noisy(trial, server_wait=0.8, tool_wait=0.4, others=1.2)))
     assert found.verdict == "inconclusive"
     assert found.reason.code == "diagnosis.core_wait"
     assert not found.generator_bound
+
+
+def test_who_would_not_keep_up_without_them_either_is_saturated() -> None:
+    """Of 40 requests/s that are done, a tenth of a response is lost: 45 could have been."""
+    found = cell(run(noisy(opened(Rate(rps=60), 60), server_wait=0.4, others=1.2)))
+    assert found.verdict == "saturated"
+    assert {one.code for one in found.findings} == {"open.backlog_grows", "diagnosis.core_wait"}
 
 
 def test_who_keeps_up_beside_other_programs_does_so() -> None:
