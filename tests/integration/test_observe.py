@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -89,6 +92,50 @@ def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     assert during[-1].tool_cpu_s is not None
     assert during[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
     assert all((sample.server_rss_bytes or 0) > OPEN_WORKERS << 20 for sample in seen.processes)
+
+
+def test_how_long_it_waited_for_a_core(closed: tuple[dict[str, Any], Path]) -> None:
+    _, raw = closed
+    samples = read_observations(raw).processes
+    server = [sample.server_wait_s for sample in samples]
+    tool = [sample.tool_wait_s for sample in samples if sample.tool_wait_s is not None]
+    known = [wait for wait in server if wait is not None]
+    assert len(known) == len(server)
+    assert known[0] == 0.0
+    assert known == sorted(known)
+    assert tool == sorted(tool)  # its end takes nothing from the sum
+    assert samples[-1].tool_wait_s is not None
+    assert samples[-1].lab_cpu_s is not None
+
+
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """All that is started meanwhile shares a core with a program that burns."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    try:
+        yield
+    finally:
+        burning.kill()
+        burning.wait()
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.once
+@pytest.mark.usefixtures("one_core")
+def test_others_that_keep_it_waiting_are_seen(lab: Lab) -> None:
+    """Two that want the same core all the time get half of it each."""
+    done = lab(
+        *("sweep", "sync", "1", "--workers", "1", "--path", "/?sleep=0&cpu=20"),
+        *("--tool", "fast", "--duration", "3", "--format", "json"),
+    )
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    wait = cell["core_wait"]
+    assert wait["share"] >= 0.05
+    assert wait["worker_s"] >= 0.05 * 0.02
+    assert wait["others_cores"] >= 0.25
 
 
 def test_what_the_load_cost_is_reported(closed_and_kept: Sweep) -> None:
