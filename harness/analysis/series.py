@@ -17,6 +17,7 @@ from harness.model import Cell, CellResult, ClassResult, Finding
 from harness.numbers.intervals import T975, TRIALS
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
+BEYOND = 1.05  # times the knee
 HALF = 0.5  # of their time served: the response is twice that of a lone request
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
@@ -132,8 +133,8 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         lost most of what its slots or connections allow, since that is what settings can win back;
         where none lost any, the most loaded. Of several trials the first."""
         closed = (cell for cell in cells if cell.trial.cell.rate is None)
-        valid = (cell for cell in closed if cell.verdict != "invalid")
-        most = max(valid, key=_tells, default=None)
+        valid = [cell for cell in closed if cell.verdict != "invalid"]
+        most, found = max(valid, key=_tells, default=None), self._agreed(valid)
         return ClassResult(
             server=self.key.server,
             tool=self.key.tool,
@@ -141,14 +142,31 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             slots_measured=max((facts.open_at_once for facts in self.closed), default=None),
             capacity_rps=self.capacity.rps,
             capacity_ci95=self.capacity.ci95,
-            knee=self.knee.connections,
-            knee_note=self.knee.note,
+            knee=found.connections,
+            knee_note=found.note,
             keepalive=self.key.keepalive,
             processes=self.key.processes,
             diagnosis=most.diagnosis if most else None,
             telling=most.trial.key if most else None,
             worker_class=self.trials[0].worker_class,
         )
+
+    def _agreed(self, valid: Iterable[CellResult]) -> Knee:
+        """The knee, unless a cell beyond it had room: where chance deals the connections, or others
+        take the cores, throughput may level off below what more connections could get."""
+        found = self.knee
+        if found.connections is None:
+            return found
+        beyond = [
+            cell.trial.cell.concurrency
+            for cell in valid
+            if cell.verdict == "below capacity"
+            and cell.trial.cell.concurrency > BEYOND * found.connections
+        ]
+        if not beyond:
+            return found
+        values = {"connections": max(beyond), "rps": max(self.levels.values())}
+        return Knee(None, Finding("knee.room_beyond", values))
 
 
 def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:

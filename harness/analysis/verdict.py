@@ -12,7 +12,9 @@
     requests wait, and slots are free: something else is the limit, or nothing is yet.
                      saturated where the kernel dropped handshakes, or where there are more
                      connections than slots (which idle: dealt unevenly);
-                     inconclusive where others kept server or load tool waiting for a core;
+                     where others kept server or load tool waiting for a core, what that cost is
+                     taken off first: nothing waits, as above, or still half of the time is waiting,
+                     or else it is inconclusive;
                      saturated where the workers' cores or loops are busy all the time;
                      below capacity where slots enough for all stand idle while requests wait
                      outside of them: that is how connections are dealt (or of a loop, that it
@@ -26,7 +28,7 @@ An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
-from harness.analysis.core_wait import disturbance
+from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, handshakes
@@ -37,6 +39,7 @@ from harness.analysis.series import HALF, Series
 from harness.model import Finding, Verdict
 
 OVER = 1.05  # times as many connections as slots: some have to wait
+LOST = 0.9  # of the response: what is left of it then says nothing
 BUSY = 0.9  # of its cores, or of its time
 
 
@@ -49,8 +52,9 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         if n > OVER * slots:
             return "saturated", _waits(facts, series)
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
-    if series.waits(facts):
-        return _unbound(facts, series)
+    disturbed = disturbance(facts)
+    if series.waits(facts) and not (disturbed and _explains(facts, series)):
+        return _unbound(facts, series, disturbed)
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     knee = series.knee.connections
@@ -60,13 +64,25 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     return "below capacity", _finding("slots_free", connections=n, **used)
 
 
-def _unbound(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+def _explains(facts: Facts, series: Series) -> bool:
+    """Whether requests would not wait, had the load had its cores."""
+    return _undisturbed(facts, series) >= REACHED
+
+
+def _undisturbed(facts: Facts, series: Series) -> float:
+    """u without what waiting for a core cost."""
+    found = core_wait(facts)
+    lost = min(found.share, LOST) if found else 0.0
+    return min(1.0, series.served(facts.connections) / (1 - lost))
+
+
+def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
     if handshakes(facts).dropped or (slots and n > OVER * slots):
         return "saturated", waits
-    if (disturbed := disturbance(facts)) is not None:
+    if disturbed and _undisturbed(facts, series) > HALF:
         return "inconclusive", disturbed
     if _resource_full(facts):
         return "saturated", waits

@@ -1217,6 +1217,8 @@ knee.no_limit = > {highest}: no limit found up to {highest}
 knee.above_slots = > {highest}, although {slots} slots are configured
 knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy; add {add} or
     more
+knee.room_beyond = unknown: throughput levels off at {rps:number} requests/s, although slots were
+    still free with {connections:# connection}
 knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
     limit, not the server
 knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit

@@ -9,6 +9,7 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.occupancy import occupancy, overhead_s
 from harness.model import Report, Server, Span
 from tests.builders.analysis import SYNC, derived, evidence, ns, recording, saying, with_spans
+from tests.builders.noise import noisy
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
 
@@ -103,3 +104,20 @@ def test_where_most_of_the_time_is_waiting_a_weak_gain_is_no_room() -> None:
     trials = [slowed(n, n / rps) for n, rps in ((2, 20.0), (8, 34.0), (32, 39.6))]
     verdicts = [cell.verdict for cell in sweep(*trials).cells]
     assert verdicts == ["below capacity", "saturated", "saturated"]
+
+
+@pytest.mark.parametrize(
+    ("took_s", "wait", "verdict"),
+    [
+        (0.2, 4.0, "below capacity"),  # 0.1 s of each 0.2 in the run queue: it explains all
+        (0.2, 1.0, "inconclusive"),  # a quarter of it
+        (0.8, 0.5, "saturated"),  # a part of it: still most of the time is waiting without it
+    ],
+)
+def test_what_waiting_for_a_core_cost_is_taken_off(
+    took_s: float, wait: float, verdict: str
+) -> None:
+    """8 connections at 40 (10) requests a second; `wait`: run-queue seconds per second."""
+    (cell,) = sweep(noisy(slowed(8, took_s), server_wait=wait, others=1.8)).cells
+    assert cell.core_wait is not None
+    assert cell.verdict == verdict, cell.core_wait
