@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.diagnosis import store, table
+from tests.diagnosis.judge import Statement
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.store import Ran
 from tests.diagnosis.truth import Scenario
@@ -61,13 +62,17 @@ def main(words: Sequence[str] | None = None) -> int:
         run_all(chosen, options, place)
     names = {one.name for one in chosen}
     ran = [one for one in store.ran_in(place) if one.scenario in names]
-    every = [statement for one in ran for statement in store.statements(place, one)]
+    every = [said for one in ran for said in judged(place, one)]
     sys.stdout.write(table.as_text(every))
     if options.markdown:
         options.markdown.write_text(table.as_markdown(every))
     if options.record:
         record(place, ran, options.record)
     return 1 if table.misses(every) else 0
+
+
+def judged(place: Path, ran: Ran) -> list[Statement]:
+    return store.statements(place, ran, SCENARIOS[ran.scenario])
 
 
 def wanted(scenario: Scenario, options: argparse.Namespace) -> bool:
@@ -81,7 +86,7 @@ def record(place: Path, ran: Sequence[Ran], into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     for one in ran:
         kept = into / f"{one.scenario}-{'noise' if one.noise else 'quiet'}.zip"
-        if not kept.exists() and not any(said.wrong for said in store.statements(place, one)):
+        if not kept.exists() and not any(said.wrong for said in judged(place, one)):
             shutil.copyfile(place / f"{one.name}.zip", kept)
 
 
@@ -100,7 +105,7 @@ def run_all(chosen: Sequence[Scenario], options: argparse.Namespace, place: Path
         if name not in done and time.monotonic() < end:
             ran = run(scenario, place, noise, number, alone)
             store.append(place, ran)
-            wrong = [entry for entry in store.statements(place, ran) if entry.wrong]
+            wrong = [entry for entry in judged(place, ran) if entry.wrong]
             print(f"{name}: {ran.took_s:.0f} s, {len(wrong)} wrong", file=sys.stderr, flush=True)
 
     for number in range(1, options.repeat + 1):

@@ -21,7 +21,6 @@ from harness import codec, run_store
 from harness.experiments.reading import report_of, trial_data
 from harness.model import Report
 from tests.diagnosis.judge import FALSE, Statement, judged
-from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.truth import Scenario
 
 # Of a run: what no report reads
@@ -93,10 +92,11 @@ def report_in(archive: Path, scenario: Scenario, *, noise: bool) -> tuple[Report
         return report, list(judged(scenario, report, trial_data(run), noise=noise))
 
 
-def statements(place: Path, ran: Ran, *, noise: bool = False) -> list[Statement]:
+def statements(
+    place: Path, ran: Ran, scenario: Scenario, *, noise: bool = False
+) -> list[Statement]:
     """Of one run, judged as one beside noise where it was, or where it may have been: `noise`. A
     run that did not end as it should is a false statement by itself."""
-    scenario = SCENARIOS[ran.scenario]
     found: list[Statement] = []
     if ran.exit_code not in scenario.exit_codes:
         why = f"exit {ran.exit_code}: {ran.stderr[-300:]}"
