@@ -447,6 +447,8 @@ chart.phases.solid = median, or ESTABLISHED at the client
 chart.phases.dashed = 95 %, or closing at either end
 
 # --- charts: titles, captions, and what they show in words ------------------------------------
+chart.part = {title} ({number} of {parts})
+chart.own_axis = Each picture has an axis of its own.
 chart.axes = {y} by {x}.
 chart.point = {y:number} at {x}
 chart.points = {name}: {points:, }.

@@ -319,15 +319,35 @@ def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
     assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))
 
 
-def test_paper_is_white_and_shows_all(open_page: Open, screenshots: Path) -> None:
+def printed(opened: Opened, path: Path) -> int:
+    """Pages of A4."""
+    opened.page.pdf(path=path, prefer_css_page_size=True)
+    return len(re.findall(rb"/Type\s*/Page\b(?!s)", path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("classes", "levels"), [(("sync",), (1, 2, 4, 8, 16, 32)), (("sync", "eventlet"), (4, 8, 16))]
+)
+def test_six_cells_are_two_pages_a_class(
+    classes: tuple[str, ...], levels: tuple[int, ...], open_page: Open, screenshots: Path
+) -> None:
+    opened = open_page(sweep(classes, levels))
+    assert 1 <= printed(opened, screenshots / "six.pdf") <= 2 * len(classes)
+
+
+def test_what_is_opened_is_printed(open_page: Open, screenshots: Path) -> None:
+    opened = open_page(sweep(("sync",), (4, 8, 16)))
+    few = printed(opened, screenshots / "closed.pdf")
+    closed = opened.page.locator("details.cell:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
+    opened.drawn()
+    assert printed(opened, screenshots / "opened.pdf") > few
+
+
+def test_paper_is_white(open_page: Open, screenshots: Path) -> None:
     opened = open_page(CONSTRUCTED["late"], color_scheme="dark")
-    closed = opened.page.locator("details:not([open])").count()
-    opened.page.pdf(path=screenshots / "print.pdf", format="A4")
-    drawn = opened.page.locator(".chart[data-drawn=whole]").count()
-    assert drawn == opened.page.locator(".chart").count()
-    assert opened.page.locator("details:not([open])").count() == closed > 0
     opened.page.emulate_media(media="print", color_scheme="dark")
-    opened.open_all()
     ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(255, 255, 255)"
     opened.page.screenshot(path=screenshots / "print.png", full_page=True)

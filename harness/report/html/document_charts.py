@@ -1,18 +1,20 @@
 """The charts of a document as figures: lines with points, or bars beside or on each other.
 
-Each series has a colour and a shape of its own; a part of a response time has the colour that it
-has in every chart of the lab. On a logarithmic axis nothing that is not above 0 can stand: such
-points are left out, and the caption counts them.
+Each series of a picture has a colour and a shape of its own; a part of a response time has the
+colour that it has in every chart of the lab. On a logarithmic axis nothing that is not above 0 can
+stand: such points are left out, and the caption counts them.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 import altair as alt
+from msgspec.structs import replace
 
-from harness.model import Chart, Document, Finding, Label
+from harness.model import Chart, Document, Finding, Label, Series
 from harness.report.html.bars import Drawn, Points, Upright, bars_pane
 from harness.report.html.colours import CLASSES, var
 from harness.report.html.figure import (
@@ -22,7 +24,9 @@ from harness.report.html.figure import (
     Key,
     by_name,
     data,
+    grouped,
     mark_of,
+    part_of,
     slug,
     some,
     tip,
@@ -49,11 +53,41 @@ def chart_figures(document: Document) -> list[Figure]:
     """Those that have anything to show, in the document's order; their names are different."""
     names = (slug(text(chart.title))[:40].rstrip("-") or "untitled" for chart in document.charts)
     numbered = enumerate(zip(document.charts, names, strict=True), 1)
-    return list(some(*(chart_figure(one, f"chart-{n}-{name}") for n, (one, name) in numbered)))
+    return [found for n, (one, name) in numbered for found in _figures(one, f"chart-{n}-{name}")]
 
 
-def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Figure | None:
-    """None where it has no point to show. `upright`: its bars stand instead of lying."""
+def _figures(chart: Chart, name: str) -> Sequence[Figure]:
+    """One, or several where it has many series or some reach ten times what others do. Parts that
+    stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
+    drawn = [one for one in chart.series if _drawable(one.points, chart.log)]
+    if chart.form == "stacked":
+        return some(chart_figure(chart, name))
+    groups = grouped(drawn, None if chart.log[1] else partial(_top, chart))
+    charts = [
+        replace(chart, series=tuple(group), title=part_of(chart.title, number, len(groups)))
+        for number, group in enumerate(groups, 1)
+    ]
+    values = (
+        [y for one in drawn for _, y in _drawable(one.points, chart.log)] if chart.log[1] else ()
+    )
+    found = some(
+        *(chart_figure(one, f"{name}-{number}" if number > 1 else name, axis=values)
+          for number, one in enumerate(charts, 1))
+    )  # fmt: skip
+    if len(found) < 2 or chart.log[1]:
+        return found
+    return [replace(one, caption=(*one.caption, Finding("chart.own_axis"))) for one in found]
+
+
+def _top(chart: Chart, one: Series) -> float:
+    return max(abs(y) for _, y in _drawable(one.points, chart.log))
+
+
+def chart_figure(
+    chart: Chart, name: str, upright: Upright | None = None, axis: Sequence[float] = ()
+) -> Figure | None:
+    """None where it has no point to show. `upright`: its bars stand instead of lying; `axis`:
+    further values that the vertical axis of lines reaches."""
     series = [(one.name, _drawable(one.points, chart.log)) for one in chart.series]
     series = [(label, points) for label, points in series if points]
     if not series:
@@ -71,7 +105,7 @@ def chart_figure(chart: Chart, name: str, upright: Upright | None = None) -> Fig
             Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title}),
             *(_words(chart, label, points) for label, points in drawn.items()),
         ),
-        panes=(_lines(chart, drawn) if lines else bars_pane(chart, drawn, looks, upright),),
+        panes=(_lines(chart, drawn, axis) if lines else bars_pane(chart, drawn, looks, upright),),
         legend=legend,
         heads=(chart.x_title or Finding("chart.place"), *drawn),
         rows=_rows(chart, drawn),
@@ -121,7 +155,7 @@ def _rows(chart: Chart, drawn: Drawn) -> tuple[tuple[str, ...], ...]:
 # --- lines --------------------------------------------------------------------------------
 
 
-def _lines(chart: Chart, drawn: Drawn) -> Any:
+def _lines(chart: Chart, drawn: Drawn, axis: Sequence[float]) -> Any:
     rows = [
         (name, place, x, y) for name, points in drawn.items() for place, (x, y) in enumerate(points)
     ]
@@ -144,7 +178,7 @@ def _lines(chart: Chart, drawn: Drawn) -> Any:
         )
         .encode(
             _across(chart, sorted({x for _, _, x, _ in rows})),
-            _down(chart, [y for *_, y in rows]),
+            _down(chart, [*axis, *(y for *_, y in rows)]),
             look(alt.Color, [var(colour) for colour, _ in marks]),
         )
         .properties(height=300)

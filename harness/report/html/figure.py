@@ -7,7 +7,7 @@ the page, where it wraps and can be read aloud, and as one more pane in a pictur
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
@@ -32,6 +32,9 @@ DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
 MARKS = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 )  # fmt: skip
+
+MOST = 6  # series in one picture
+TENFOLD = 10.0  # times as high: what is lower is a sliver
 
 T = TypeVar("T")
 
@@ -65,6 +68,34 @@ class Figure(Struct, frozen=True):
 def some(*every: T | None) -> tuple[T, ...]:
     """Those that are there."""
     return tuple(one for one in every if one is not None)
+
+
+def grouped(
+    every: Sequence[T], top: Callable[[T], float] | None = None, most: int = MOST
+) -> list[list[T]]:
+    """In pictures of their own: at most `most` in each, so that no colour and no shape comes twice,
+    and where `top` says how high each reaches, none that another makes a sliver. In their order."""
+    tops = {place: top(one) if top else 1.0 for place, one in enumerate(every)}
+    groups: list[list[int]] = []
+    lowest = 0.0
+    for place in sorted(tops, key=tops.__getitem__):
+        if not groups or tops[place] > TENFOLD * lowest:
+            groups.append([])
+            lowest = tops[place]
+        groups[-1].append(place)
+    split = [
+        sorted(group)[n * len(group) // parts : (n + 1) * len(group) // parts]
+        for group in groups
+        for parts in [-(-len(group) // most)]
+        for n in range(parts)
+    ]
+    return [[every[place] for place in group] for group in sorted(split)]
+
+
+def part_of(title: Finding, number: int, parts: int) -> Finding:
+    """The title of one of several pictures, counted from 1."""
+    values = {"title": title, "number": number, "parts": parts}
+    return Finding("chart.part", values) if parts > 1 else title
 
 
 def slug(name: str) -> str:

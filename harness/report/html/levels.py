@@ -6,11 +6,11 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from harness.model import CellResult, Chart, Document, Finding, Series
+from harness.model import CellResult, Chart, Finding, Series
 from harness.numbers.units import format_duration
 from harness.report.html.bars import Upright
 from harness.report.html.document_charts import chart_figure
-from harness.report.html.figure import Figure, some, unit
+from harness.report.html.figure import TENFOLD, Figure, some, unit
 from harness.report.html.series import SweepSeries, mean
 from harness.report.values import PARTS
 
@@ -32,9 +32,15 @@ def _series(name: str, values: Iterable[float | None], factor: float = 1.0) -> S
 # --- where the time went ------------------------------------------------------------------
 
 
-def longest_s(document: Document) -> float:
-    """The highest bar of the run."""
-    return max((_height(_parts([cell])) for cell in document.cells), default=0.0)
+def longest_s(every: Iterable[SweepSeries]) -> float | None:
+    """The highest bar of the run, so that series can be compared; None where that would make all
+    bars of another series slivers, so that each has an axis of its own."""
+    longest = [one for series in every if (one := _longest_s(series)) > 0]
+    return max(longest) if longest and max(longest) <= TENFOLD * min(longest) else None
+
+
+def _longest_s(series: SweepSeries) -> float:
+    return max((_height(_parts(cells)) for cells in series.levels.values()), default=0.0)
 
 
 def _height(parts: Parts) -> float:
@@ -46,9 +52,10 @@ def _parts(cells: Sequence[CellResult]) -> Parts:
     return {part: mean(cells, attrgetter(f"breakdown.{part}_s")) for part in names}
 
 
-def breakdown(series: SweepSeries, longest_s: float) -> Figure | None:
-    """The mean response time by where it was spent, a bar per level. `longest_s`: of the run, so
-    that series can be compared."""
+def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
+    """The mean response time by where it was spent, a bar per level. `shared_s`: what the axes of
+    all series reach; None: its own."""
+    longest_s = _longest_s(series) if shared_s is None else shared_s
     every = {at: _parts(cells) for at, cells in series.levels.items()}
     levels = {at: parts for at, parts in every.items() if parts["response"] is not None}
     name, factor = unit(longest_s)
@@ -66,7 +73,10 @@ def breakdown(series: SweepSeries, longest_s: float) -> Figure | None:
     labels = [format_duration(parts["response"]) for parts in levels.values()]
     upright = Upright(longest_s * factor * 1.08, labels)
     figure = chart_figure(chart, f"waiting-{series.slug}", upright)
-    return figure and _worded(figure, series, levels, longest_s)
+    worded = figure and _worded(figure, series, levels, longest_s)
+    if worded is None or shared_s is not None:
+        return worded
+    return replace(worded, caption=(*worded.caption, Finding("chart.own_axis")))
 
 
 def _worded(

@@ -94,10 +94,11 @@ def figures(document: Document) -> list[Figure]:
 
 def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     """The figures of the whole run that have anything to show, by the codes of their headings."""
-    every, longest = all_series(document), longest_s(document)
+    every = all_series(document)
+    longest = longest_s(every)
     sections = {
         "page.heading.charts": chart_figures(document),
-        "page.heading.throughput": some(throughput(document)),
+        "page.heading.throughput": throughput(document),
         "page.heading.breakdown": some(*(breakdown(series, longest) for series in every)),
         "page.heading.keepalive": some(*map(keepalive, every)),
         "page.heading.loops": some(*map(open_and_closed, every)),

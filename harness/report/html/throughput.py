@@ -1,6 +1,6 @@
 """Requests per second against connections: what each series makes of more of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -9,7 +9,19 @@ import altair as alt
 from harness.model import Document, Finding
 from harness.numbers.units import MISSING
 from harness.report.html.colours import var
-from harness.report.html.figure import POINT, Figure, Key, by_name, data, key, mark_of, some, tip
+from harness.report.html.figure import (
+    POINT,
+    Figure,
+    Key,
+    by_name,
+    data,
+    grouped,
+    key,
+    mark_of,
+    part_of,
+    some,
+    tip,
+)
 from harness.report.html.series import SweepSeries, all_series, mean
 from harness.report.messages import amount, say
 from harness.report.values import finite
@@ -19,27 +31,33 @@ WIDE = 16  # from how many times the lowest level on the axis doubles instead of
 HEADS = ("class", "connections", "rate", "bound", "verdict")
 
 
-def throughput(document: Document) -> Figure | None:
-    """Requests/s against connections: a line and a shape per series, a point per trial."""
+def throughput(document: Document) -> list[Figure]:
+    """Requests/s against connections: a line and a shape per series, a point per trial. In more
+    than one picture where there are many series, or some reach ten times what others do."""
     every = [series for series in all_series(document) if _rates(series)]
-    if not every:
-        return None
+    groups = grouped(every, lambda series: max(rate for _, rate in _rates(series)))
+    return [_figure(group, n, len(groups)) for n, group in enumerate(groups, 1)]
+
+
+def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     cells = [cell for series in every for cell in series.valid]
     rate = max(some(*(finite(cell.throughput_rps) for cell in cells)))
     bound = max(finite(cell.bound_rps) or 0.0 for cell in cells)
     beyond = {"highest_bound_rps": bound if bound > ABOVE * rate else None}
     knees = [series for series in every if finite(series.result.knee)]
+    marks = {series.name: mark_of(place) for place, series in enumerate(every)}
     return Figure(
-        name="throughput",
-        title=Finding("chart.throughput"),
+        name="throughput" if number == 1 else f"throughput-{number}",
+        title=part_of(Finding("chart.throughput"), number, parts),
         caption=some(
             Finding("chart.throughput.caption", beyond),
             Finding("chart.throughput.knees") if knees else None,
+            Finding("chart.own_axis") if parts > 1 else None,
         ),
         alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
-        panes=(_pane(every, knees, 1.06 * max(rate, min(bound, ABOVE * rate)) or 1.0),),
+        panes=(_pane(every, marks, knees, 1.06 * max(rate, min(bound, ABOVE * rate)) or 1.0),),
         legend=some(
-            *(Key(one.name, *mark_of(one.number)) for one in every),
+            *(Key(name, *mark) for name, mark in marks.items()),
             key("bound", "soft", "dashed"),
             key("knee", "soft", "dotted") if knees else None,
         ),
@@ -81,7 +99,12 @@ def _growth(series: SweepSeries) -> Finding:
     )
 
 
-def _pane(every: Sequence[SweepSeries], knees: Sequence[SweepSeries], top: float) -> Any:
+def _pane(
+    every: Sequence[SweepSeries],
+    marks: Mapping[str, tuple[str, str]],
+    knees: Sequence[SweepSeries],
+    top: float,
+) -> Any:
     rates, bounds = (
         data("class connections rate", [(s.name, *of) for s in every for of in _rates(s, name)])
         for name in ("throughput_rps", "bound_rps")
@@ -101,8 +124,8 @@ def _pane(every: Sequence[SweepSeries], knees: Sequence[SweepSeries], top: float
     knee_tips = [tip("class", form=""), tip("connections", Finding("chart.knee_connections"))]
     # A line of bounds that is met by what was measured is hidden by it: so a dash at each level
     faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
-    shapes = {series.name: mark_of(series.number)[1] for series in every}
-    colours = {series.name: var(mark_of(series.number)[0]) for series in every}
+    shapes = {name: shape for name, (_, shape) in marks.items()}
+    colours = {name: var(colour) for name, (colour, _) in marks.items()}
     levels = sorted({level for series in every for level in series.levels})
     spread = levels[-1] / levels[0] >= WIDE
     return (

@@ -10,9 +10,12 @@ from msgspec.structs import replace
 from harness.model import Chart, Document, Finding, Series
 from harness.report.html import pictures, render
 from harness.report.html.document_charts import chart_figures
+from harness.report.html.figure import MOST, grouped, spec
 from harness.report.messages import text
 from tests.builders.document import full_document
 from tests.builders.page import rendered
+
+TOPS = {"slow": 40.0, "quick": 2000.0, "slower": 20.0, "quicker": 900.0}
 
 
 def test_findings_come_first_with_their_evidence() -> None:
@@ -46,14 +49,44 @@ def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
 
 
 @pytest.mark.parametrize("log", [(False, False), (True, True)])
-def test_many_lines_differ_by_colour_or_dash(log: tuple[bool, bool]) -> None:
+def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
+    """In none of them does a colour or a shape come twice; logarithmic axes are all the same."""
     series = tuple(Series(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
     document = full_document(charts=(Chart("Many", "x", "y", series, log),))
-    (figure,) = chart_figures(document)
-    assert len({(key.colour, key.shape) for key in figure.legend}) == 12
+    figures = chart_figures(document)
+    assert sum(len(figure.legend) for figure in figures) == 12
+    for figure in figures:
+        for looks in zip(*((key.colour, key.shape) for key in figure.legend), strict=True):
+            assert len(set(looks)) == len(looks) <= MOST
+    names = ["chart-1-many", "chart-1-many-2", "chart-1-many-3"][: len(figures)]
+    assert [figure.name for figure in figures] == names
+    axes = [spec(pane)["encoding"]["y"]["scale"]["domain"] for one in figures for pane in one.panes]
+    assert (len({tuple(axis) for axis in axes}) == 1) is log[1]
     written = dict(pictures(document))
-    assert sorted(written) == ["chart-1-many.png", "chart-1-many.svg"]
+    assert sorted(written) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     assert written["chart-1-many.png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("form", ["lines", "bars"])
+def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
+    form: Literal["lines", "bars"],
+) -> None:
+    series = tuple(Series(name, ((0.0, top), (1.0, top / 2))) for name, top in TOPS.items())
+    chart = Chart("Rates", "x", "y", series, form=form, names=("a", "b"))
+    figures = chart_figures(full_document(charts=(chart,)))
+    assert [[text(key.label) for key in one.legend] for one in figures] == [
+        ["slow", "slower"],
+        ["quick", "quicker"],
+    ]
+    assert [text(one.title) for one in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
+    assert all(one.caption[-1] == Finding("chart.own_axis") for one in figures)
+
+
+def test_groups_hold_all_in_their_order() -> None:
+    assert grouped(list("abcdefgh"), most=6) == [list("abcd"), list("efgh")]
+    assert grouped(["a"], len) == [["a"]]
+    assert grouped([]) == []
+    assert grouped([5, 100, 7, 60, 50], float, most=2) == [[5], [100, 60], [7, 50]]
 
 
 def test_a_document_of_nothing_is_a_page() -> None:

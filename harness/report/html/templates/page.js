@@ -53,17 +53,16 @@
   const drawVisible = () => [...document.querySelectorAll(".chart")].filter(shown).forEach(draw);
 
   for (const one of document.querySelectorAll("details")) one.addEventListener("toggle", drawVisible);
+  // On paper a cell that somebody opened shows all its charts
+  addEventListener("click", (event) => {
+    const summary = event.target.closest("details.cell > summary");
+    if (summary) summary.parentElement.classList.add("asked");
+  });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   addEventListener("scroll", hideTip, { passive: true });
 
-  // Paper has no triangles to click: all is opened, drawn and afterwards closed again.
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")];
-    for (const one of opened) one.open = true;
-    drawVisible();
-  });
-  addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+  // What is open is printed. Charts of what was opened a moment ago may still be missing.
+  addEventListener("beforeprint", drawVisible);
 
   drawVisible();
   document.documentElement.dataset.ready = "";
