@@ -36,7 +36,8 @@ from harness.analysis.window import Window, share, stretches
 from harness.numbers.intervals import half_of_mean
 
 FEWEST, MOST = 4, 32  # batches
-BATCH_S = 1.0  # no shorter where the window has ENOUGH of these
+BATCH_S = 1.0  # as whole cycles allow, where the window has ENOUGH of these
+SHORTEST_S = BATCH_S / 1.5  # what that may come to
 ENOUGH = 8
 CHANCE = 1.645  # standard errors that a correlation exceeds by chance one of twenty times
 MOST_CORRELATED = 0.8
@@ -59,6 +60,11 @@ class Precision(Struct, frozen=True):
     throughput_rps: Estimate | None = None  # successful responses
     service_s: Estimate | None = None
     response_s: Estimate | None = None  # where the client timed each request
+
+    @property
+    def long(self) -> bool:
+        """Whether there are ENOUGH batches of a second."""
+        return self.batches >= ENOUGH and (self.batch_s or 0.0) >= SHORTEST_S
 
 
 @once
@@ -97,9 +103,10 @@ def _independent(
     parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
     """Edges of batches that do not follow their neighbours, and the rate in each."""
-    cycles = int(window.length_s / cycle_s + CUT) if cycle_s else MOST
-    least_s = BATCH_S if window.length_s >= ENOUGH * BATCH_S else 0.0
-    number = min(cycles, MOST, int(window.length_s / least_s) if least_s else MOST)
+    cycles, each = int(window.length_s / cycle_s + CUT) if cycle_s else MOST, 1
+    if window.length_s >= ENOUGH * BATCH_S and cycle_s:
+        each = max(1, round(BATCH_S / cycle_s))
+    number = min(cycles // each, MOST)
     edges, rates = list[int](), list[float]()
     while number >= FEWEST:
         edges = _edges(window, number, cycles)

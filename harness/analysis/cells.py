@@ -1,6 +1,6 @@
 """From facts to the result of a trial, once R0 and knee of its series are known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -111,8 +111,14 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         in_force=in_force(data, limit),
         usage=facts.usage,
         core_wait=core_wait(facts),
-        notes=(*facts.record.warnings, *measurement.notes),
+        notes=(*facts.record.warnings, *measurement.notes, *_pilot(facts)),
     )
+
+
+def _pilot(facts: Facts) -> Iterable[Finding]:
+    if facts.record.pilot_s is not None:
+        values = {"pilot_s": facts.record.pilot_s, "load_s": facts.load_s}
+        yield Finding("note.pilot", values)
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

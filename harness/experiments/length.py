@@ -23,7 +23,7 @@ long, and shows nothing more).
 """
 
 import time
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -73,12 +73,11 @@ def known(found: Precision, *, steady: bool) -> bool:
     """Whether a load says what more of it would say. `steady`: what it varies by is the machine's
     doing alone, so that there is nothing rare left to be seen."""
     throughput = found.throughput_rps
-    if throughput is None or found.batch_s is None or found.variation is None:
+    if throughput is None or found.variation is None:
         return False
     if found.variation <= STEADY:
         return True
-    long = found.batches >= ENOUGH and found.batch_s >= BATCH_S
-    return (long or steady) and throughput.half <= WITHIN * throughput.mean
+    return (found.long or steady) and throughput.half <= WITHIN * throughput.mean
 
 
 def following(
@@ -92,7 +91,7 @@ def following(
     edges_s = 2 * load.concurrency / rps  # until all slots are taken, and until all are free
     room_s = min((left_s - edges_s) / (1 + apart), MOST_REQUESTS / rps)
     steady_s = ENOUGH * BATCH_S * MARGIN
-    if apart <= ROUGHLY:
+    if apart <= ROUGHLY or steady_s < WORTH * lasted_s:
         steady_s = max(steady_s, _needed_s(found, apart))
         steady_s = steady_s if steady_s * (1 + WORTH) <= room_s else room_s
     steady_s = min(steady_s, room_s)
@@ -117,9 +116,9 @@ def _apart(found: Precision) -> float:
 
 
 def _needed_s(found: Precision, apart: float) -> float:
-    """Until half of the interval is WITHIN the mean."""
+    """Until half of the interval is WITHIN the mean; all there is where the pilot has none."""
     if not found.batch_s:
-        return 0.0
+        return inf
     degrees = found.batches - 1
     error = apart / student(degrees)
     upper = degrees / _chi_squared(FOUR_OF_FIVE, degrees)

@@ -1300,6 +1300,8 @@ note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's t
     left to send
 note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
     {trials}) and levels on both sides of the knee
+note.pilot = the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the
+    figures are those of its {load_s:duration} (--rounds or --duration fix the length)
 note.one_launch = kept connections stay with the worker that accepted them, and each launch deals
     them anew: what is known of the throughput of {worker_classes:list} is that of one launch, the
     interval over launches needs --trials {trials}

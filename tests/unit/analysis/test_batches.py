@@ -127,11 +127,16 @@ def test_a_cell_without_a_steady_part_is_unknown() -> None:
     assert of(asking(evidence(connections=8, rounds=2), concurrency=16)) == Precision()
 
 
-def test_a_load_of_minutes_has_batches_of_a_second_at_least() -> None:
-    found = of(evidence(connections=8, rounds=60, delay_s=0.1))
-    assert found.batches >= ENOUGH
+@pytest.mark.parametrize("delay_s", [0.1, 0.3, 0.45, 0.7, 2.5])
+def test_a_long_load_has_batches_of_about_a_second_or_a_request(delay_s: float) -> None:
+    found = of(evidence(connections=8, rounds=round(20 / delay_s), delay_s=delay_s))
+    assert found.long
     assert found.batch_s is not None
-    assert found.batch_s >= 1.0
+    assert max(delay_s, 2 / 3) - 1e-6 <= found.batch_s <= max(delay_s, 1.5) + 1e-6
+
+
+def test_a_short_load_is_not_called_long() -> None:
+    assert not of(evidence(connections=8, rounds=10, delay_s=0.1)).long
 
 
 def test_a_request_that_never_ended_holds_its_slot() -> None:

@@ -42,7 +42,7 @@ def found(
         (found(half=0.051), False, False),
         (found(half=0.051), True, False),
         (found(half=0.05, batches=7), False, False),
-        (found(half=0.05, batch_s=0.9), False, False),
+        (found(half=0.05, batch_s=0.6), False, False),
         (Precision(), False, False),
         (Precision(), True, False),
     ],
@@ -72,6 +72,13 @@ def test_a_rate_that_is_hardly_known_is_learnt_first() -> None:
     for one in (Precision(), found(half=0.4)):
         more = next_load(one)
         assert 8.0 <= more.requests / 100 <= 10.0
+
+
+def test_a_load_that_has_not_learnt_the_rate_is_followed_by_all_that_is_left() -> None:
+    one = found(half=0.4, batches=9)
+    more = next_load(one, lasted_s=9.5, left_s=20.0)
+    assert 12.0 < more.requests / 100 <= 20.0
+    assert next_load(one, lasted_s=14.0, left_s=20.0) is None
 
 
 @pytest.mark.parametrize(("lasted_s", "left_s"), [(20.0, 10.0), (31.0, -1.0), (12.0, 14.0)])

@@ -1,0 +1,86 @@
+"""Loads whose length nobody fixed: longer where the throughput varies, and only there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.observe.observations import FILE, read_observations
+from harness.observe.spans import read_spans
+from tests.integration.conftest import Lab
+
+ASGI_CLASSES = ("asgi", "uvicorn")
+N, ROUNDS = 4, 5
+WSGI = """
+import random, time
+
+def app(environ, start_response):
+    time.sleep(random.choice([0.001, 0.004, 0.02]))
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+ASGI = """
+import asyncio, random
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await asyncio.sleep(random.choice([0.001, 0.004, 0.02]))
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+def only_record(lab: Lab) -> tuple[dict[str, Any], Path]:
+    (record,) = lab.records()
+    return record, lab.run / "raw" / record["key"]
+
+
+def within(record: dict[str, Any], at_ns: int) -> bool:
+    return bool(record["load_start_ns"] <= at_ns <= record["load_end_ns"])
+
+
+def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
+    lab: Lab, worker_class: str
+) -> None:
+    """On kept connections, where there are such: the server must have let go of the first load's
+    before the next begins."""
+    (lab.place / "own.py").write_text(ASGI if worker_class in ASGI_CLASSES else WSGI)
+    words = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
+    done = lab("sweep", worker_class, str(N), *words, "--max-seconds", "3", "--format", "json")
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    record, raw = only_record(lab)
+    assert record["pilot_s"] > 0
+    assert record["planned_requests"] > 1 + ROUNDS * N
+    assert cell["requests"] == record["planned_requests"]
+    assert sum(cell["requests_per_worker"].values()) == cell["requests"]
+    assert cell["throughput_half_rps"] > 0
+    assert "note.pilot" in [note["code"] for note in cell["notes"]]
+
+    (first,) = raw.glob("pilot/tool/stdout")
+    assert json.loads(first.read_text())["asked"]["requests"] == 1 + ROUNDS * N
+    spans = read_spans(raw).spans
+    before = [one for one in spans if one.start_ns < record["load_start_ns"]]
+    assert len(before) > 1 + ROUNDS * N  # the pilot's, and those of the warm-up
+    assert all(one.end_ns is not None for one in before)
+    assert max(one.end_ns or 0 for one in before) < record["load_start_ns"]
+    seen = read_observations(raw)
+    assert not seen.missing
+    assert within(record, seen.processes[-2].at_ns)
+    assert not any(within(record, one.at_ns) for one in read_observations(raw / "pilot").queue)
+
+
+@pytest.mark.once
+def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
+    """What a machine adds to a second does not make its throughput unknown."""
+    done = lab("sweep", worker_class, str(N), "--sleep", "1", "--tool", "fast", "--format", "json")
+    assert done.code == 0, done.err
+    record, raw = only_record(lab)
+    assert record["pilot_s"] is None
+    assert done.report["cells"][0]["requests"] == 1 + ROUNDS * N
+    assert not list(raw.glob("pilot*"))
+    assert (raw / FILE).exists()
