@@ -15,20 +15,19 @@ def computing() -> Iterable[Scenario]:
     one = truth("saturated|at capacity", "busy_workers", "waiting all_slots_busy")
     why = "20 ms of CPU and no wait: a worker computes on one core at a time"
     if CORES > 1:
-        yield sweep("sync-computes-on-1", why, "sync 2,8 --workers 1 --tool fast --rounds 20",
+        yield sweep("sync-computes-on-1", why, "sync 2,8 --workers 1 --tool fast",
                     {"2": also(one, may="shared"), "8": one}, short=True, **cpu)  # type: ignore[arg-type]  # fmt: skip
         for name in ("gthread", "asgi", "uvicorn"):
             may = "shared blocked_loop"
             yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop",
-                        f"{name} 8 --workers 1 --threads 4 --tool fast --rounds 20",
+                        f"{name} 8 --workers 1 --threads 4 --tool fast",
                         {"8": also(one, may=may)}, **cpu)  # type: ignore[arg-type]  # fmt: skip
     workers = 2 * CORES
     more = truth("saturated|at capacity", "busy_machine", held)
     for name in ("sync", "gthread"):
         yield sweep(f"{name}-computes-on-more",
                     f"{workers} workers that compute all the time want more than {CORES} cores",
-                    f"{name} {workers},{4 * workers} --workers {workers} --threads 1 --tool fast"
-                    " --rounds 10", {str(workers): more, str(4 * workers): more}, **cpu)  # type: ignore[arg-type]  # fmt: skip
+                    f"{name} {workers},{4 * workers} --workers {workers} --threads 1 --tool fast", {str(workers): more, str(4 * workers): more}, **cpu)  # type: ignore[arg-type]  # fmt: skip
 
 
 def sharing() -> Iterable[Scenario]:
@@ -41,11 +40,11 @@ def sharing() -> Iterable[Scenario]:
         "gil": "20 of 50 ms in C code that keeps the interpreter's lock: 50 requests/s of a worker",
     }
     for case, why in kinds.items():
-        line = "gthread 1,8 --workers 1 --threads 8 --tool fast --rounds 10"
+        line = "gthread 1,8 --workers 1 --threads 8 --tool fast"
         yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
-        line = f"{name} 1,8 --workers 1 --tool fast --rounds 10"
+        line = f"{name} 1,8 --workers 1 --tool fast"
         yield sweep(f"{name}-{case}", kinds[case], line, {"1": alone, "8": shared}, case=case)
 
 
@@ -70,7 +69,7 @@ def troubles() -> Iterable[Scenario]:
     fails = {"2": also(BELOW, "failing"), "16": also(ABOVE, "failing")}
     fails["16"] = replace(fails["16"], must=("failing",), may=fails["16"].may | {"waiting"})
     yield sweep("gthread-fails", "a 500 for each fifth request that is not alone, at any load",
-                "gthread 2,16 --workers 1 --threads 4 --tool fast --rounds 10", fails, case="fails",
+                "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
     drift = truth("saturated", "drift", "waiting all_slots_busy")
     for case, why in {
@@ -93,9 +92,9 @@ def troubles() -> Iterable[Scenario]:
 def chance() -> Iterable[Scenario]:
     why = "sleeps that differ by chance alone: what holds a slot is random, how many there are not"
     for case in ("exponential", "bimodal", "heavy"):
-        line = f"sync 2,16 {FOUR['sync']} --tool fast --rounds 10"
+        line = f"sync 2,16 {FOUR['sync']} --tool fast"
         yield sweep(f"sync-{case}", why, line, {"2": BELOW, "16": ABOVE}, case=case)
-        line = "gevent 2,8 --workers 2 --tool fast --rounds 10"
+        line = "gevent 2,8 --workers 2 --tool fast"
         cells = dict.fromkeys(("2", "8"), BELOW)
         yield sweep(f"gevent-{case}", f"{why}; 2000 slots", line, cells, case=case)
 

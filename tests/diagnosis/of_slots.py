@@ -68,7 +68,7 @@ def overflow() -> Iterable[Scenario]:
 
 def dealing() -> Iterable[Scenario]:
     why = "the app lets its workers accept so many of 8 connections; each has 4 threads"
-    settings = "--workers 2 --threads 4 --tool fast --rounds 8"
+    settings = "--workers 2 --threads 4 --tool fast"
     # Slots idle while requests wait. Whether more connections would fill them, one level cannot say
     apart = truth("below capacity|saturated|inconclusive", "uneven", "waiting nothing_waits")
     even = AT
@@ -84,7 +84,7 @@ def dealing() -> Iterable[Scenario]:
         yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a connection per request",
                     f"gthread 8 {settings}", {"8": one}, sleep_ms=100, quotas=quotas)  # fmt: skip
     for name in ASYNC:
-        line = f"{name} 8 --workers 2 --tool fast --keepalive on --rounds 8"
+        line = f"{name} 8 --workers 2 --tool fast --keepalive on"
         for quotas in ("7,1", "8,0"):
             label = quotas.replace(",", "-")
             blocked = truth(
@@ -117,7 +117,7 @@ def loops() -> Iterable[Scenario]:
         for case, (query, why) in BLOCKS.items():
             # Rarely blocked, 8 connections are about where it levels off: more of them show it
             levels = "8,32" if case == "rarely" else "8"
-            argv = (name, levels, "--workers", "2", "--tool", "fast", "--rounds", "10",
+            argv = (name, levels, "--workers", "2", "--tool", "fast",
                     "--app", f"blocking_{kind}:app", "--path", f"/?{query}")  # fmt: skip
             short = (name, case) in {("uvicorn", "partly"), ("gevent", "blocks")}
             yield Scenario(f"{name}-{case}", why, argv, truths.get(case, {"8": blocked}),

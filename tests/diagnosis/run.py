@@ -37,6 +37,7 @@ LONGEST_S = 300.0
 SIDE_BY_SIDE = 3
 # Beside noise a load goes on until its throughput is known; half a minute per cell is days in all
 SHORTER = ("--max-seconds", "10")
+FIXED = {"--rounds", "--duration"}  # say how long a load is
 ALONE = (sys.executable, "-m", "tests.diagnosis.alone")
 
 
@@ -144,7 +145,9 @@ def words(scenario: Scenario, scratch: str) -> list[str]:
         line += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():
         line += ["--env", f"{name}={value}"]
-    return [*line, *SHORTER, "--out", f"{scratch}/runs", "--format", "json"]
+    if not FIXED.intersection(scenario.argv):
+        line += SHORTER
+    return [*line, "--out", f"{scratch}/runs", "--format", "json"]
 
 
 def finish(command: Sequence[str], scratch: Path) -> tuple[int, str]:
