@@ -10,24 +10,24 @@ from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also,
 
 
 def computing() -> Iterable[Scenario]:
-    cpu: dict[str, object] = {"sleep_ms": 0, "cpu_ms": 20}
-    held = "waiting all_slots_busy busy_machine shared uneven"
     one = truth("saturated|at capacity", "busy_workers", "waiting all_slots_busy")
     why = "20 ms of CPU and no wait: a worker computes on one core at a time"
     if CORES > 1:
-        yield sweep("sync-computes-on-1", why, "sync 2,8 --workers 1 --tool fast",
-                    {"2": also(one, may="shared"), "8": one}, short=True, **cpu)  # type: ignore[arg-type]  # fmt: skip
+        line = "sync 2,8 --workers 1 --tool fast"
+        cells = {"2": also(one, may="shared"), "8": one}
+        yield sweep("sync-computes-on-1", why, line, cells, sleep_ms=0, cpu_ms=20, short=True)
         for name in ("gthread", "asgi", "uvicorn"):
-            may = "shared blocked_loop"
-            yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop",
-                        f"{name} 8 --workers 1 --threads 4 --tool fast",
-                        {"8": also(one, may=may)}, **cpu)  # type: ignore[arg-type]  # fmt: skip
-    workers = 2 * CORES
-    more = truth("saturated|at capacity", "busy_machine", held)
+            line = f"{name} 8 --workers 1 --threads 4 --tool fast"
+            cells = {"8": also(one, may="shared blocked_loop")}
+            yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop", line,
+                        cells, sleep_ms=0, cpu_ms=20)  # fmt: skip
+    workers, many = 2 * CORES, 8 * CORES
+    more = truth("saturated|at capacity", "busy_machine", "waiting all_slots_busy shared uneven")
+    why = f"{workers} workers that compute all the time want more than {CORES} cores"
     for name in ("sync", "gthread"):
-        yield sweep(f"{name}-computes-on-more",
-                    f"{workers} workers that compute all the time want more than {CORES} cores",
-                    f"{name} {workers},{4 * workers} --workers {workers} --threads 1 --tool fast", {str(workers): more, str(4 * workers): more}, **cpu)  # type: ignore[arg-type]  # fmt: skip
+        line = f"{name} {workers},{many} --workers {workers} --threads 1 --tool fast"
+        cells = {str(workers): more, str(many): more}
+        yield sweep(f"{name}-computes-on-more", why, line, cells, sleep_ms=0, cpu_ms=20)
 
 
 def sharing() -> Iterable[Scenario]:
