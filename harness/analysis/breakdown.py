@@ -13,7 +13,8 @@ the client believes that it is connected; what the kernel repeats then is in thi
 
 Estimated, each part from a source of its own, or missing:
 
-    response      N/X: the response time law (Denning & Buzen 1978), without think time
+    response      N/X: the response time law (Denning & Buzen 1978), without think time; over a
+                  whole load with the mean number of requests under way in place of N
     connect       the client's times to connect, over the whole load
     accept queue  the kernel's queue, sampled: mean length / X (Little 1961); where it overflowed,
                   with the connections that only the client believes to have
@@ -36,10 +37,12 @@ from msgspec.structs import replace
 from harness.analysis.facts import Facts, once
 from harness.analysis.handshakes import half_open
 from harness.analysis.samples import NS
+from harness.analysis.stall import headline, in_flight_s
 from harness.analysis.window import Window, share
 from harness.model import Breakdown, Finding, Span, Timing
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
+FAILED = 0.05  # of the answers: more of them would change the means of all
 QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
 EXACT = {
     "connect": Finding("source.client"),
@@ -56,19 +59,34 @@ Part = tuple[float, str] | None  # seconds, and the code of the source
 
 @once
 def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
-    """Means over the steady window, and notes on what they leave out."""
-    if facts.window is None:
-        return Breakdown(), ()
+    """Means over the part of the load that is the cell's headline: its steady window, or the whole
+    load where that stalled. With notes on what they leave out."""
+    window = headline(facts)
+    if window is None or window is facts.window:
+        return _steady(facts)
+    return _within(facts, window)
+
+
+@once
+def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+    return (Breakdown(), ()) if facts.window is None else _within(facts, facts.window)
+
+
+def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
+    if (found := _exact(facts, window)) is not None:
+        return found
+    if (failed := 1 - facts.outcome.success) > FAILED:
+        return Breakdown(), (Finding("breakdown.failures", {"share": failed}),)
     untold = facts.data.follows and not facts.measurement.timings
     why = (Finding("breakdown.not_followed", {"tool": facts.tool}),) if untold else ()
-    return _exact(facts, facts.window) or (_estimated(facts, facts.window), why)
+    return _estimated(facts, window), why
 
 
 @once
 def in_server(facts: Facts) -> float | None:
-    """Mean number of requests in the accept queue, in the workers and in the app (Little 1961).
-    None where one of these was not seen."""
-    found, _ = breakdown(facts)
+    """Mean number of requests in the accept queue, in the workers and in the app over the steady
+    window (Little 1961). None where one of these was not seen."""
+    found, _ = _steady(facts)
     known = (found.accept_queue_s, found.in_worker_s, found.service_s)
     spent_s = [part for part in known if part is not None]
     return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
@@ -78,7 +96,7 @@ def in_server(facts: Facts) -> float | None:
 
 
 def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
-    """With what was left out; None where a success of the window was not followed."""
+    """Of successes, with what was left out; None where one of the window was not followed."""
     origin_ns = facts.measurement.origin_ns
     if origin_ns is None:
         return None
@@ -87,13 +105,12 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
     for timing in facts.measurement.timings:
         if not _touches(timing, origin_ns, window):
             continue
-        walk = _walk(timing, by_id, origin_ns)
-        if walk is not None:
-            walks.append(walk)
-        elif timing.cause is None:
-            return None
-        else:
+        if timing.cause is not None:
             left_out += 1
+        elif (walk := _walk(timing, by_id, origin_ns)) is not None:
+            walks.append(walk)
+        else:
+            return None
     completed = sum(share(*served, window.opens_ns, window.closes_ns) for _, served in walks)
     if completed <= 0:
         return None
@@ -156,8 +173,11 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
 
 def _estimated(facts: Facts, window: Window) -> Breakdown:
     parts = {name: part for name, estimate in PARTS.items() if (part := estimate(facts, window))}
+    in_flight: float = facts.connections
+    if window is not facts.window:  # fewer towards the end of the whole load
+        in_flight = in_flight_s(facts, window) / window.length_s
     return _of_parts(
-        facts.connections / window.rps,
+        in_flight / window.rps,
         {name: value for name, (value, _) in parts.items()},
         {name: Finding(source) for name, (_, source) in parts.items()},
     )

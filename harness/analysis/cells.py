@@ -8,8 +8,9 @@ from harness.analysis.app_metrics import app_metrics
 from harness.analysis.batches import precision
 from harness.analysis.breakdown import breakdown
 from harness.analysis.core_wait import core_wait
-from harness.analysis.diagnosis import diagnosis
+from harness.analysis.diagnosis import findings
 from harness.analysis.facts import Facts, TrialData
+from harness.analysis.failures import mixed_notes, success_response
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.in_force import in_force
 from harness.analysis.keepalive import kept_connections, predicted_rps
@@ -17,6 +18,7 @@ from harness.analysis.load_tool import in_flight
 from harness.analysis.occupancy import occupancy
 from harness.analysis.samples import missing_notes
 from harness.analysis.series import Series
+from harness.analysis.stall import apart, headline_rps, whole_rps
 from harness.analysis.verdict import of_closed
 from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
@@ -67,12 +69,13 @@ def result(facts: Facts, series: Series) -> CellResult:
             *short,
             *series.notes,
             *left_out,
+            *apart(facts),
             *missing_notes(facts.seen),
             *counters_of_others(facts),
         ),
     )
-    found = diagnosis(facts, cell)
-    return replace(cell, diagnosis=found, findings=(found,))
+    found = findings(facts, cell)
+    return replace(cell, diagnosis=found[0], findings=found)
 
 
 def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
@@ -97,10 +100,11 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         errors=outcome.errors,
         slots_configured=facts.slots,
         slots_measured=facts.open_at_once,
-        throughput_rps=facts.throughput_rps,
+        throughput_rps=headline_rps(facts),
         throughput_half_rps=known.half if known else None,
         tool_rps=measurement.rps,
-        response=measurement.response,
+        whole_rps=whole_rps(facts),
+        response=success_response(facts),
         connect=measurement.connect,
         service=facts.service,
         requests_per_worker=facts.per_worker,
@@ -111,7 +115,12 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         in_force=in_force(data, limit),
         usage=facts.usage,
         core_wait=core_wait(facts),
-        notes=(*facts.record.warnings, *measurement.notes, *_pilot(facts)),
+        notes=(
+            *facts.record.warnings,
+            *measurement.notes,
+            *_pilot(facts),
+            *mixed_notes(facts),
+        ),
     )
 
 

@@ -1,28 +1,37 @@
-"""What holds a valid cell up: the evidence, and what to change.
+"""What is so of a valid cell: all that its own evidence shows, and what to change.
 
-RULES in order; the first that applies is taken, those in WAITING only where requests wait. The
-order is by what would make the next one's advice wrong: a full accept queue also looks like waiting
-in it, a blocked event loop also like too few slots, a busy machine also like slots that more
-workers would add. Where the load tool is the limit, no advice on the server is worth anything.
-Those that are about slots are in `diagnosis_slots`, the one about event loops in `diagnosis_loop`.
+Every rule is asked, and what it finds carries what it was found by. The order of RULES is that of
+importance: the first finding is the cell's diagnosis. A finding is left out only where another one
+explains what it rests on (EXPLAINS), so that its advice would be wrong:
+
+    load_tool       a tool that is the limit makes requests slow, and takes cores; idle slots, a
+                    long service and a full machine then say nothing of the server
+    full_queue      says where the rest waits, `waiting` the same once more
+    blocked_loop    a request that waits for its loop is long in the app: nothing else is shared,
+                    and more slots are no remedy
+    busy_workers,   workers without a core hold their slots for longer and leave others idle: more
+    busy_machine    slots or an even dealing bring nothing, nothing else need be shared, and the
+                    machine's moods look like drift
+    shared          what waits in its slot for a lock fills the slots; more of them bring nothing
+    drift,          the mean of such a service is above that of a lone one, with nothing shared
+    slow_first
+    core_wait,      others had the cores: what rests on how long requests took needs a quiet machine
+    steal
+Failures are told beside everything else, first where they are a twentieth of the requests or more;
+then it is not said that nothing waits, for what was refused did not wait.
+Those findings that are about slots are in `diagnosis_slots`, the one about event loops in
+`diagnosis_loop`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from harness.analysis.core_wait import disturbance
 from harness.analysis.diagnosis_loop import blocked_loop
-from harness.analysis.diagnosis_slots import (
-    full_queue,
-    nothing_waits,
-    possible_rps,
-    service_s,
-    uneven,
-    waiting,
-    waits,
-)
+from harness.analysis.diagnosis_slots import full_queue, stall, uneven, waiting, without_cause
+from harness.analysis.drift import drifting, slow_at_first
 from harness.analysis.facts import Facts
-from harness.analysis.handshakes import handshakes
-from harness.analysis.knee import REACHED
-from harness.analysis.outcomes import NEVER_ACCEPTED
+from harness.analysis.failures import failing, shedding
+from harness.analysis.shared import shared
 from harness.model import CellResult, Finding
 
 FULL = 0.9  # of all cores
@@ -41,79 +50,95 @@ def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
 
 
 def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
-    """No core is left: by the server itself, or while its slots are not what holds it up."""
+    """No core is left, and the server, its load and the services beside its app have them. What
+    others have is not the limit of this server: `disturbance` tells what that cost."""
     cores, used = facts.seen.cores, facts.usage
-    if not cores:
+    server, tool = used.server_cores, used.generator_cores
+    services = cell.app_metrics.cores if cell.app_metrics else {}
+    if not cores or server is None or facts.connections < 2:
         return None
-    server, tool, host = used.server_cores, used.generator_cores, used.host_busy
-    by_server = server is not None and server >= FULL * cores
-    ours = (server or 0.0) + (tool or 0.0)
-    beside = host is not None and host > FULL and ours > COUNTS * cores
-    if not by_server and not (beside and facts.rps < REACHED * possible_rps(facts, cell)):
+    ours = server + (tool or 0.0) + sum(services.values())
+    if server < COUNTS * cores or ours < FULL * cores:
         return None
-    others = 0.0
-    if host is not None and server is not None and tool is not None:
-        others = host * cores - server - tool
-    shares = {"server": server, "load_tool": tool}
-    if others > (1 - FULL) * cores:
-        shares["others"] = others
-    known = {name: share for name, share in shares.items() if share is not None}
-    used_by = tuple(Finding(f"cores.{name}", {"cores": share}) for name, share in known.items())
-    advice = "close_other_programs" if others > (server or 0.0) else "faster_code_or_more_cores"
+    used_by = [Finding("cores.server", {"cores": server})]
+    used_by += [Finding("cores.load_tool", {"cores": tool})] if tool else []
+    used_by += [Finding("cores.service", {"name": n, "cores": c}) for n, c in services.items()]
     return Finding(
         "diagnosis.busy_machine",
         {
             "connections": facts.connections,
-            "rps": facts.rps,
+            "rps": facts.throughput_rps,
             "cores": cores,
-            "host": host,
-            "used_by": used_by or (Finding("cores.unknown"),),
-            "advice": (Finding(f"advice.{advice}"),),
+            "host": used.host_busy,
+            "used_by": tuple(used_by),
+            "advice": (Finding("advice.faster_code_or_more_cores"),),
         },
     )
 
 
-def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
-    """Every worker computes all the time: a Python process does on one core at a time."""
+def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
+    """Every worker computes all the time, and there are more requests than workers: a Python
+    process computes on one core at a time."""
     used, workers = facts.usage.server_cores, facts.cell.server.workers
-    if used is None or used < FULL * workers:
+    if used is None or used < FULL * workers or facts.connections <= workers:
         return None
-    if facts.rps >= REACHED * possible_rps(facts, cell):
-        return None  # the slots say it as well
     found = {"workers": workers, "used": used, "cores": facts.seen.cores}
-    load = {"connections": facts.connections, "rps": facts.rps}
+    load = {"connections": facts.connections, "rps": facts.throughput_rps}
     advice = (Finding("advice.faster_code_or_more_workers"),)
     return Finding("diagnosis.busy_workers", {**found, **load, "advice": advice})
 
 
-def slow_together(facts: Facts, cell: CellResult) -> Finding:
-    """Nobody waits for a slot, and yet requests take longer than a lone one."""
-    cores, used = facts.seen.cores, facts.usage.server_cores
-    machine = {"used": used if cores else None, "cores": cores or None}
-    times = {"service_s": service_s(cell), "lone_s": cell.lone_s}
-    advice = (Finding("advice.look_for_what_is_shared"),)
-    found = {"connections": facts.connections, **times, **machine, "advice": advice}
-    return Finding("diagnosis.slow_together", found)
-
-
 Rule = Callable[[Facts, CellResult], Finding | None]
-WAITING: tuple[Rule, ...]
-WAITING = (busy_machine, busy_workers, uneven, waiting, slow_together)
-RULES: tuple[Rule, ...] = (load_tool, full_queue, blocked_loop, *WAITING, nothing_waits)
+BEFORE: tuple[Rule, ...] = (load_tool, stall)
+RULES: tuple[Rule, ...]
+RULES = (full_queue, blocked_loop, busy_machine, busy_workers, uneven, shared, drifting,
+         slow_at_first, waiting)  # fmt: skip
+FAILURES: tuple[Rule, ...] = (shedding, failing)
+MANY = 0.05  # of the requests failed: nothing is more important
+CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})
+QUIET = frozenset({"shared", "drift", "slow_first"})  # what they rest on needs a quiet machine
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "load_tool": CPU | {"busy_machine", "busy_workers"},
+    "full_queue": frozenset({"waiting"}),
+    "full_queue_likely": frozenset({"waiting"}),
+    "blocked_loop": frozenset({"shared", "waiting"}),
+    "busy_workers": CPU,
+    "busy_machine": CPU,
+    "shared": frozenset({"waiting"}),
+    "drift": frozenset({"shared"}),
+    "slow_first": frozenset({"shared"}),
+}
+PREFIX = "diagnosis."
 
 
-def diagnosis(facts: Facts, cell: CellResult) -> Finding:
-    """With its evidence, the `advice` that follows, and the `failures` of requests."""
-    wait = waits(facts, cell)
-    rules = (rule for rule in RULES if wait or rule not in WAITING)
-    found = next(found for rule in rules if (found := rule(facts, cell)) is not None)
-    return Finding(found.code, {**found.values, "failures": _failures(facts)})
+def findings(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
+    """All that is so of a valid cell of the closed loop, the most important first: at least one.
+    Each with its evidence and the `advice` that follows."""
+    failed = _asked(FAILURES, facts, cell)
+    many = [found for found in failed if found.values["share"] >= MANY]
+    few = [found for found in failed if found not in many]
+    before, causes = _asked(BEFORE, facts, cell), _asked(RULES, facts, cell)
+    disturbed = [found for found in (disturbance(facts),) if found is not None]
+    left_out = set(QUIET if disturbed or cell.verdict == "inconclusive" else ())
+    for found in (*before, *causes):
+        left_out |= EXPLAINS.get(_short(found), frozenset())
+    causes = [found for found in causes if _short(found) not in left_out]
+    if not (before or many or causes):
+        causes = _without_cause(facts, cell, disturbed=bool(disturbed))
+    if cell.verdict == "inconclusive":
+        return (*disturbed, *before, *many, *causes, *few)
+    return (*before, *many, *causes, *few, *disturbed)
 
 
-def _failures(facts: Facts) -> Finding | None:
-    """What failed, by cause, but for what the full queue has told."""
-    outcome, causes = facts.outcome, dict(sorted(facts.outcome.errors.items()))
-    told = causes.pop(NEVER_ACCEPTED, 0) if handshakes(facts).dropped else 0
-    if not causes:
-        return None
-    return Finding("diagnosis.failures", {"requests": outcome.failed - told, "causes": causes})
+def _without_cause(facts: Facts, cell: CellResult, *, disturbed: bool) -> list[Finding]:
+    """What others took explains a long response."""
+    found = without_cause(facts, cell)
+    return [] if disturbed and _short(found) == "unexplained" else [found]
+
+
+def _asked(rules: tuple[Rule, ...], facts: Facts, cell: CellResult) -> list[Finding]:
+    return [found for rule in rules if (found := rule(facts, cell)) is not None]
+
+
+def _short(found: Finding) -> str:
+    return found.code.removeprefix(PREFIX)

@@ -1,8 +1,16 @@
-"""Cells that are held up by their slots: too few, idle, or behind a full accept queue."""
+"""Cells that are held up by their slots: too few, idle, or behind a full accept queue.
+
+More slots are advised only where all were taken (an occupancy of 0.95, `occupancy`). Where a place
+is named in which requests wait, it was measured: connections that only the client has are part of
+the accept queue where the kernel counted overflows and both ends were looked at, nowhere else.
+"""
 
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, growth, handshakes, steps
 from harness.analysis.knee import REACHED
+from harness.analysis.occupancy import FULL
+from harness.analysis.stall import stalled, whole_rps
+from harness.analysis.uneven import uneven_dealing
 from harness.model import CellResult, Finding
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
@@ -15,20 +23,37 @@ def waits(facts: Facts, cell: CellResult) -> bool:
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED
 
 
-def possible_rps(facts: Facts, cell: CellResult) -> float:
-    return facts.possible_rps(cell.lone_s or 1.0)
-
-
 def service_s(cell: CellResult) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
 
 
-def _waited_s(facts: Facts, cell: CellResult) -> float:
-    return max(0.0, facts.connections / facts.rps - service_s(cell))
+def full(cell: CellResult) -> bool:
+    """All slots were taken."""
+    return (cell.occupancy or 0.0) >= FULL
 
 
-def _more_slots(facts: Facts) -> Finding:
-    return Finding(facts.data.worker_class.advice)
+def stall(facts: Facts, _cell: CellResult) -> Finding | None:
+    """Slots stood idle while clients waited: how long, and what shows why."""
+    if (found := stalled(facts)) is None:
+        return None
+    seen = handshakes(facts)
+    return Finding(
+        "diagnosis.stall",
+        {
+            "idle_s": found.idle_s,
+            "still_s": found.still_s or None,
+            "longest_s": found.longest_s or None,
+            "load_s": found.load_s,
+            "whole_rps": whole_rps(facts),
+            "steady_rps": facts.throughput_rps,
+            "response_s": facts.measurement.response.max,
+            "counters": growth(seen.counters) if seen.dropped else None,
+            "half_open": (seen.half_open or None) if seen.dropped else None,
+            "steps": steps(seen),
+            "never_accepted": seen.never_accepted or None,
+            "advice": (Finding("advice.longer_backlog", {"connections": facts.connections}),),
+        },
+    )
 
 
 def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
@@ -36,7 +61,7 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
     found = handshakes(facts)
     if not found.dropped and not (found.suspected and waits(facts, cell)):
         return None
-    advice = (Finding("advice.backlog_hides"), _more_slots(facts))
+    advice = (_for_queue(facts, full=full(cell)), *([_more_slots(facts)] if full(cell) else []))
     known = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "advice": advice}
     if not found.dropped:
         return Finding("diagnosis.full_queue_likely", {**known, "drops": drops(found)})
@@ -54,31 +79,34 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
     )
 
 
+def _for_queue(facts: Facts, *, full: bool) -> Finding:
+    """A longer queue helps against a burst, not against too few slots."""
+    if full or facts.slots is None:
+        return Finding("advice.backlog_hides")
+    return Finding("advice.longer_backlog", {"connections": facts.connections})
+
+
 def uneven(facts: Facts, cell: CellResult) -> Finding | None:
-    """Slots idle while requests wait in other workers: what the kernel's dealing costs, more than
-    5 % by the measurement or by what the connections per worker allow."""
+    """Slots idle while requests wait in other workers: what the kernel's dealing costs."""
+    if (found := uneven_dealing(facts)) is None:
+        return None
     kept = cell.connections_per_worker
-    dealt = tuple(sorted((kept or cell.requests_per_worker).values(), reverse=True))
-    if not facts.data.worker_class.accepts_first or len(set(dealt)) < 2:
-        return None
-    predicted, bound, possible = (
-        cell.split_prediction_rps,
-        cell.bound_rps,
-        facts.possible_rps(cell.lone_s or 1.0),
-    )
-    by_split = predicted is not None and bound is not None and predicted < REACHED * bound
-    if facts.slots is None or not (by_split or facts.rps < REACHED * possible):
-        return None
+    dealt = kept or cell.requests_per_worker
+    order = sorted(found.taken, key=lambda pid: (dealt.get(pid, 0), found.taken[pid]), reverse=True)
+    counts = tuple(dealt.get(pid, 0) for pid in order)
+    waited_s = cell.breakdown.in_worker_s or 0.0  # of kept connections not always known
     return Finding(
         "diagnosis.uneven",
         {
             "connections": facts.connections,
-            "rps": facts.rps,
-            "possible_rps": possible,
-            "wait_s": _waited_s(facts, cell),
-            "connections_per_worker": dealt if kept is not None else None,
-            "requests_per_worker": dealt if kept is None else None,
-            "predicted_rps": predicted,
+            "rps": facts.throughput_rps,
+            "idle": found.idle,
+            "slots": found.slots,
+            "taken": tuple(found.taken[pid] for pid in order),
+            "wait_s": waited_s if waited_s >= STAYS_S else None,
+            "connections_per_worker": counts if kept is not None else None,
+            "requests_per_worker": counts if kept is None else None,
+            "predicted_rps": cell.split_prediction_rps if kept is not None else None,
             "advice": _deal_evenly(facts),
         },
     )
@@ -89,21 +117,38 @@ def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
     if facts.data.worker_class.slots != "threads":
         return (Finding("advice.class_that_deals_evenly"),)
     if server.worker_connections <= server.threads:
-        return (_more_slots(facts),)
+        return ()
     as_threads = Finding("advice.worker_connections_as_threads", {"threads": server.threads})
     return (as_threads, Finding("advice.ends_keepalive")) if facts.cell.keepalive else (as_threads,)
 
 
 def waiting(facts: Facts, cell: CellResult) -> Finding | None:
-    """More requests than slots, by the place where the rest waits. The time to connect is named
-    where it shows that the client does not see the accept queue."""
-    if _waited_s(facts, cell) < (1 - REACHED) * (facts.connections / facts.rps):
+    """More requests than slots, all of which are taken, by the place where the rest waits. The time
+    to connect is named where it shows that the client does not see the accept queue."""
+    response_s = _response_s(facts, cell)
+    if not full(cell) or facts.slots is None or facts.connections <= facts.slots:
+        return None
+    if _waited_s(facts, cell) < (1 - REACHED) * response_s:
         return None
     connect_s = cell.breakdown.connect_s
     if not cell.breakdown.accept_queue_s or (connect_s or 0.0) >= STAYS_S:
         connect_s = None
     found = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "connect_s": connect_s}
-    return Finding("diagnosis.waiting", {**found, "advice": (_more_slots(facts),)})
+    known = {**found, "occupancy": cell.occupancy}
+    return Finding("diagnosis.waiting", {**known, "advice": (_more_slots(facts),)})
+
+
+def _more_slots(facts: Facts) -> Finding:
+    return Finding(facts.data.worker_class.advice)
+
+
+def _response_s(facts: Facts, cell: CellResult) -> float:
+    """As the breakdown has it; else by the response time law, N/X."""
+    return cell.breakdown.response_s or facts.connections / facts.rps
+
+
+def _waited_s(facts: Facts, cell: CellResult) -> float:
+    return max(0.0, _response_s(facts, cell) - service_s(cell))
 
 
 def _sharing(facts: Facts) -> Finding:
@@ -112,18 +157,22 @@ def _sharing(facts: Facts) -> Finding:
     if facts.slots is None:
         limit = {"used": used, "limit": facts.no_limit}
         return Finding("diagnosis.sharing_no_limit", {"connections": n, **limit})
+    if n <= facts.slots:
+        return Finding("diagnosis.slots_enough", {"connections": n, "slots": facts.slots})
     few = used < REACHED * facts.parallel
-    shared = {"slots": facts.slots, "used": used if few else None}
-    return Finding("diagnosis.sharing", {"connections": n, **shared})
+    return Finding(
+        "diagnosis.sharing",
+        {"connections": n, "slots": facts.slots, "used": used if few else None},
+    )
 
 
 def _waiting(facts: Facts, cell: CellResult) -> Finding:
     """How many wait and in which places, the longest wait first, none that hardly counts."""
-    parts, waited_s = cell.breakdown, _waited_s(facts, cell)
-    half_open = handshakes(facts).half_open
+    parts, waited_s, seen = cell.breakdown, _waited_s(facts, cell), handshakes(facts)
+    both = seen.half_open and seen.dropped
     places = {
         "connect": parts.connect_s,
-        "accept_queue_or_client" if half_open else "accept_queue": parts.accept_queue_s,
+        "accept_queue_or_client" if both else "accept_queue": parts.accept_queue_s,
         "in_worker": parts.in_worker_s,
         "transfer": parts.transfer_s,
         "unattributed": parts.unattributed_s,
@@ -134,14 +183,23 @@ def _waiting(facts: Facts, cell: CellResult) -> Finding:
         for time_s, place in known
         if time_s >= PLACE * waited_s
     )
-    others = facts.connections - facts.usable_slots
+    others = facts.connections - (facts.slots or facts.connections)
     return Finding(
         "diagnosis.others_wait" if others > 0 else "diagnosis.requests_wait",
         {"others": others, "places": named or (Finding("waits.unknown", {"wait_s": waited_s}),)},
     )
 
 
-def nothing_waits(facts: Facts, cell: CellResult) -> Finding:
-    what = "all_slots_busy" if cell.verdict == "at capacity" else "nothing_waits"
+def without_cause(facts: Facts, cell: CellResult) -> Finding:
+    """Where nothing holds it up, or nothing that was measured shows what does."""
+    n, response_s = facts.connections, _response_s(facts, cell)
+    parts = (cell.breakdown.connect_s, cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
+    queued = sum(part or 0.0 for part in parts) >= (1 - REACHED) * response_s
+    if waits(facts, cell) and (queued or cell.verdict in ("saturated", "inconclusive")):
+        times = {"response_s": response_s, "lone_s": cell.lone_s}
+        found = {"connections": n, **times, "waiting": _waiting(facts, cell)}
+        return Finding("diagnosis.unexplained", {**found, "advice": ()})
+    taken = cell.verdict == "at capacity" and facts.slots is not None and n >= REACHED * facts.slots
+    what = "all_slots_busy" if taken else "nothing_waits"
     used = {"used": facts.open_at_once, "slots": facts.slots, "limit": facts.no_limit}
-    return Finding(f"diagnosis.{what}", {"connections": facts.connections, **used, "advice": ()})
+    return Finding(f"diagnosis.{what}", {"connections": n, **used, "advice": ()})

@@ -1119,9 +1119,14 @@ handshakes.dropped = the accept queue was full: {counters:values} ({+handshakes.
 handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
     was full and the kernel dropped handshakes
 
-# diagnosis: what holds a cell up; with the advice that follows and what failed, one sentence
-diagnosis.end = [[; {advice:; }]][[; {failures}]].
+# diagnosis: what is so of a cell, each finding with its evidence and the advice that follows
+diagnosis.end = [[; {advice:; }]].
 diagnosis.load_tool = {limit}{+diagnosis.end}
+diagnosis.stall = Slots stood idle for {idle_s:duration} of {load_s:duration} while clients waited
+    [[, at one go {longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
+    requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
+    {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
+    repeat ever more slowly]]{+diagnosis.end}
 diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
     is {limit})]] and the kernel dropped handshakes: {counters:values} ({+handshakes.namespace})
     [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
@@ -1146,25 +1151,38 @@ diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other mac
     {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
 diagnosis.busy_workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so
     {connections:# connection} reached no more than {rps:number} requests/s{+diagnosis.end}
-diagnosis.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s: they are dealt unevenly, and slots idle in one worker while requests wait
-    {wait_s:duration} in another ([[connections per worker: {connections_per_worker:, }]][[requests
-    per worker: {requests_per_worker:, }]][[; at best {predicted_rps:number} requests/s when dealt
-    like this]]){+diagnosis.end}
+diagnosis.uneven = {connections:# connection} are dealt unevenly: on average {idle:number} of
+    {slots:# slot} idled while requests waited[[ {wait_s:duration}]] inside other workers
+    ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
+    {requests_per_worker:, }]][[; at best {predicted_rps:number} requests/s when dealt like
+    this]]){+diagnosis.end}
 diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
     {connect_s:milliseconds}]]{+diagnosis.end}
-diagnosis.slow_together = With {connections:# connection} a request spends {service_s:duration}
-    inside the app, a lone one {lone_s:duration}: requests slow each other down[[ (the server uses
-    {used:cores} of {cores})]]{+diagnosis.end}
+diagnosis.shared = With {connections:# connection} a request spends {service_s:duration}
+    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}, and computing does not
+    explain it[[ (the server uses {used:cores} of {cores})]]: requests wait for something that they
+    share{+diagnosis.end}
+diagnosis.drift = Service times drift: {first_s:duration} in the first eighth of
+    {requests:# request}, {last_s:duration} in the last (Mann-Kendall, z =
+    {z:number}){+diagnosis.end}
+diagnosis.slow_first = The first {requests:# request} spent {first_s:duration} inside the app, later
+    ones {rest_s:duration}: it is slow only at first{+diagnosis.end}
+diagnosis.shedding = {share:percent} of the requests were refused
+    [[ (status {statuses:list})]][[ (answers other than 2xx that took hardly any time; {tool} does
+    not tell their status)]], and {successes_rps:number} requests/s succeeded{+diagnosis.end}
+diagnosis.failing = {requests:# request} failed, {share:percent} of all ({causes:counts})
+    [[, with status {statuses:list}]]{+diagnosis.end}
+diagnosis.unexplained = With {connections:# connection} a response takes {response_s:duration}, a
+    lone one {lone_s:duration}: {waiting}, and nothing that was measured shows why{+diagnosis.end}
 diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
     and nothing waited{+diagnosis.end}
 diagnosis.all_slots_busy = {connections:# connection} used {used} slots and nothing waited; more
     connections will{+diagnosis.end}
-diagnosis.failures = {requests:# request} failed ({causes:counts})
 diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
     used]]
 diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at
     once ({limit})
+diagnosis.slots_enough = {connections:# connection} have {slots:# slot}
 diagnosis.others_wait = the other {others} wait {places: and }
 diagnosis.requests_wait = requests wait {places: and }
 waits.connect = {wait_s:duration} to connect
@@ -1177,8 +1195,7 @@ waits.unattributed = {wait_s:duration} unattributed
 waits.unknown = {wait_s:duration}, in no place that is known
 cores.server = the server {cores:cores}
 cores.load_tool = the load tool {cores:cores}
-cores.others = other programs {cores:cores}
-cores.unknown = per-process CPU unavailable
+cores.service = {name} {cores:cores}
 
 # advice that follows from a diagnosis, beside a class's own way to more slots
 advice.blocks = it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a
@@ -1188,6 +1205,9 @@ advice.faster_load_tool = a faster load tool (fast, wrk), more processes of it (
 advice.load_from_elsewhere = a faster load tool (fast, wrk) or a second machine for it would show
     what the server can do: the cores of this one are {host:percent} busy
 advice.backlog_hides = a longer --backlog only moves the wait into a longer queue
+advice.longer_backlog = with a --backlog of {connections} or more none would be dropped
+advice.longer_each_time = look for what grows with every request (a list, a table, a file)
+advice.warm_up = load it for longer, and do what is done only once (pools, caches) when it starts
 advice.move_computing = it computes ({cores:cores} for {workers:# worker}): move the work to other
     processes, or run as many workers as there are cores
 advice.patch_before_preload = preload_app loads the app before gevent patches blocking calls: turn
@@ -1249,8 +1269,9 @@ source.spans = the workers' spans
 source.spans_and_client = spans and the client
 breakdown.not_followed = each part is an estimate: {tool} follows every request only where they are
     counted, or over a ramp, not for a --duration alone
-breakdown.left_out = the breakdown leaves out {requests:# request} that failed before the app had
-    finished
+breakdown.left_out = the breakdown leaves out {requests:# request} that failed
+breakdown.failures = no breakdown: {share:percent} of the answers were failures, and nothing tells
+    which requests these were
 breakdown.sent_late = no breakdown: requests were sent {lag_s:duration} late on average, as they
     found no free connection or the load tool was busy
 
@@ -1309,6 +1330,10 @@ note.no_capacity = {worker_class} by {tool}: no capacity, {why}
 note.slower_alone = lone requests took {lone_s:duration}, slower than under load, where no request
     holds a slot for more than {most_s:duration} on average: bound and knee are computed from that
 note.short_window = the steady part lasted only {length_s:duration}: raise --rounds
+note.whole_load = over the whole load, its end included, {whole_rps:number} requests/s succeeded;
+    {steady_rps:number} in its steady part, while all connections were busy
+note.failures_in_times = no response times: {tool} mixes those of successes with those of
+    {requests:# failed request}; --tool {other} times each request
 note.missing = {samplers:, } missing: {why}
 note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
     server dropped anything

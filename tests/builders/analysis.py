@@ -307,10 +307,16 @@ def kept(trial: TrialData) -> TrialData:
     return with_spans(asking(trial, keepalive=True), spans)
 
 
-def dealt(*counts: int, connections: int = 8, threads: int = 4) -> TrialData:
-    """Kept connections, so many on each of two gthread workers."""
+def dealt(*counts: int, connections: int = 8, threads: int = 4, tool: str = "ab") -> TrialData:
+    """Kept connections, so many on each of two workers, each of which serves `threads` at once."""
     working = [min(count, threads) for count in counts]
-    trial = kept(evidence(server("gthread", 2, threads), connections, slots=[sum(working)]))
+    asked = server("gthread", 2, threads)
+    trial = kept(evidence(asked, connections, slots=[sum(working)], tool=tool))
+    owners = [100] * working[0] + [101] * working[1]  # of the slots, which take turns
+    spans = trial.spans.spans
+    trial = with_spans(
+        trial, (changed(one, pid=owners[i % len(owners)]) for i, one in enumerate(spans, -1))
+    )
     samples = tuple(
         replace(one, per_worker=dict(zip((100, 101), counts, strict=True)))
         for one in trial.observations.connections

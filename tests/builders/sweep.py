@@ -10,10 +10,10 @@ from harness.report.document import of_sweep
 from tests.builders.analysis import (
     SYNC,
     bare,
+    dealt,
     dropping,
     evidence,
     gthread,
-    kept,
     sentence,
     server,
 )
@@ -47,8 +47,7 @@ def everything() -> Document:
         noted, record=replace(noted.record, warnings=(sentence("load 3.9: close programs"),))
     )
     trials += [dropping(), dropping("fast", counters=None)]
-    asked = server("gthread", 2, 4)
-    trials += [kept(evidence(asked, n, tool="wrk", slots=[5])) for n in (8, 16)]
+    trials += [dealt(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
     unfinished = replace(evidence(SYNC, 32), record=None)
     return of_sweep(analyse("everything", {}, [*trials, died, noted, unfinished]))

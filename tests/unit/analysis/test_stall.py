@@ -1,0 +1,135 @@
+"""The whole load beside its steady window, and stalls: idle slots while clients wait."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from msgspec.structs import replace as changed
+
+from harness.analysis import TrialData, analyse
+from harness.analysis.stall import in_flight_s, stalled, whole_load
+from harness.experiments.reading import trial_data
+from harness.model import CellResult, Finding
+from harness.run_store import load
+from tests.builders.analysis import (
+    DROPS,
+    NS,
+    SMALL,
+    SYNC,
+    derived,
+    every,
+    evidence,
+    gthread,
+    judged,
+    noted,
+    saying,
+    seeing,
+    server,
+    with_spans,
+)
+from tests.builders.runs import recorded
+
+LATE_S = 12.0
+
+
+def late(trial: TrialData, count: int, *, accepted: bool = False) -> TrialData:
+    """The last requests reach the app long after all others, as if their packets had been dropped.
+    `accepted`: their workers wait for the client's bytes meanwhile."""
+    spans, said = list(trial.spans.spans), trial.measurement
+    assert said is not None
+    for place in range(len(spans) - count, len(spans)):
+        one = spans[place]
+        assert one.end_ns is not None
+        assert one.accept_ns is not None
+        by = round((LATE_S + place) * NS)
+        accept_ns = one.accept_ns if accepted else one.accept_ns + by
+        spans[place] = changed(
+            one, start_ns=one.start_ns + by, end_ns=one.end_ns + by, accept_ns=accept_ns
+        )
+    last_s = (max(one.end_ns or 0 for one in spans) - spans[0].start_ns) / NS
+    rps = len(spans) / last_s
+    ended = replace(trial.record, load_end_ns=(spans[-1].end_ns or 0) + NS // 100)
+    slow = changed(said.response, mean=last_s * count / len(spans) + 1, max=last_s)
+    whole = saying(trial, duration_s=last_s, rps=rps, response=slow, connects_s=(1.02,) * 3)
+    return replace(with_spans(whole, spans), record=ended)
+
+
+def stall_of(cell: CellResult) -> Finding:
+    assert cell.diagnosis is not None
+    assert cell.diagnosis.code == "diagnosis.stall"
+    return cell.diagnosis
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_stall_is_the_headline(accepted: bool) -> None:
+    """Also where a worker accepted what it then waits for: its slot serves nothing."""
+    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted), counters=DROPS)
+    cell = judged(trial)
+    facts = derived(trial)
+    assert facts.rps == pytest.approx(2 / 0.3)
+    assert cell.throughput_rps == cell.whole_rps
+    assert cell.whole_rps == pytest.approx(80 / (facts.load_s - 0.3), rel=0.01)
+    found = stall_of(cell)
+    assert found.values["idle_s"] == pytest.approx(LATE_S + 80, abs=1)
+    assert found.values["steady_rps"] == pytest.approx(2 / 0.3)
+    assert "diagnosis.full_queue" in {one.code for one in cell.findings}
+
+
+def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:
+    trial = late(evidence(SMALL, 16, delay_s=0.3), 2)
+    facts = derived(seeing(trial, counters=DROPS))
+    cell = judged(seeing(trial, counters=DROPS))
+    whole = whole_load(facts)
+    assert whole is not None
+    mean_s = in_flight_s(facts, whole) / whole.completed
+    assert cell.breakdown.response_s == pytest.approx(mean_s)
+    assert mean_s > 16 / facts.rps * 1.05
+
+
+def test_without_the_kernels_evidence_it_must_be_worse() -> None:
+    """Than 0.7 of the steady throughput; between, it is noted."""
+    bad = late(evidence(SYNC, 8, delay_s=0.3), 2)
+    assert stalled(derived(bad)) is not None
+    some = with_spans(bad, evidence(SYNC, 8, delay_s=0.3).spans.spans)
+    assert stalled(derived(some)) is None
+
+
+def test_a_long_tail_of_the_app_is_no_stall() -> None:
+    """The last request takes as long as all others: it is in the app, and that is noted."""
+    trial = evidence(SYNC, 8, delays=lambda number: 10.0 if number == 40 else 1.0)
+    cell = judged(trial)
+    assert stalled(derived(trial)) is None
+    assert noted(cell)["note.whole_load"].values["whole_rps"] == cell.whole_rps
+    assert cell.throughput_rps == pytest.approx(4.0)
+
+
+def test_uneven_dealing_is_no_stall() -> None:
+    assert stalled(derived(gthread(16))) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 16), st.sampled_from(["sync", "eventlet", "gthread"]))
+def test_a_server_that_always_serves_is_no_stall(connections: int, worker_class: str) -> None:
+    facts = derived(evidence(server(worker_class), connections))
+    whole = whole_load(facts)
+    assert whole is not None
+    assert stalled(facts) is None
+    assert whole.rps >= 0.89 * facts.rps  # a last round may not fill all slots
+    assert in_flight_s(facts, whole) <= connections * whole.length_s * 1.001
+
+
+@pytest.mark.parametrize("name", ["overflow", "overflow-ab"])
+def test_recorded_overflows_stalled(name: str) -> None:
+    run = load(recorded(name))
+    report = analyse(name, run.environment, trial_data(run), over_time=False)
+    full = [cell for cell in report.cells if cell.trial.cell.server.backlog == 2]
+    stalls = [cell for cell in full if "diagnosis.stall" in every(cell.diagnosis)]
+    assert [cell.trial.cell.concurrency for cell in stalls] == [8, 16][-len(stalls) :]
+    for cell in stalls:
+        values = stall_of(cell).values
+        assert values["whole_rps"] < 0.75 * values["steady_rps"]
+        assert values["counters"]["ListenOverflows"] > 0
+    long = [cell for cell in report.cells if cell.trial.cell.server.backlog > 2]
+    assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
