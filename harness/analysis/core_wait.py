@@ -29,6 +29,7 @@ are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping 
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.analysis.facts import Facts, once
 from harness.analysis.samples import NS, per_second
@@ -168,7 +169,14 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
         inside = [one for one in every if steady.contains(one.at_ns)]
         if inside and inside[-1].at_ns - inside[0].at_ns >= SAMPLED_S * NS:
             return inside, steady.rps
-    return every, len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
+    rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
+    if len(every) < 2:
+        return every, rps
+    # Of the load tool all is known: it began after the first sample, and its guard saw its end
+    waited_s, cpu_s = every[-1].tool_wait_s, facts.record.tool_cpu_s
+    first = replace(every[0], tool_cpu_s=0.0, tool_wait_s=None if waited_s is None else 0.0)
+    last = every[-1] if cpu_s is None else replace(every[-1], tool_cpu_s=cpu_s)
+    return (first, *every[1:-1], last), rps
 
 
 class _Rates(Struct, frozen=True):

@@ -1,13 +1,17 @@
 """What the observer costs: CPU per sample of each sampler, and the share of a core it then takes.
 
     python tests/benchmarks/observer_cost.py [20,100,1000] [--samples 15]
+    python tests/benchmarks/observer_cost.py --processes 4,100
     python tests/benchmarks/observer_cost.py --load sync,uvicorn [--pairs 20]
 
 The first holds that many connections open, half of them accepted by a process that stands for the
 workers. Samples are taken at the distance the observer itself would keep: right after each other
 they cost a third, because the kernel's tables are still in the processor's cache.
 
-The second asks what a server loses: wrk drives one running hello-world server for a second with
+The second looks at a server of that many processes: what a whole sample costs, and the run-queue
+times of all threads in it.
+
+The third asks what a server loses: wrk drives one running hello-world server for a second with
 and a second without an observer, in turn, the first of each pair alternating. Printed are the
 median of the paired ratios with / without, and their quartiles.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import re
 import shutil
 import socket
@@ -26,11 +31,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from harness.model import App, Server
+from harness.observe.cpu import Processes
 from harness.observe.observer import Observer, Sampler, cpu_s
+from harness.observe.run_queue import RunQueue
 from harness.run_store import copy_code
 from harness.server.gunicorn import running
 from harness.server.preflight import raise_file_limit
@@ -87,6 +95,27 @@ def show_cost(levels: list[int], samples: int) -> None:
         samplers(connections, samples, show)
 
 
+def wait(told: Connection) -> None:
+    told.recv()
+
+
+def show_processes(levels: list[int], samples: int) -> None:
+    print(f"{'processes':>9}  {'sample ms CPU':>13} {'run queue':>9}")
+    for count in levels:
+        _, there = multiprocessing.Pipe()
+        family = [multiprocessing.Process(target=wait, args=(there,)) for _ in range(count)]
+        for one in family:
+            one.start()
+        seen, queue = Processes(os.getpid()), RunQueue()
+        pids = [os.getpid(), *(one.pid for one in family if one.pid)]
+        asked = (seen.sample, partial(queue.look, pids))
+        costs = [cost_s(Sampler("processes", ask, 0.25, 0.4), samples) for ask in asked]
+        print(f"{count:9}  {1e3 * costs[0]:13.2f} {1e3 * costs[1]:9.2f}", flush=True)
+        for one in family:
+            one.terminate()
+            one.join()
+
+
 def hello(name: str, directory: Path) -> Launch:
     style = "asgi" if name in ASGI_CLASSES else "wsgi"
     (directory / "trial").mkdir(parents=True)
@@ -131,6 +160,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     words.add_argument("levels", nargs="?", default="20,100,1000")
     words.add_argument("--samples", type=int, default=15)
+    words.add_argument("--processes", help="how many the server has, instead of connections")
     words.add_argument("--load", help="worker classes whose throughput is compared instead")
     words.add_argument("--pairs", type=int, default=20)
     words.add_argument("--same", action="store_true", help="no observer in either: the noise")
@@ -138,6 +168,8 @@ def main() -> None:
     raise_file_limit()
     if options.load:
         show_load(options.load.split(","), options.pairs, options.same)
+    elif options.processes:
+        show_processes([int(level) for level in options.processes.split(",")], options.samples)
     else:
         show_cost([int(level) for level in options.levels.split(",")], options.samples)
 
