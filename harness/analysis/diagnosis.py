@@ -96,7 +96,7 @@ RULES = (full_queue, blocked_loop, busy_machine, busy_workers, uneven, shared, d
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 MANY = 0.05  # of the requests failed: nothing is more important
 CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})
-QUIET = frozenset({"shared", "drift", "slow_first"})  # what they rest on needs a quiet machine
+QUIET = frozenset({"drift", "slow_first"})  # what they rest on needs a quiet machine
 EXPLAINS: Mapping[str, frozenset[str]] = {
     "load_tool": CPU | {"busy_machine", "busy_workers"},
     "full_queue": frozenset({"waiting"}),

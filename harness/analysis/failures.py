@@ -64,14 +64,14 @@ def success_spans(facts: Facts) -> Sequence[Span] | None:
 
 def shedding(facts: Facts, cell: CellResult) -> Finding | None:
     """Requests that were refused, by status where that is known."""
-    if not (statuses := _refused(facts)) and not (quick := _quickly_wrong(facts)):
+    if not (count := _shed(facts)):
         return None
-    count = sum(statuses.values()) if statuses else quick
+    statuses = _refused(facts)
     return Finding(
         "diagnosis.shedding",
         {
             "requests": count,
-            "share": count / _asked(facts),
+            "share": shed_share(facts),
             "statuses": tuple(statuses) or None,
             "tool": None if statuses else facts.tool,
             "successes_rps": cell.throughput_rps,
@@ -85,7 +85,7 @@ def failing(facts: Facts, _cell: CellResult) -> Finding | None:
     causes = Counter(facts.outcome.errors)
     if handshakes(facts).dropped:
         del causes[NEVER_ACCEPTED]
-    shed = _refused(facts).total() or _quickly_wrong(facts)
+    shed = _shed(facts)
     for cause in ANSWERED:
         taken = min(shed, causes[cause])
         causes[cause] -= taken
@@ -103,6 +103,15 @@ def failing(facts: Facts, _cell: CellResult) -> Finding | None:
             "advice": (),
         },
     )
+
+
+def _shed(facts: Facts) -> int:
+    return _refused(facts).total() or _quickly_wrong(facts)
+
+
+def shed_share(facts: Facts) -> float:
+    """Of the requests, those that were refused; 0 to 1."""
+    return min(1.0, _shed(facts) / _asked(facts))
 
 
 def failed_share(facts: Facts) -> float:

@@ -11,10 +11,12 @@ slow nearly always; a heavy tail is so in its tail.
 
 It must be a quarter longer and 5 ms (for so long the GIL and the kernel let others run), and
 computing must not explain it: workers that compute, or requests that need CPU on a machine without
-a free core. Rejected: an interval of the difference of means (Welch), for the reason above.
+a free core. What waiting for a core cost is taken off first, and where others had the cores it must
+be half as long again. Rejected: an interval of the difference of means (Welch), for the reason above.
 """
 
 from harness.analysis.batches import precision
+from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.facts import Facts, once
 from harness.analysis.failures import success_spans
 from harness.analysis.occupancy import overhead_s
@@ -25,6 +27,7 @@ from harness.numbers.quantiles import quantile
 CHANCE = 0.01
 MANY, QUARTER = 8, 0.25  # lone requests from which on quartiles are compared
 LONGER, LEAST_S = 1.25, 0.005  # than a lone one: times, and seconds more
+DISTURBED = 1.5  # times, where others kept the load from a core
 REQUESTS = 32  # under load
 COMPUTING = 0.7  # of the cores its workers could use
 FULL = 0.9  # of all cores
@@ -79,4 +82,11 @@ def _longer(facts: Facts) -> tuple[float, float] | None:
         most_s, low_s = alone[-1], quantile(times, min(0.5, CHANCE ** (1 / len(alone))))
     else:
         most_s, low_s = quantile(alone, 1 - QUARTER), quantile(times, QUARTER)
-    return (low_s, most_s) if low_s >= max(LONGER * most_s, most_s + LEAST_S) else None
+    low_s, longer = low_s * (1 - _lost(facts)), DISTURBED if disturbance(facts) else LONGER
+    return (low_s, most_s) if low_s >= max(longer * most_s, most_s + LEAST_S) else None
+
+
+def _lost(facts: Facts) -> float:
+    """The part of a response that was waiting for a core."""
+    found = core_wait(facts)
+    return found.share if found else 0.0

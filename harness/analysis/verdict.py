@@ -3,6 +3,8 @@
 `of_closed`: so many connections, each of which waits for its answer. In this order:
 
     generator-bound  the load tool was the limit
+    refused          a twentieth of the requests and more got a 503 or 429: saturated, by the word of
+                     the server itself
     slots taken      measured occupancy of 0.95 and more: saturated where there are more connections
                      than slots, else at capacity. No estimate of R0 is needed for it, and it holds
                      however service times vary and whatever else runs on the machine
@@ -31,6 +33,7 @@ on 4 slots, and called the highest level saturated for being the highest.
 from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
+from harness.analysis.failures import shed_share
 from harness.analysis.handshakes import drops, handshakes
 from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING
@@ -39,6 +42,7 @@ from harness.analysis.series import HALF, Series
 from harness.model import Finding, Verdict
 
 OVER = 1.05  # times as many connections as slots: some have to wait
+REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
 BUSY = 0.9  # of its cores, or of its time
 
@@ -48,6 +52,8 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     n, slots, taken = facts.connections, facts.slots, occupancy(facts)
     if bound := series.bound.get(facts.key):
         return "generator-bound", _lower_bound(facts, bound)
+    if (share := shed_share(facts)) >= REFUSED:
+        return "saturated", _finding("sheds", connections=n, share=share)
     if slots and taken is not None and taken >= FULL:
         if n > OVER * slots:
             return "saturated", _waits(facts, series)

@@ -1061,6 +1061,8 @@ verdict.slots_unused = {connections:# connection} reached {rps:number} of {possi
 verdict.slots_idle = {connections:# connection} reached {rps:number} of {possible_rps:number}
     requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]]
     [[; {failures}]]
+verdict.sheds = with {connections:# connection} the server refused {share:percent} of the requests
+    [[; {failures}]]
 verdict.one_level = {waits}; one level cannot show whether more connections would bring more; add
     {add} or more
 verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at
