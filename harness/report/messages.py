@@ -717,10 +717,14 @@ note.not_measured = {what} was not measured: {why}.
 note.unfinished = {trials:# trial} not finished. Resume with: workerlab {command} --resume {run}
 
 # --- bottleneck -----------------------------------------------------------------------------------
-bottleneck.users.more = with {more:number} times as many users, throughput is {brings:factor} times
+bottleneck.interval = {brings:factor} times[[ (95 % interval {low:factor} to {high:factor})]]
+bottleneck.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
+bottleneck.chance = Inconclusive: throughput is {+bottleneck.interval} what it is else, which is
+    neither an effect nor none; more --trials would show which.
+bottleneck.users.more = with {more:number} times as many users, throughput is {+bottleneck.interval}
     as high[[, and each waits {wait:factor} times as long]].
 bottleneck.processes.more = with {processes:# process/processes} of {generator}, throughput is
-    {brings:factor} times as high[[; the host was {busy:percent} busy]].
+    {+bottleneck.interval} as high[[; the host was {busy:percent} busy]].
 bottleneck.title = Is it the server or the load generator? One factor at a time. Generator:
     {generator}; server: {worker_class} with {workers:# worker}.
 bottleneck.title.empty = Is it the server or the load generator? One factor at a time: no cell has
@@ -756,34 +760,34 @@ bottleneck.processes.no = No: {+bottleneck.processes.more}
 bottleneck.processes.few_cores = Inconclusive: {processes:# process/processes} and the server need
     {needed} cores, this machine has {cores}. On these, {+bottleneck.processes.more}
 bottleneck.question.tool = Does another generator get more out of the same server?
-bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {brings:factor} times the throughput of
-    {generator} from the same server. What {generator} measured is a lower bound.
-bottleneck.tool.no = No: with {users:# user}, {other} gets {brings:factor} times the throughput of
+bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {+bottleneck.interval} the throughput
+    of {generator} from the same server. What {generator} measured is a lower bound.
+bottleneck.tool.no = No: with {users:# user}, {other} gets {+bottleneck.interval} the throughput of
     {generator}.
 bottleneck.question.inside = Where is a request while it waits?
 bottleneck.inside = With {users:# user} a response takes {response_s:duration}, of which the request
     is {inside_s:duration} in the server ({share:percent}): accept queue, worker and app.
 bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
 bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
-    [[, {servers:# server}]]
+    [[, {servers:# server}]][[, trial {trial}]]
 bottleneck.invalid = {cell}: {reason}
 bottleneck.table.users = More users
 bottleneck.table.threads = More threads in the server
 bottleneck.table.servers = A second server, on a port of its own
 bottleneck.table.processes = The generator in more processes
 bottleneck.table.tool = Another generator
-bottleneck.table.note = Mean and p95: response times as the generator reports them. In the app: by
-    the workers' records.
+bottleneck.table.note = Means of the trials, of throughput the geometric one. Mean and p95: response
+    times as the generator reports them. In the app: by the workers' records.
 bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
     [[, {threads:# thread}]]
 bottleneck.chart = Throughput by users
 bottleneck.chart.users = users
 bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
     same page.
-bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {brings:factor} times as
+bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {+bottleneck.interval} as
     high, so the server was a limit.
-bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {least:factor} times what
-    it was.
+bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {+bottleneck.interval}
+    what it was.
 bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less than {change:percent}.
     The server is not the limit.
 heading.bottleneck:tool = generator

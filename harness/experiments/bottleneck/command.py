@@ -17,6 +17,7 @@ from harness.experiments.planning import gunicorn_plan, installed
 from harness.experiments.runner import Setup
 from harness.load.registry import tool_named
 from harness.model import App, Cell, Plan, Server
+from harness.numbers.intervals import TRIALS
 from harness.plan import SLEEP_ENV
 from harness.server import preflight
 
@@ -35,8 +36,8 @@ class Scale(NamedTuple):
     duration_s: float
 
 
-FULL = Scale((200, 500, 1000), (1, 6, 200), 6.0)
-QUICK = Scale((50, 200), (1, 6), 3.0)
+FULL = Scale((200, 500, 1000), (1, 6, 200), 4.0)
+QUICK = Scale((50, 200), (1, 6), 2.0)
 
 
 def cells(generator: str, others: Iterable[str], scale: Scale) -> tuple[Cell, ...]:
@@ -68,8 +69,5 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     tools, notes = installed((*GENERATORS, *OTHERS))
     generator = next(name for name in GENERATORS if name in tools)
     planned = cells(generator, [name for name in OTHERS if name in tools], scale)
-    duration_s = scale.duration_s
-    yield Setup(
-        gunicorn_plan("bottleneck", planned, interpreter, notes=notes, duration_s=duration_s),
-        interpreter,
-    )
+    more = {"duration_s": scale.duration_s, "trials": options.trials or TRIALS}
+    yield Setup(gunicorn_plan("bottleneck", planned, interpreter, notes=notes, **more), interpreter)

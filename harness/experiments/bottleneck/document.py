@@ -8,6 +8,7 @@ from harness.experiments.bottleneck.findings import (
     findings,
     generator_of,
 )  # fmt: skip
+from harness.experiments.bottleneck.pooled import Pooled, pooled
 from harness.experiments.document import Field, cores_of, table
 from harness.experiments.reading import notes_of, report_of
 from harness.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table
@@ -22,6 +23,7 @@ SETTINGS: tuple[Field, ...] = (
     ("servers", "count", lambda c: c.trial.cell.server.instances),
 )
 RESULTS: tuple[Field, ...] = (
+    ("trials", "count", lambda c: len(c.rates) or None),
     ("throughput_rps", "number", lambda c: c.throughput_rps),
     ("response_mean_s", "seconds", lambda c: c.response.mean),
     ("response_p95_s", "seconds", lambda c: c.response.p95),
@@ -43,13 +45,17 @@ def document(run: Run) -> Document:
 
 def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
     """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
-    generator = generator_of(report.cells)
-    compared = {name: comparisons(name, report.cells, generator) for name in FACTORS}
+    cells = pooled(report.cells)
+    generator = generator_of(cells)
+    compared = {name: comparisons(name, cells, generator) for name in FACTORS}
     invalid = []
     for cell in report.cells:
         if cell.verdict == "invalid":
             asked = cell.trial.cell
-            name = Finding("bottleneck.cell", {**_way(asked), "users": asked.concurrency})
+            trial = cell.trial.number if cell.trial.number > 1 else None
+            name = Finding(
+                "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
+            )
             values = {"cell": name, "reason": cell.reason}
             invalid.append(Finding("bottleneck.invalid", values, (cell.trial.key,)))
     return Document(
@@ -59,7 +65,7 @@ def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
         environment=report.environment,
         findings=findings(compared, generator, cores_of(report.environment)),
         tables=tuple(_tables(compared)),
-        charts=_charts(report.cells, generator),
+        charts=_charts(cells, generator),
         notes=(*notes, *invalid),
         valid=bool(report.cells) and not invalid,
     )
@@ -83,7 +89,7 @@ def _way(cell: Cell) -> dict[str, object]:
     }
 
 
-def _tables(compared: dict[str, list[list[CellResult]]]) -> Iterable[Table]:
+def _tables(compared: dict[str, list[list[Pooled]]]) -> Iterable[Table]:
     """One per factor that was varied; what explains the columns stands below the first."""
     note: Finding | None = Finding("bottleneck.table.note")
     for factor, groups in compared.items():

@@ -3,7 +3,7 @@
 In a closed loop the limit is where the requests wait. A factor of the server (threads, a second
 server) that changes nothing speaks for the server; one of the load generator (another one, more
 processes) that changes much speaks against the generator. What changes throughput by less than
-CHANGES is no effect: two runs of the same cell differ by some percent, on a shared machine by ten.
+CHANGES is no effect; whether it does, the interval over the trials of both says (`pooled`).
 Nothing is concluded from cells that others kept waiting for a core (`analysis/core_wait`): what
 differs between them may be what the others did meanwhile.
 """
@@ -16,15 +16,16 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from harness.analysis.core_wait import worst
+from harness.experiments.bottleneck.pooled import CHANGES, Effect, Pooled, change, effect
 from harness.experiments.document import answer
-from harness.model import Cell, CellResult, Finding
+from harness.model import Cell, Finding
+from harness.numbers.intervals import TRIALS, Ratio
 
 HALF_WAY = 0.5  # of as many times the requests/s as there are users
-CHANGES = 1.2  # times the requests/s
 CORE_BUSY = 0.8  # of a core
 OF_SERVER = ("threads", "servers")
 
-Groups: TypeAlias = Sequence[Sequence[CellResult]]
+Groups: TypeAlias = Sequence[Sequence[Pooled]]
 _to = partial(answer, "bottleneck")
 
 
@@ -48,22 +49,22 @@ FACTORS: Mapping[str, Factor] = {
 }
 
 
-def generator_of(cells: Sequence[CellResult]) -> str:
+def generator_of(cells: Sequence[Pooled]) -> str:
     """The generator under suspicion: the one of most cells; "" where there is none."""
     counts = Counter(cell.trial.cell.tool for cell in cells)
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def comparisons(name: str, cells: Sequence[CellResult], generator: str) -> list[list[CellResult]]:
+def comparisons(name: str, cells: Sequence[Pooled], generator: str) -> list[list[Pooled]]:
     """Groups of cells that differ in this factor alone, each by the factor's level, first the
     lowest (of `tool` the generator under suspicion); but for `tool`, of that generator."""
     factor = FACTORS[name]
-    groups: dict[Cell, list[CellResult]] = {}
+    groups: dict[Cell, list[Pooled]] = {}
     for cell in cells:
         if name == "tool" or cell.trial.cell.tool == generator:
             groups.setdefault(factor.without(cell.trial.cell), []).append(cell)
 
-    def order(cell: CellResult) -> tuple[bool, str]:
+    def order(cell: Pooled) -> tuple[bool, str]:
         level = factor.level(cell.trial.cell)
         return level != generator, f"{level:>9}"
 
@@ -91,16 +92,25 @@ def findings(
     )
 
 
-def rate(cell: CellResult) -> float:
+def rate(cell: Pooled) -> float:
     return cell.throughput_rps or 0.0
 
 
-def gain(groups: Groups) -> float:
-    """How many times the usual cell's throughput the best of the others of its group gets."""
-    return max((max(map(rate, group[1:])) / rate(group[0]) for group in groups), default=1.0)
+def changes(groups: Groups) -> list[Ratio]:
+    """What each of the others of a group gets, over what the usual cell does."""
+    return [change(group[0], other) for group in groups for other in group[1:]]
 
 
-def _rates(group: Sequence[CellResult], factor: str) -> Finding:
+def effect_of(groups: Groups) -> Effect:
+    return effect(changes(groups))
+
+
+def gain(groups: Groups) -> Ratio:
+    """The most that another gets."""
+    return max(changes(groups), key=lambda one: one.value, default=Ratio(1.0))
+
+
+def _rates(group: Sequence[Pooled], factor: str) -> Finding:
     """Throughput by the factor's level."""
     rates = []
     for cell in group:
@@ -111,11 +121,16 @@ def _rates(group: Sequence[CellResult], factor: str) -> Finding:
     return Finding("bottleneck.rates", {"users": users, "rates": tuple(rates)})
 
 
-def _answer(factor: str, outcome: str, values: Mapping[str, object], groups: Groups) -> Finding:
+def _answer(
+    factor: str, outcome: str, values: Mapping[str, object], groups: Groups, most: Ratio
+) -> Finding:
+    """`outcome`: of the trials' intervals; "few" and "chance" are told alike of every factor."""
     evidence = (_rates(group, factor) for group in groups)
     if (noise := _noise(groups)) is not None:
         return _to(factor, "disturbed", {"noise": noise}, evidence)
-    return _to(factor, f"{factor}.{outcome}", values, evidence)
+    interval = {"brings": most.value, "low": most.low, "high": most.high, "trials": TRIALS}
+    code = outcome if outcome in ("few", "chance") else f"{factor}.{outcome}"
+    return _to(factor, code, {**values, **interval}, evidence)
 
 
 def _noise(groups: Groups) -> Finding | None:
@@ -126,22 +141,25 @@ def _users(groups: Groups) -> Iterator[Finding]:
     for group in groups[:1]:
         first, last = group[0], group[-1]
         more = last.trial.cell.concurrency / first.trial.cell.concurrency
-        brings = rate(last) / rate(first)
+        brings = change(first, last)
         waits, before = last.response.mean, first.response.mean
         wait = waits / before if waits and before else None
-        outcome = "no" if brings <= CHANGES else "hardly" if brings < HALF_WAY * more else "yes"
-        values = {"more": more, "brings": brings, "wait": wait}
-        yield _answer("users", outcome, values, [group])
+        grows = "hardly" if brings.value < HALF_WAY * more else "yes"
+        found = effect([brings])
+        outcome = {"more": grows, "less": "no", "same": "no"}.get(found, found)
+        yield _answer("users", outcome, {"more": more, "wait": wait}, [group], brings)
 
 
 def _server(groups: Groups, factor: str) -> Iterator[Finding]:
     """A factor of the server: what helps there speaks against it."""
     if groups:
-        least = min(min(map(rate, group)) / max(map(rate, group)) for group in groups)
-        brings = gain(groups)
-        outcome = "yes" if brings > CHANGES else "less" if 1 / least > CHANGES else "no"
-        values = {"brings": brings, "least": least, "change": CHANGES - 1}
-        yield _answer(factor, outcome, values, groups)
+        found = effect_of(groups)
+        outcome = {"more": "yes", "same": "no"}.get(found, found)
+        every = changes(groups)
+        least = min(every, key=lambda one: one.value)
+        values = {"least": least.value, "change": CHANGES - 1}
+        most = least if outcome == "less" else gain(groups)
+        yield _answer(factor, outcome, values, groups, most)
 
 
 def _processes(groups: Groups, generator: str, cores: int | None) -> Iterator[Finding]:
@@ -150,28 +168,29 @@ def _processes(groups: Groups, generator: str, cores: int | None) -> Iterator[Fi
         several = max(group[1:], key=rate)
         asked = several.trial.cell
         needed = asked.processes + asked.server.workers * asked.server.instances
-        brings = rate(several) / rate(group[0])
         few = cores is not None and cores < needed
         values = {
             "processes": asked.processes,
             "generator": generator,
-            "brings": brings,
             "needed": needed,
             "cores": cores,
             "busy": several.usage.host_busy,
         }
-        outcome = "few_cores" if few else "yes" if brings > CHANGES else "no"
-        yield _answer("processes", outcome, values, [group])
+        found = effect([change(group[0], several)])
+        outcome = {"more": "yes", "less": "no", "same": "no"}.get(found, found)
+        outcome = "few_cores" if few and outcome != "few" else outcome
+        yield _answer("processes", outcome, values, [group], change(group[0], several))
 
 
 def _tools(groups: Groups, generator: str) -> Iterator[Finding]:
     """The server under another generator: what it can do at least."""
     if groups:
-        group = max(groups, key=lambda one: gain([one]))
-        best, brings = max(group[1:], key=rate).trial.cell, gain([group])
-        values = {"users": best.concurrency, "brings": brings, "generator": generator}
-        outcome = "yes" if brings > CHANGES else "no"
-        yield _answer("tool", outcome, {**values, "other": best.tool}, groups)
+        group = max(groups, key=lambda one: gain([one]).value)
+        best = max(group[1:], key=rate).trial.cell
+        values = {"users": best.concurrency, "generator": generator, "other": best.tool}
+        found = effect_of(groups)
+        outcome = {"more": "yes", "less": "no", "same": "no"}.get(found, found)
+        yield _answer("tool", outcome, values, groups, gain([group]))
 
 
 def _inside(groups: Groups) -> Iterator[Finding]:
@@ -195,21 +214,23 @@ def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
         return _to("verdict", "disturbed", {"noise": noise})
     cells = [cell for group in known["users"] for cell in group]  # its own, on the usual server
     against, acquits = _against(known, cells, generator), _for_generator(known, cells)
-    other, server = gain(known["tool"]), max(gain(known[factor]) for factor in OF_SERVER)
+    other, server = effect_of(known["tool"]), [effect_of(known[name]) for name in OF_SERVER]
     bound = [cell.generator_bound for cell in cells if cell.generator_bound is not None]
     mostly_bound = sum(bound) * 2 > len(bound)
-    values = {"generator": generator, "brings": other if other > CHANGES else None}
-    if other > CHANGES or (mostly_bound and server <= CHANGES):
-        return _to("verdict", "generator", values, against)
-    if server > CHANGES:
-        return _to("verdict", "server.kept_up", values, acquits)
-    if known["tool"] and bound and not mostly_bound:
-        return _to("verdict", "server.others", values, acquits)
-    return _to("verdict", "inconclusive", {}, (*against, *acquits))
+    brings = gain(known["tool"]).value if other == "more" else None
+    if other == "more" or (mostly_bound and "more" not in server):
+        return _to("verdict", "generator", {"generator": generator, "brings": brings}, against)
+    if "more" in server:
+        return _to("verdict", "server.kept_up", {"generator": generator}, acquits)
+    if other in ("same", "less") and bound and not mostly_bound:
+        return _to("verdict", "server.others", {"generator": generator}, acquits)
+    alone = any(known.values()) and {other, *server} == {"few"}
+    code = "few" if alone else "inconclusive"
+    return _to("verdict", code, {"trials": TRIALS}, (*against, *acquits))
 
 
 def _against(
-    known: Mapping[str, Groups], cells: Sequence[CellResult], generator: str
+    known: Mapping[str, Groups], cells: Sequence[Pooled], generator: str
 ) -> Sequence[Finding]:
     evidence: list[Finding] = []
     busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
@@ -218,23 +239,23 @@ def _against(
         values = {"generator": generator, "generator_cores": own, "server_cores": server}
         evidence.append(Finding("bottleneck.busy", values))
     for factor in OF_SERVER:
-        if known[factor] and gain(known[factor]) <= CHANGES:
+        if effect_of(known[factor]) in ("same", "less"):
             rates = _rates(known[factor][-1], factor)
             evidence.append(Finding(f"bottleneck.{factor}.no_more", {"rates": rates}))
     for group in known["tool"]:
-        if gain([group]) > CHANGES:
+        if effect_of([group]) == "more":
             evidence.append(_rates((group[0], max(group[1:], key=rate)), "tool"))
     reasons = [reason for cell in cells[-1:] for reason in cell.bound_reasons]
     return [*evidence, *(reason for reason in reasons if isinstance(reason, Finding))]
 
 
-def _for_generator(known: Mapping[str, Groups], cells: Sequence[CellResult]) -> Sequence[Finding]:
+def _for_generator(known: Mapping[str, Groups], cells: Sequence[Pooled]) -> Sequence[Finding]:
     """What speaks against the server."""
     evidence = [
         _rates(group, factor)
         for factor in OF_SERVER
         for group in known[factor]
-        if gain([group]) > CHANGES
+        if effect_of([group]) == "more"
     ]
     for usage in [cell.usage for cell in cells[-1:]]:
         if usage.server_cores is not None:

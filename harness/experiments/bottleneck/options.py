@@ -2,14 +2,14 @@
 
 import argparse
 
-from harness.options import add_common
+from harness.options import add_common, whole
 
 EXAMPLES = """\
 examples:
   workerlab bottleneck
-      200, 500 and 1000 users on a server that does next to nothing, in about three minutes
+      200, 500 and 1000 users on a server that does next to nothing, in about seven minutes
   workerlab bottleneck --quick
-      50 and 200 users, in about one minute
+      50 and 200 users, in about three minutes
   workerlab report results --html bottleneck.html
       the newest run again, as a page with its chart
 """
@@ -23,4 +23,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
     )
     to.epilog = EXAMPLES
     add_common(to)
+    to.add_argument(
+        "--trials", type=whole, metavar="N",
+        help="repetitions of each cell, which are what is compared (3)",
+    )  # fmt: skip
     to.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

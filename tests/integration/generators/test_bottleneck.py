@@ -111,4 +111,5 @@ def made_smaller(directory: Path) -> None:
             server = replace(cell.server, app=app)
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
     shutil.rmtree(directory)
-    store.create(directory, replace(run.plan, cells=tuple(cells)), run.environment)
+    plan = replace(run.plan, cells=tuple(cells), trials=1)
+    store.create(directory, plan, run.environment)
