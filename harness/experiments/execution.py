@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 from msgspec.structs import replace
@@ -68,7 +68,7 @@ class LoneResponse:
     def learn(self, one: Trial, record: Record) -> None:
         if record.lone_s:
             server = one.cell.server
-            self._measured[server.name, server.app.target] = median(record.lone_s)
+            self._measured[server.name, server.app.target] = fmean(record.lone_s)
 
     def predict(self, one: Trial) -> float | None:
         """Seconds the trial will take; None as long as nobody can know."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -128,7 +128,7 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
 
 
 def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
-    load = task.load(median(server.lone_s) if server.lone_s else 0.0)
+    load = task.load(fmean(server.lone_s) if server.lone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
     fault = _one_load(task, server, load, known)

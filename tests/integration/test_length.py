@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from harness.observe.observations import FILE, read_observations
 from harness.observe.spans import read_spans
-from tests.integration.conftest import Lab
+from tests.integration.conftest import LONG_S, Lab, until
 
 ASGI_CLASSES = ("asgi", "uvicorn")
 N, ROUNDS = 4, 5
@@ -84,3 +85,32 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
     assert done.report["cells"][0]["requests"] == 1 + ROUNDS * N
     assert not list(raw.glob("pilot*"))
     assert (raw / FILE).exists()
+
+
+@pytest.mark.once
+def test_what_is_stopped_in_its_second_load_is_measured_anew(lab: Lab, worker_class: str) -> None:
+    (lab.place / "own.py").write_text(WSGI)
+    words = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "4")
+    process = lab.start("sweep", worker_class, str(N), *words)
+
+    def second_load() -> bool:
+        assert process.poll() is None, process.communicate()[1]
+        return bool(list((lab.place / "results").glob("*/raw/*/pilot"))) and lab.loading()
+
+    try:
+        until(second_load, "the second load")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LONG_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    record, raw = only_record(lab)
+    assert record["fault"]["kind"] == "interrupted"
+    assert record["pilot_s"] > 0
+
+    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    *_, last = lab.records()
+    assert cell["requests"] == last["planned_requests"] > 1 + ROUNDS * N
+    assert (raw / "pilot").exists()
