@@ -187,10 +187,10 @@ def laws(
 
 
 def in_flight(data: TrialData) -> float | None:
-    """On average over the whole load, from each request as the client timed it; of successes, as
-    throughput is. None where it does not time each."""
+    """On average from the first request that is not alone to the last answer, from each request as
+    the client timed it; of successes, as throughput is. None where it does not time each."""
     timed = data.measurement.timings if data.measurement else ()
-    ended = [one for one in timed if one.end_s is not None]
+    ended = [one for one in timed[data.lone_first :] if one.end_s is not None]
     if not ended:
         return None
     length_s = max(one.start_s + (one.end_s or 0.0) for one in ended) - ended[0].start_s
