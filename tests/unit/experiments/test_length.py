@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from harness.analysis.batches import Estimate, Precision
 from harness.cli import parse
+from harness.experiments.execution import progress
 from harness.experiments.length import PILOT, WITHIN, WORTH, following, keep_pilot, known, longer
 from harness.experiments.planning import plan_of
 from harness.model import App, Cell, Plan, Rate, Record, Trial, UsageError
 from harness.observe.observations import FILE
-from harness.plan import MOST_REQUESTS, load_for, longer_s, product, records_for, varies
+from harness.plan import MOST_REQUESTS, load_for, longer_s, product, records_for, trials, varies
 from tests.builders.plan import SERVER, plan
 
 UNKNOWN_APP = App("own:app", "/srv")
@@ -174,6 +175,14 @@ def test_the_prediction_says_what_may_take_longer(cell: Cell, more_s: float) -> 
     assert varies(of, cell) is bool(more_s)
     assert longer_s(of, Trial(cell, 1)) == more_s
     assert longer_s(plan((cell,)), Trial(cell, 1)) == 0.0
+
+
+def test_the_progress_tells_how_long_it_may_become(capsys: pytest.CaptureFixture[str]) -> None:
+    for server, more in ((SERVER, ""), (OWN, " to 1m 12s")):
+        cells = (Cell(server, "ab", 4), Cell(server, "ab", 8))
+        of = plan(cells, max_seconds=30.0)
+        with progress(Path(), of, trials(of), lambda _: 6.0):
+            assert capsys.readouterr().err == f"2 cells, about 12 s{more}\n"
 
 
 @pytest.mark.parametrize("tool", ["ab", "wrk"])
