@@ -904,8 +904,11 @@ meaning.time_wait = sockets of the client that its kernel keeps for a minute
 # --- generators: the load generators themselves ---------------------------------------------------
 generators.low_rate.python = [[ Of those in Python, {first} needs least ({first_s:duration}), then
     {second} ({second_s:duration}).]]
-generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}, with at
-    most {thread_cores:.2f} cores
+generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}[[ (95 %
+    interval {low:factor} to {high:factor})]], with at most {thread_cores:.2f} cores
+generators.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
+generators.gil.chance = Inconclusive: {+generators.gil.growth}; more --trials would show whether
+    that is growth.
 generators.title = Load generators, each against the same server, which does nothing; {core};
     {connections}.
 generators.core.own = the server has core {core} to itself
@@ -933,7 +936,7 @@ generators.question.low_rate = Which generator needs the least CPU at a low rate
 generators.low_rate = At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per
     request.{+generators.low_rate.python}
 generators.low_rate.tie = At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of
-    CPU per request: the kernel's clock is too coarse to tell them
+    CPU per request: neither their trials nor the kernel's clock tell them
     apart.{+generators.low_rate.python}
 generators.low_rate.no_cpu = Inconclusive: no CPU time of a generator was recorded at the low rate.
 generators.low_rate.cpu = {name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or
@@ -941,7 +944,8 @@ generators.low_rate.cpu = {name}: {rps:number} requests/s, {cpu_s:duration} of C
 generators.low_rate.slow = {name} sent only {rps:number} requests/s
 generators.low_rate.short = low rate
 generators.question.high_rate = Which generator sends the most at a high rate?
-generators.high_rate = {best}.[[ Of those in Python, {python}, {times:number} times {second}.]]
+generators.high_rate = {best}.[[ Not significantly less: {alike:list}.]][[ Of those in Python,
+    {python}, {times:number} times {second}.]]
 generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
     cores]][[, a lower bound: the server's core was {busy:percent} busy]]
 generators.question.gil = Where does the GIL show?

@@ -10,6 +10,7 @@ A slow server makes the low rate because most generators know no other way to ke
 """
 
 import argparse
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,12 +21,13 @@ from harness.experiments.planning import installed
 from harness.experiments.runner import Setup
 from harness.load.registry import TOOLS, tool_named
 from harness.model import Cell, EnvironmentProblem, Load, NullServer, Plan, UsageError
+from harness.numbers.intervals import TRIALS
 from harness.plan import null_cell, null_plan
 from harness.server import preflight
 
 LEVELS = (1, 10, 100)
-DURATION_S = 3.0
-LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 4.0
+DURATION_S = 2.0
+LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
 # What a tool that only counts requests (ab) is supposed to do: on one connection, on several, and
 # where each request connects anew
 COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
@@ -106,7 +108,10 @@ def plan_of(options: argparse.Namespace) -> Plan:
     generators = tuple(generators_of(tools, preflight.cores() or 1))
     planned = cells(generators, levels, duration_s, keepalive, core)
     details = {"server_core": core, "keepalive": keepalive}
-    return null_plan("generators", planned, notes, details)
+    plan = null_plan("generators", planned, notes, details)
+    return replace(
+        plan, trials=options.trials or TRIALS, seed=random.SystemRandom().randrange(2**32)
+    )
 
 
 @contextmanager

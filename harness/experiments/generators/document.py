@@ -7,7 +7,7 @@ from typing import Any
 from harness.analysis.facts import TrialData, unusable
 from harness.experiments.document import Field, cores_of, table
 from harness.experiments.generators.findings import findings
-from harness.experiments.generators.usage import Usage, disturbed, usage_of
+from harness.experiments.generators.usage import Usage, disturbed, pooled, usage_of
 from harness.experiments.reading import notes_of, trial_data
 from harness.model import Chart, Document, Finding, Series, Table
 from harness.run_store import Run
@@ -19,6 +19,7 @@ WHO: tuple[Field, ...] = (
     ("connections", "count", lambda usage: usage.connections),
 )
 COST: tuple[Field, ...] = (
+    ("trials", "count", lambda usage: len(usage.rates) or None),
     ("throughput_rps", "number", lambda usage: usage.rps),
     ("cpu_per_request_s", "seconds", lambda usage: usage.cpu_per_request_s),
     ("cores", "number", lambda usage: usage.cores),
@@ -49,8 +50,9 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     """`trials`: all that its plan has, whose `details` are `server_core` and `keepalive`."""
     seen = [(data, usage_of(data)) for data in trials]
     usages = [usage for _, usage in seen if usage is not None]
-    full = _in_order([usage for usage in usages if not usage.low])
-    low = _in_order([usage for usage in usages if usage.low])
+    together = pooled(usages)
+    full = _in_order([usage for usage in together if not usage.low])
+    low = _in_order([usage for usage in together if usage.low])
     return Document(
         run=run.name,
         kind="generators",

@@ -1,7 +1,7 @@
 """The conclusions of `workerlab generators`, computed from what was measured.
 
-    low rate     least CPU per request among those that kept the rate; those within the kernel's
-                 step of the least are not told apart
+    low rate     least CPU per request among those that kept the rate; those that differ by no more
+                 than the kernel's step, or by no more than their trials do, are not told apart
     high rate    most requests/s; a lower bound where the server's own core is busy
     GIL          more threads bring nothing while all of them use one core, and processes use more;
                  not seen where others kept it waiting for a core, or there are too few
@@ -19,6 +19,7 @@ from typing import Any
 from harness.experiments.document import answer
 from harness.experiments.generators.usage import Usage, disturbed
 from harness.model import Finding
+from harness.numbers.intervals import TRIALS, ratio
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
 KEPT = 0.9  # of the low rate: who sent less did not keep it
@@ -52,17 +53,6 @@ def _low_rate(usages: Usages) -> Finding:
     if not known:
         return _answer("low_rate", "low_rate.no_cpu")
     known.sort(key=lambda one: one[1])
-    most_s = known[0][1] + (known[0][0].cpu_step_s or 0.0)
-    alike = [(usage, s) for usage, s in known if s - (usage.cpu_step_s or 0.0) <= most_s]
-    values: dict[str, Any] = {
-        "rps": asked,
-        "names": tuple(usage.name for usage, _ in alike),
-        "cpu_s": max(s for _, s in alike),
-    }
-    python = [(usage.name, s) for usage, s in known if usage.tool in PYTHON]
-    if len(python) > 1:
-        for place, (name, cpu_s) in zip(("first", "second"), python, strict=False):
-            values |= {place: name, f"{place}_s": cpu_s}
     evidence = [
         Finding("generators.low_rate.cpu", {
             "name": usage.name, "rps": usage.rps, "cpu_s": s, "step_s": usage.cpu_step_s or 0.0,
@@ -74,18 +64,41 @@ def _low_rate(usages: Usages) -> Finding:
         for usage in usages
         if usage.rps < KEPT * asked
     ]
+    if min(len(usage.costs_s) for usage, _ in known) < 2:
+        return _answer("low_rate", "few", {"trials": TRIALS}, evidence)
+    least = known[0][0]
+    alike = [(usage, s) for usage, s in known if usage is least or not _costs_more(usage, least)]
+    values: dict[str, Any] = {
+        "rps": asked,
+        "names": tuple(usage.name for usage, _ in alike),
+        "cpu_s": max(s for _, s in alike),
+    }
+    python = [one for one in known if one[0].tool in PYTHON]
+    if len(python) > 1 and _costs_more(python[1][0], python[0][0]):
+        for place, (usage, cpu_s) in zip(("first", "second"), python, strict=False):
+            values |= {place: usage.name, f"{place}_s": cpu_s}
     return _answer("low_rate", "low_rate" if len(alike) == 1 else "low_rate.tie", values, evidence)
+
+
+def _costs_more(usage: Usage, least: Usage) -> bool:
+    """By the interval over their trials, and by more than the kernel's clock can tell."""
+    step_s = (usage.cpu_step_s or 0.0) + (least.cpu_step_s or 0.0)
+    apart_s = (usage.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
+    return apart_s > step_s and bool(ratio(usage.costs_s, least.costs_s).differs)
 
 
 def _high_rate(usages: Usages) -> Finding:
     best = _best(usages)
     if not best:
         return _answer("high_rate", "not_measured")
-    values: dict[str, Any] = {"best": _reach(best[0])}
+    if min(len(usage.rates) for usage in best) < 2:
+        return _answer("high_rate", "few", {"trials": TRIALS}, map(_reach, best))
+    alike = [one.name for one in best[1:] if not ratio(best[0].rates, one.rates).differs]
+    values: dict[str, Any] = {"best": _reach(best[0]), "alike": alike}
     python = [usage for usage in best if usage.tool in PYTHON]
-    if len(python) > 1:
+    if len(python) > 1 and (more := ratio(python[0].rates, python[1].rates)).differs:
         first, second = python[:2]
-        values |= {"python": _reach(first), "second": second.name, "times": first.rps / second.rps}
+        values |= {"python": _reach(first), "second": second.name, "times": more.value}
     return _answer("high_rate", "high_rate", values, map(_reach, best))
 
 
@@ -122,16 +135,21 @@ def _gil(usages: Usages, cores: int | None) -> Finding:
     evidence = [_reach(usage) for usage in (*threads, *processes)]
     if thread_cores is None or process_cores is None or not few.rps:
         return _answer("gil", "gil.no_cpu", evidence=evidence)
-    growth, noise = many.rps / few.rps, disturbed((*threads, *processes))
+    growth, noise = ratio(many.rates, few.rates), disturbed((*threads, *processes))
+    if growth.low is None or growth.high is None:
+        return _answer("gil", "few", {"trials": TRIALS}, evidence)
     verdicts = {
         "disturbed": noise is not None,
-        "grows": growth >= GROWS,
+        "grows": growth.low >= GROWS,
+        "chance": growth.high >= GROWS,
         "several_cores": thread_cores > ONE_CORE,
         "few_cores": process_cores < SEVERAL,
         "shows": True,
     }
     values = {
-        "growth": growth,
+        "growth": growth.value,
+        "low": growth.low,
+        "high": growth.high,
         "few": few.connections,
         "many": many.connections,
         "thread_cores": thread_cores,

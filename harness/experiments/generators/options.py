@@ -3,12 +3,12 @@
 import argparse
 
 from harness.load.registry import TOOLS
-from harness.options import Refused, add_common, duration, levels, switch, tools
+from harness.options import Refused, add_common, duration, levels, switch, tools, whole
 
 EXAMPLES = """\
 examples:
   workerlab generators
-      every load generator that is installed, at 1, 10 and 100 connections, in about three minutes
+      every load generator that is installed, at 1, 10 and 100 connections, in about seven minutes
   workerlab generators --tools fast,wrk --levels 10,100,1000 --duration 5
       only these two, at higher levels
   workerlab generators --keepalive off
@@ -29,7 +29,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add = to.add_argument
     add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
     add("--levels", type=levels, metavar="LIST", help="connections (1,10,100)")
-    add("--duration", type=duration, metavar="S", help="seconds per load (3)")
+    add("--duration", type=duration, metavar="S", help="seconds per load (2)")
+    add("--trials", type=whole, metavar="N", help="repetitions, which are what is compared (3)")
     add("--keepalive", type=_once, metavar="WORD", help="reuse connections: off or on (on)")
 
 

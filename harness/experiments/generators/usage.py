@@ -13,10 +13,13 @@ busy server lets requests wait in front of it where its spans do not look.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import fmean, geometric_mean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.analysis.core_wait import Stretch, wait_in, worst
 from harness.analysis.facts import TrialData, unusable
@@ -56,6 +59,8 @@ class Usage(Struct, frozen=True):
     server_side: Summary
     widest_gap_s: float | None
     doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
+    rates: tuple[float, ...] = ()  # `rps` of each trial
+    costs_s: tuple[float, ...] = ()  # `cpu_per_request_s` of each, where it is known
 
     @property
     def name(self) -> str:
@@ -76,6 +81,56 @@ class Usage(Struct, frozen=True):
             return None
         overhead_s = reported - server_side
         return overhead_s if abs(overhead_s) >= RESOLUTION * reported else None
+
+
+def pooled(usages: Sequence[Usage]) -> list[Usage]:
+    """The trials of each generator at each load as one, in their order: means, of requests/s the
+    geometric one, and the most memory."""
+    trials: dict[tuple[str, int, bool], list[Usage]] = {}
+    for usage in usages:
+        trials.setdefault((usage.name, usage.connections, usage.low), []).append(usage)
+    return [_pooled(mine) for mine in trials.values()]
+
+
+def _pooled(trials: Sequence[Usage]) -> Usage:
+    first, rates = trials[0], tuple(one.rps for one in trials if one.rps > 0)
+    costs = tuple(s for one in trials if (s := one.cpu_per_request_s))
+    if len(trials) == 1:
+        return replace(first, rates=rates, costs_s=costs)
+    causes = sum((Counter(one.measured.errors) for one in trials), Counter[str]())
+    measured = replace(
+        first.measured,
+        failed=sum(one.measured.failed for one in trials),
+        errors=dict(causes),
+        response=_summary([one.measured.response for one in trials]),
+        achieved_concurrency=_mean(one.measured.achieved_concurrency for one in trials),
+    )
+    means = ("cpu_s", "cores", "cpu_per_request_s", "cpu_step_s", "host_busy", "server_cores")
+    most = ("memory_bytes", "host_memory_bytes", "widest_gap_s")
+    waits = [one.core_wait for one in trials if one.core_wait is not None]
+    return replace(
+        first,
+        measured=measured,
+        rps=geometric_mean(rates) if rates else 0.0,
+        **{name: _mean(getattr(one, name) for one in trials) for name in means},
+        **{name: max(filter(None, (getattr(one, name) for one in trials)), default=None)
+           for name in most},
+        core_wait=max(waits, key=lambda wait: wait.share, default=None),
+        server_side=_summary([one.server_side for one in trials]),
+        doubt=next((one.doubt for one in trials if one.doubt), None),
+        rates=rates,
+        costs_s=costs,
+    )  # fmt: skip
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _summary(every: Sequence[Summary]) -> Summary:
+    names = Summary.__struct_fields__
+    return Summary(**{name: _mean(getattr(one, name) for one in every) for name in names})
 
 
 def usage_of(data: TrialData) -> Usage | None:

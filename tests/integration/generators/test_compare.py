@@ -25,7 +25,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Done]:
     """A lab with a run of two generators, and what it printed. wrk is not to be found."""
     lab = Lab(tmp_path_factory.mktemp("compared"))
     lab.env["PATH"] = ""
-    words = ("--tools", "wrk,fast,threads", "--levels", "2", "--duration", "1")
+    words = ("--tools", "wrk,fast,threads", "--levels", "2", "--duration", "1", "--trials", "1")
     return lab, lab("generators", *words)
 
 
@@ -106,7 +106,8 @@ def test_bad_words_are_one_sentence(lab: Lab, words: tuple[str, ...], says: str)
 
 
 def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:
-    process = lab.start("generators", "--tools", "fast", "--levels", "1", "--duration", "1")
+    words = ("--tools", "fast", "--levels", "1", "--duration", "1", "--trials", "1")
+    process = lab.start("generators", *words)
     until(lambda: len(list((lab.place / "results").glob("*/raw/*/tool/stdout"))) > 1, "two loads")
     send(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
