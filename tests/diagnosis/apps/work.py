@@ -16,7 +16,7 @@ SLEEP_S = float(os.environ.get("SLEEP_MS", "50")) / 1000
 CPU_S = float(os.environ.get("CPU_MS", "0")) / 1000
 QUOTAS = os.environ.get("QUOTAS", "")
 
-CHANCE = random.Random(11)  # of one worker: each has the same
+CHANCE = random.Random()
 
 
 def burn(cpu_s: float) -> None:
