@@ -44,6 +44,7 @@ from harness.server.running import Serving
 STEADY = 0.01  # batches that vary no more have shown all there is to see
 WITHIN = 0.05  # of the throughput: half of its 95 % interval
 WORTH = 1.2  # times as long as the load before, or it shows little more
+MOST_SLACK = 0.25  # of the time that is left, lest a lower rate than the pilot's exceeds it
 MARGIN = 1.1  # of the time, which a load that counts may miss
 ROUGHLY, MOST_APART = 0.15, 0.5  # a rate that is known, and one of which little is
 MANY = 30  # degrees of freedom
@@ -89,7 +90,7 @@ def following(
         return None
     apart = _apart(found)
     edges_s = 2 * load.concurrency / rps  # until all slots are taken, and until all are free
-    room_s = min((left_s - edges_s) / (1 + apart), MOST_REQUESTS / rps)
+    room_s = min((left_s - edges_s) / (1 + min(apart, MOST_SLACK)), MOST_REQUESTS / rps)
     steady_s = ENOUGH * BATCH_S * MARGIN
     if apart <= ROUGHLY or steady_s < WORTH * lasted_s:
         steady_s = max(steady_s, _needed_s(found, apart))
