@@ -31,7 +31,7 @@ def class_finding(
     if any(finite(cell.throughput_rps) is not None for cell in told):
         code = "class.limits"
         values |= _limits(group, told) | _why(limited)
-        values["inconclusive"] = _levels(one for one in closed if one.verdict == "inconclusive")
+        values["inconclusive"] = _untold(closed)
     elif closed:
         code = "class.inconclusive"
         values["slots"] = _slots(group)
@@ -62,8 +62,12 @@ def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object
     }
 
 
-def _levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
-    return tuple(str(one) for one in sorted({cell.trial.cell.concurrency for cell in cells}))
+def _untold(cells: Iterable[CellResult]) -> tuple[str, ...]:
+    """Levels of which no trial tells anything."""
+    levels: dict[int, set[str]] = {}
+    for cell in cells:
+        levels.setdefault(cell.trial.cell.concurrency, set()).add(cell.verdict)
+    return tuple(str(at) for at in sorted(levels) if levels[at] == {"inconclusive"})
 
 
 def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:

@@ -21,6 +21,7 @@ said:
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
     {command:block}        "ls" -> "ls", indented, with an empty line before it
     {reasons:; }           joined by what stands after the colon, any of JOINS
+    {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
     {inner}                a finding is said by its own template
 
 What stands in [[double brackets]] is left out where one of its values is missing or empty, and
@@ -86,6 +87,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count_text,
     "counts": lambda of: ", ".join(f"{count_text(n)} x {name}" for name, n in sorted(of.items())),
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
+    "sentence": lambda words: words if words.endswith(".") else f"{words}.",
     "block": "\n\n    {}\n".format,
 }
 
@@ -214,7 +216,7 @@ cells.all = every cell
 cells.some = {series:, }
 cells.series = {series} at {levels:list}
 cells.invalid = Invalid: {cells}: {text}.
-cells.inconclusive = Inconclusive: {cells}: {text}[[ (the numbers are those of {one})]].
+cells.inconclusive = Inconclusive: {cells}[[; numbers of {one}]]: {text:sentence}
 cells.note = {cells}: {text}
 cells.findings = At {load}: {findings: }
 cells.findings.trials = {text} (In {have} of {trials} trials.)
@@ -251,6 +253,8 @@ compare.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials
 compare.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
     ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
 compare.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
+compare.few = Too few conclusive trials for an interval ({mine} open, {others} closed), so no
+    comparison.
 compare.backlog = Arrivals do not wait for responses: more requests arrived than were served, so the
     backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
     {clients:# closed client} only ever wait for each other.
@@ -281,8 +285,7 @@ note.closed_and_open = Closed: each client waits for its answer before it asks a
     server slows its own load. Open: requests arrive evenly spaced, whether others were answered or
     not, and are timed from the moment each was due.[[ {one_trial}]]
 breakdown.exact = Exact: every request was followed from the client into the app.
-breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ Not exact, as
-    {why}.]]
+breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ {why}.]]
 breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
 breakdown.part = {part} ({sources: or })
 value.in_force = {n} ({in_force} in force)
@@ -1277,8 +1280,8 @@ source.accept_and_start = accept and start timed in the workers
 source.unread = unread requests, by Little's law
 source.spans = the workers' spans
 source.spans_and_client = spans and the client
-breakdown.not_followed = each part is an estimate: {tool} follows every request only where they are
-    counted, or over a ramp, not for a --duration alone
+breakdown.not_followed = {tool} follows every request only where they are counted, or over a ramp,
+    not for a --duration alone, so each part is an estimate
 breakdown.left_out = the breakdown leaves out {requests:# request} that failed
 breakdown.failures = no breakdown: {share:percent} of the answers were failures, and nothing tells
     which requests these were

@@ -131,7 +131,9 @@ def _why(mine: Trials, other: Trials, times: Ratio) -> Finding:
     if lag_s >= LATE * mean_s > 0:
         return Finding("compare.lag", {"tool": mine[0].trial.cell.tool, "lag_s": lag_s})
     if times.low is None or times.high is None:
-        return Finding("compare.one_trial", {"trials": TRIALS})
+        if one_trial((*mine, *other)):
+            return Finding("compare.one_trial", {"trials": TRIALS})
+        return Finding("compare.few", {"mine": len(mine), "others": len(other)})
     values = {"ratio": times.value, "low": times.low, "high": times.high}
     if not times.beyond(LIKE):
         alike = times.low > 1 / LIKE and times.high < LIKE

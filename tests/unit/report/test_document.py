@@ -239,6 +239,17 @@ def test_loads_differ_where_the_interval_over_trials_says_so(
     assert why.values.get("wait_s") is None  # it is the app that takes longer, not a queue
 
 
+def test_trials_that_tell_nothing_are_not_compared() -> None:
+    report = analyse("run", {}, repeated(Rate(rps=15), *({"delay_s": 0.1},) * 3))
+    cells = tuple(
+        replace(one, verdict="inconclusive")
+        if one.trial.number > 1 and one.trial.cell.rate is None else one
+        for one in report.cells
+    )  # fmt: skip
+    (outcome,) = outcomes(of_sweep(replace(report, cells=cells)))
+    assert outcome.values["why"] == Finding("compare.few", {"mine": 3, "others": 1})
+
+
 def test_a_cause_is_named_where_the_waits_show_it() -> None:
     """Two slots serve 1 % less than 19 a second: a queue grows, of two requests in 10 s."""
     trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))

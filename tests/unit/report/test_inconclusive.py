@@ -60,6 +60,12 @@ def test_a_class_is_not_saturated_by_it() -> None:
     assert "why" not in found
 
 
+def test_a_level_of_which_a_trial_tells_is_told() -> None:
+    told = cell(trial("sync", 8, number=2))
+    found = codes(sweep(inconclusive(8), told, knee=4.0))["class.limits"]
+    assert (found["saturated_from"], found["inconclusive"]) == (8, ())
+
+
 def test_a_class_of_nothing_else_is_not_known() -> None:
     found = codes(sweep(inconclusive(8), inconclusive(16), knee=4.0))
     assert "class.inconclusive" in found
