@@ -65,7 +65,8 @@ def core_wait(facts: Facts) -> CoreWait | None:
         return None
     server, said_s = facts.cell.server, facts.measurement.response.mean
     # In a closed loop N/X (Denning & Buzen 1978)
-    response_s = said_s if facts.open_model and said_s is not None else facts.connections / rps
+    by_law_s = facts.connections / (facts.rps or rps)
+    response_s = said_s if facts.open_model and said_s is not None else by_law_s
     stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
     return wait_in(
         Stretch(
@@ -172,11 +173,13 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
     if len(every) < 2:
         return every, rps
-    # Of the load tool all is known: it began after the first sample, and its guard saw its end
-    waited_s, cpu_s = every[-1].tool_wait_s, facts.record.tool_cpu_s
-    first = replace(every[0], tool_cpu_s=0.0, tool_wait_s=None if waited_s is None else 0.0)
-    last = every[-1] if cpu_s is None else replace(every[-1], tool_cpu_s=cpu_s)
-    return (first, *every[1:-1], last), rps
+    # What the load tool waits while it starts is nothing of the responses; what it used is known:
+    # it began after the first sample, and its guard saw its end
+    known = [replace(one, tool_wait_s=None) for one in every]
+    if (cpu_s := facts.record.tool_cpu_s) is not None:
+        known[0] = replace(known[0], tool_cpu_s=0.0)
+        known[-1] = replace(known[-1], tool_cpu_s=cpu_s)
+    return known, rps
 
 
 class _Rates(Struct, frozen=True):
