@@ -20,22 +20,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 CPU_S = 0.2
-# Two processes that spin until each has used CPU_S, on one core, in a thread if there is a word;
-# they go on with each byte from stdin. What both wait is at least what one of them uses: whoever is
-# done last was ready from the fork on, and had the core for CPU_S of at least 2 x CPU_S.
+# Two processes that spin until each has used CPU_S, on one core; with a path among the words in a
+# thread, which ends when there is such a file. They end with stdin. What both wait is at least what
+# one of them uses: whoever is done last was ready from the fork on, and had the core for CPU_S of
+# at least 2 x CPU_S.
 SPIN = f"""
 import os, sys, threading, time
 os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
 def say(word):
     os.write(1, f"{{word}}\\n".encode())
-def spin():
+def spin(path=""):
     while time.thread_time() < {CPU_S}:
         pass
     say("done")
-    os.read(0, 1)
+    while path and not os.path.exists(path):
+        time.sleep(0.01)
 os.fork()
 if sys.argv[1:]:
-    thread = threading.Thread(target=spin)
+    thread = threading.Thread(target=spin, args=sys.argv[1:])
     thread.start()
     thread.join()
     say("joined")
@@ -45,7 +47,8 @@ os.read(0, 1)
 """
 
 
-def pair(stack: ExitStack, *words: str) -> subprocess.Popen[bytes]:
+def pair(stack: ExitStack, go: Path | None = None) -> subprocess.Popen[bytes]:
+    words = [str(go)] if go else []
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", SPIN, *words],
@@ -55,6 +58,8 @@ def pair(stack: ExitStack, *words: str) -> subprocess.Popen[bytes]:
     )
     assert process.stdin is not None
     stack.callback(process.stdin.close)
+    if go is not None:
+        stack.callback(go.touch)
     return process
 
 
@@ -63,16 +68,12 @@ def both(process: subprocess.Popen[bytes], word: bytes) -> None:
     assert [process.stdout.readline() for _ in range(2)] == [word + b"\n"] * 2
 
 
-def go_on(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.write(b"..")
-    process.stdin.flush()
-
-
-@pytest.mark.parametrize("words", [(), ("thread",)])
-def test_two_that_share_a_core_wait_for_it(stack: ExitStack, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("go", [None, "go"])
+def test_two_that_share_a_core_wait_for_it(
+    tmp_path: Path, stack: ExitStack, go: str | None
+) -> None:
     """Of those that spin in a thread, the main threads only join."""
-    process = pair(stack, *words)
+    process = pair(stack, tmp_path / go if go else None)
     both(process, b"done")
     tree, queue = Tree(process.pid), RunQueue()
     tree.used()
@@ -81,8 +82,8 @@ def test_two_that_share_a_core_wait_for_it(stack: ExitStack, words: tuple[str, .
     assert queue.waited_s >= CPU_S * 0.9
 
 
-def test_threads_and_processes_that_end_stay_in_the_sum(stack: ExitStack) -> None:
-    process = pair(stack, "thread")
+def test_threads_and_processes_that_end_stay_in_the_sum(tmp_path: Path, stack: ExitStack) -> None:
+    process = pair(stack, tmp_path / "go")
     tree, queue = Tree(process.pid), RunQueue()
     sums: list[float] = []
 
@@ -93,10 +94,11 @@ def test_threads_and_processes_that_end_stay_in_the_sum(stack: ExitStack) -> Non
 
     both(process, b"done")
     look()
-    go_on(process)
+    (tmp_path / "go").touch()
     both(process, b"joined")
     look()
-    go_on(process)
+    assert process.stdin is not None
+    process.stdin.close()
     process.wait()
     look()
     assert tree.pids == ()
