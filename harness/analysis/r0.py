@@ -2,8 +2,8 @@
 
 Three sources, the first that is precise enough:
 
-    lone requests      one after the other, before the load: their median where they agree (within
-                       5 % of each other), else their mean with its 95 % interval (Student's t)
+    lone requests      one after the other, before the load: their median where their mean is
+                       within 5 % of it, else their mean; the 95 % interval is Student's
     the lightest load  the mean span of its lowest level and what a lone request takes beside its
                        span, where that lies inside the interval of the lone ones and is known
                        better: of a random service a few lone requests say little
@@ -27,17 +27,19 @@ from harness.model import Finding, Server
 from harness.numbers.intervals import T975
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
-AGREE = 1.05  # the longest of lone responses over their median: they do not vary
+AGREE = (
+    0.05  # of the median, from which the mean may differ: the tail is the machine's, not the app's
+)
+KNOWN = 0.02  # half of an interval, as a part of its mean: lone requests say it well enough
 ENOUGH = 16  # spans for an interval of their mean
 MOSTLY = 0.99  # of the answers are successes: spans of failures do not change the mean
 
 
 class R0(Struct, frozen=True):
-    """Seconds, and half of the 95 % interval: 0 where lone responses do not vary, None where there
-    are too few of them to tell."""
+    """Seconds, and half of the 95 % interval: None where there are too few responses to tell."""
 
     seconds: float
-    half_s: float | None = 0.0
+    half_s: float | None
 
     @property
     def relative_half(self) -> float:
@@ -63,10 +65,11 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
 def _of_lone(values: Sequence[float]) -> R0 | None:
     if not values:
         return None
-    middle = median(values)
-    if len(values) == 1 or max(values) <= AGREE * middle:
-        return R0(middle)
-    return _mean(values)
+    if len(values) == 1:
+        return R0(values[0], None)
+    middle, found = median(values), _mean(values)
+    alike = abs(found.seconds - middle) <= AGREE * middle
+    return R0(middle, found.half_s) if alike else found
 
 
 def _mean(values: Sequence[float]) -> R0:
@@ -76,7 +79,7 @@ def _mean(values: Sequence[float]) -> R0:
 
 def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
     """R0 in the light of the valid trials of a closed loop, and what there is to note of it."""
-    lightest = _of_lightest(closed) if lone.half_s else None
+    lightest = _of_lightest(closed) if lone.relative_half > KNOWN else None
     if lightest and abs(lightest.seconds - lone.seconds) <= (lone.half_s or 0.0):
         lone = min(lone, lightest, key=lambda one: one.relative_half)
     limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]

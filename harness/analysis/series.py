@@ -70,28 +70,29 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return n > 1 and self.served(n) * (1 + chance) < REACHED
 
     def grows(self, n: int) -> bool | None:
-        """Whether more connections than `n` bring more than `n` and fewer did, beyond what chance
-        explains; of the highest level, whether it still gained on a lower one. None where no other
-        level tells. (Than the best so far: beyond a level that does not grow none does.)"""
+        """Whether more connections than `n` bring more than `n` and fewer did; of the highest
+        level, whether it still gained on a lower one. None where no other level tells, or chance
+        explains the gain. (Than the best so far: beyond a level that does not grow none does.)"""
         weak = self.served(n) <= HALF
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
-        more = [level for level in self.levels if level > n]
-        if any(self._gains(best, level, weak=weak) for level in more):
+        more = [self._gains(best, level, weak=weak) for level in self.levels if level > n]
+        if True in more:
             return True
-        if any(level >= STEP * n for level in more):
-            return False
+        if any(level >= STEP * n for level in self.levels):
+            return None if None in more else False
         less = [level for level in self.levels if STEP * level <= n]
         if not less or not self.levels[n]:
             return None
         return self._gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
-    def _gains(self, low: int, high: int, *, weak: bool) -> bool:
-        """By more than FLAT, which is not throughput that grows, and more than chance explains.
+    def _gains(self, low: int, high: int, *, weak: bool) -> bool | None:
+        """By more than FLAT, which is not throughput that grows; None where that is within chance.
         `weak`: where requests wait for most of their time, a gain of less than the square root of
         as many more connections is what uneven dealing gives, not a server with room."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
-        least = math.sqrt(high / low) if weak else 0.0
-        return factor > max(FLAT, least, 1 + math.hypot(self.halves[low], self.halves[high]))
+        if factor <= max(FLAT, math.sqrt(high / low) if weak else 0.0):
+            return False
+        return True if factor > 1 + math.hypot(self.halves[low], self.halves[high]) else None
 
     @cached_property
     def free(self) -> Sequence[Facts]:

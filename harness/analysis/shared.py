@@ -12,7 +12,8 @@ slow nearly always; a heavy tail is so in its tail.
 It must be a quarter longer and 5 ms (for so long the GIL and the kernel let others run), and
 computing must not explain it: workers that compute, or requests that need CPU on a machine without
 a free core. What waiting for a core cost is taken off first, and where others had the cores it must
-be half as long again. Rejected: an interval of the difference of means (Welch), for the reason above.
+be half as long again. Rejected: an interval of the difference of means (Welch), for the reason
+above.
 """
 
 from harness.analysis.batches import precision

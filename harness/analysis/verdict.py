@@ -3,8 +3,8 @@
 `of_closed`: so many connections, each of which waits for its answer. In this order:
 
     generator-bound  the load tool was the limit
-    refused          a twentieth of the requests and more got a 503 or 429: saturated, by the word of
-                     the server itself
+    refused          a twentieth of the requests and more got a 503 or 429: saturated, by the
+                     server's own word
     slots taken      measured occupancy of 0.95 and more: saturated where there are more connections
                      than slots, else at capacity. No estimate of R0 is needed for it, and it holds
                      however service times vary and whatever else runs on the machine
@@ -13,7 +13,8 @@
                      connections reach the knee, else below
     requests wait, and slots are free: something else is the limit, or nothing is yet.
                      saturated where the kernel dropped handshakes, or where there are more
-                     connections than slots (which idle: dealt unevenly);
+                     connections than slots (which idle: dealt unevenly) and half of the requests
+                     and more are in the server; fewer, and the load tool may hold them;
                      where others kept server or load tool waiting for a core, what that cost is
                      taken off first: nothing waits, as above, or still half of the time is waiting,
                      or else it is inconclusive;
@@ -23,20 +24,21 @@
                      is held up: not of these classes);
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
-                     below; where no level tells, saturated if more than half of the time is
-                     waiting, else inconclusive
+                     below; where no level tells, or the gain is within chance, saturated if more
+                     than half of the time is waiting, else inconclusive
 
 An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
+from harness.analysis.breakdown import in_server
 from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.diagnosis_loop import busiest_loop
 from harness.analysis.facts import Facts
 from harness.analysis.failures import shed_share
 from harness.analysis.handshakes import drops, handshakes
 from harness.analysis.knee import REACHED
-from harness.analysis.load_tool import CEILING
+from harness.analysis.load_tool import CEILING, INSIDE
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import HALF, Series
 from harness.model import Finding, Verdict
@@ -86,35 +88,43 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
-    if handshakes(facts).dropped or (slots and n > OVER * slots):
+    too_many = bool(slots) and n > OVER * (slots or 0)
+    inside = in_server(facts)
+    outside = inside is not None and inside < INSIDE * n
+    if handshakes(facts).dropped or (too_many and not outside):
         return "saturated", waits
     if disturbed and _undisturbed(facts, series) > HALF:
         return "inconclusive", disturbed
     if _resource_full(facts):
         return "saturated", waits
-    if (
-        slots
-        and not facts.data.worker_class.loop
-        and (occupancy(facts) or 0.0) < REACHED * n / slots
-    ):
+    if too_many:
+        return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
+    in_slots = (occupancy(facts) or 0.0) * (slots or 0)
+    if slots and not facts.data.worker_class.loop and in_slots < REACHED * n:
         return "below capacity", waits
+    return _by_levels(n, series, waits)
+
+
+def _by_levels(n: int, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
     grows = series.grows(n)
-    if grows is None:  # no other level tells
-        if series.served(n) <= HALF:
-            return "saturated", waits
+    if grows is not None:
+        return "below capacity" if grows else "saturated", waits
+    if series.served(n) <= HALF:
+        return "saturated", waits
+    if len(series.levels) == 1:
         return "inconclusive", _finding("one_level", connections=n, add=2 * n, waits=waits)
-    return "below capacity" if grows else "saturated", waits
+    return "inconclusive", _finding("chance", connections=n, waits=waits)
 
 
 def _resource_full(facts: Facts) -> bool:
     """The workers' CPU, the machine's (by server and load tool, not by others), or a loop that
-    never rests."""
+    never rests, with more connections than loops: fewer may by chance have met in one."""
     server, usage = facts.cell.server, facts.usage
     workers = server.workers * server.instances
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    shares = own / min(workers, cores), (own + beside) / cores, busiest_loop(facts)
-    return max(shares) >= BUSY
+    loop = busiest_loop(facts) if facts.connections > OVER * workers else 0.0
+    return max(own / min(workers, cores), (own + beside) / cores, loop) >= BUSY
 
 
 def _finding(code: str, **values: object) -> Finding:

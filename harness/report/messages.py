@@ -1074,6 +1074,9 @@ verdict.slots_idle = {connections:# connection} reached {rps:number} of {possibl
     [[; {failures}]]
 verdict.sheds = with {connections:# connection} the server refused {share:percent} of the requests
     [[; {failures}]]
+verdict.outside = only {inside:number} of {connections:# connection} had a request in the server on
+    average, although slots were free: {tool} may hold the others[[; {failures}]]
+verdict.chance = {waits}; whether other levels bring more is within chance: repeat with --trials
 verdict.one_level = {waits}; one level cannot show whether more connections would bring more; add
     {add} or more
 verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at

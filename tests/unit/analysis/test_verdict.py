@@ -121,3 +121,17 @@ def test_what_waiting_for_a_core_cost_is_taken_off(
     (cell,) = sweep(noisy(slowed(8, took_s), server_wait=wait, others=1.8)).cells
     assert cell.core_wait is not None
     assert cell.verdict == verdict, cell.core_wait
+
+
+def test_a_gain_within_chance_decides_nothing() -> None:
+    """Throughput rises by a tenth from 4 to 8 connections, and trials differ by as much."""
+    rates = {4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)}
+    trials = [
+        evidence(UVICORN, n, trial=number, delay_s=n / rps)
+        for n, several in rates.items()
+        for number, rps in enumerate(several, 1)
+    ]
+    lone = [saying(recording(one, lone_s=(0.1, 0.1, 0.1)), lone_s=None) for one in trials]
+    cells = sweep(*lone).cells
+    assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
+    assert cells[0].reason.code == "verdict.chance"
