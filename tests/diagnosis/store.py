@@ -92,16 +92,13 @@ def report_in(archive: Path, scenario: Scenario, *, noise: bool) -> tuple[Report
         return report, list(judged(scenario, report, trial_data(run), noise=noise))
 
 
-def statements(
-    place: Path, ran: Ran, scenario: Scenario, *, noise: bool = False
-) -> list[Statement]:
-    """Of one run, judged as one beside noise where it was, or where it may have been: `noise`. A
-    run that did not end as it should is a false statement by itself."""
+def statements(place: Path, ran: Ran, scenario: Scenario) -> list[Statement]:
+    """Of one run. That it did not end as it should is a false statement by itself."""
     found: list[Statement] = []
     if ran.exit_code not in scenario.exit_codes:
         why = f"exit {ran.exit_code}: {ran.stderr[-300:]}"
         found.append(Statement(scenario.name, "", ran.noise, "exit", "exit", FALSE, why))
     archive = place / f"{ran.name}.zip"
     if archive.exists():
-        found += report_in(archive, scenario, noise=ran.noise or noise)[1]
+        found += report_in(archive, scenario, noise=ran.noise)[1]
     return found
