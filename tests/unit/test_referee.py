@@ -1,8 +1,9 @@
 """Numbers and verdicts of recorded runs stay as they were; sentences may be worded anew.
 
 `tests/data/runs/NAME.zip` is a run directory, `NAME.json` what `workerlab report NAME --format
-json` said of it when it was recorded. Compared is a projection of both: all that is no sentence.
-What is new may be there beside it, what was there must not be missing.
+json` said of it when it was recorded, or since a rule was changed on purpose. Compared is a
+projection of both: all that is no sentence. What is new may be there beside it, what was there must
+not be missing.
 """
 
 from __future__ import annotations
