@@ -2,10 +2,11 @@
 request of its worker.
 
 Where the loops were observed, their beats say it (`event_loop`): 1 % of the time or more, by calls
-that made at least three beats late by more than 10 ms. Less delays no request in a hundred; and
-one or two late beats are what the machine does to any program now and then. It is said where some
-worker had more than one connection to serve: a loop is not missed by those who are not there. Of a
-worker with one slot (tornado with a WSGI app) it is how the class works, and the slots say it.
+that made at least three beats late by more than 10 ms; or 10 % of it, however short the calls. Less
+delays no request in a hundred; and one or two late beats are what the machine does to any program
+now and then. It is said where some worker had more than one connection to serve: a loop is not
+missed by those who are not there. Of a worker with one slot (tornado with a WSGI app) it is how the
+class works, and the slots say it.
 
 Where they were not observed (an older run, a kernel without schedstat), the spans say it, but only
 of loops that are blocked all the time: workers that could serve many requests serve one at a time.
@@ -21,7 +22,7 @@ from harness.analysis.facts import Facts
 from harness.analysis.samples import most_open
 from harness.model import CellResult, Finding, Span
 
-SHARE = 0.01  # of the time
+SHARE, SHORT = 0.01, 0.1  # of the time: by calls that make beats late, by calls of any length
 LATE, EACH = 3, 2  # late beats, and those of the most blocked worker
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
 LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
@@ -48,14 +49,16 @@ def _serves_many(facts: Facts) -> bool:
 def _by_beats(facts: Facts, use: LoopUse) -> Finding | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
-    if blocked < SHARE or worst.late < EACH or late < LATE or not _shared(facts):
+    least = SHARE if late >= LATE and worst.late >= EACH else SHORT
+    if blocked < least or not _shared(facts):
         return None
-    numbers = {"blocked": blocked, "longest_s": worst.longest_s, "late": late}
     beats = sum(worker.beats for worker in use.workers)
-    how = Finding("loop.late", {**numbers, "beats": beats})
+    found: dict[str, object]
+    found = {"blocked": blocked, "longest_s": worst.longest_s, "late": late, "beats": beats}
+    how = Finding("loop.late", {**found, "late": late or None})
+    advice = (_calls(facts),)
     return Finding(
-        "diagnosis.blocked_loop",
-        {**numbers, "beats": beats, **_load(facts), "how": how, "advice": (_calls(facts),)},
+        "diagnosis.blocked_loop", {**found, **_load(facts), "how": how, "advice": advice}
     )
 
 

@@ -11,16 +11,15 @@ PATTERN = "beats-*.map"
 
 
 def parse_map(data: bytes) -> tuple[int, bool, list[Beat]]:
-    """(pid, whether the ring has lost some, beats in order of time) of one map's bytes. Raises
-    ValueError when they are not a whole map of beats."""
+    """(pid, whether the ring was full, so that it may have lost some; beats in order of time) of
+    one map's bytes. Raises ValueError when they are not a whole map of beats."""
     head = header(data, MAGIC, RECORD)
-    records = list(RECORD.iter_unpack(whole(data, RECORD)))[: head.mark]
-    oldest = head.mark % head.capacity if head.mark > head.capacity > 0 else 0
     beats = [
-        Beat(head.pid, at, *(1000 * part for part in parts))
-        for at, *parts in records[oldest:] + records[:oldest]
+        Beat(head.pid, at, *(max(0, part) for part in parts))  # a timer may fire before its time
+        for at, *parts in sorted(RECORD.iter_unpack(whole(data, RECORD)))
+        if at
     ]
-    return head.pid, head.mark > head.capacity, beats
+    return head.pid, len(beats) >= head.capacity, beats
 
 
 def read_beats(directory: Path) -> Beats:

@@ -18,7 +18,7 @@ AT_ONCE = 256  # records read in one go
 class Header(Struct, frozen=True):
     pid: int
     capacity: int  # records
-    mark: int  # of spans: whether some are missing; of beats: how many were written
+    mark: int  # of spans: whether some are missing
 
 
 def header(data: bytes, magic: bytes, record: Layout) -> Header:

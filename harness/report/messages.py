@@ -1153,8 +1153,8 @@ diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel
 diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
 diagnosis.blocked_loop = {how}{+diagnosis.end}
 loop.late = Something blocks the event loop at least {blocked:percent} of the time, up to
-    {longest_s:duration} at once; meanwhile a worker serves none of its other requests ({late} of
-    {beats} timers on the event loops fired more than 10 ms late)
+    {longest_s:duration} at once; meanwhile a worker serves none of its other requests[[ ({late}
+    of {beats} timers on the event loops fired more than 10 ms late)]]
 loop.one_at_a_time = Workers serve one request at a time: something blocks the event loop
     ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
     app)

@@ -28,31 +28,33 @@ import mmap
 import os
 import struct
 from collections.abc import Callable
+from os import pread
 from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
 from typing import Any
 
 MAGIC = b"WLBEATS1"
-# When (ns); in microseconds: since the beat before, late; CPU and waiting for a core, of this
-# thread, then of the others of the process
-RECORD = struct.Struct("<q6I")
-RECORDS = 1 << 15  # ten minutes and more
+# All in nanoseconds: when, since the beat before, late; CPU and waiting for a core, of this thread,
+# then of the others of the process
+RECORD = struct.Struct("<7q")
+pack_into = RECORD.pack_into
+RECORDS = 1 << 15  # ten minutes of a loop that is free, two at least of one that never is
 HEADER_BYTES = 64  # as of every map
-WRITTEN = struct.Struct("<I")  # how many were written, those that the ring has lost included
-WRITTEN_AT = 24
 EVERY_NS, SOON_NS = 20_000_000, 1_000_000
-LATE_NS = 5_000_000
+LATE_NS = 3_000_000
 SEEN_NS = 50_000  # CPU of other threads from which on they are looked at one by one
-MOST_US = (1 << 32) - 1
+ENDED_NS = 1_000_000  # CPU of threads that have ended from which on they matter
 SCHEDSTAT = "/proc/thread-self/schedstat"
 TASKS = "/proc/self/task"
 
 After = Callable[[float, Callable[[], None]], object]  # call it in so many seconds, on the loop
 
 
-def queued_ns(handle: int) -> int:
-    """How long the thread of this open `schedstat` has waited for a core so far."""
-    return int(os.pread(handle, 64, 0).split()[1])
+def counted_ns(handle: int) -> tuple[int, int]:
+    """How long the thread of this open `schedstat` has computed so far (as of the last tick, where
+    it runs), and waited for a core."""
+    cpu, queued, _ = pread(handle, 64, 0).split()
+    return int(cpu), int(queued)
 
 
 def available() -> bool:
@@ -71,33 +73,35 @@ class Others:
 
     def __init__(self) -> None:
         self.own = os.path.basename(os.readlink("/proc/thread-self"))
-        self.threads: dict[str, tuple[int, int]] = {}  # open schedstat, and what it said last
+        self.threads: dict[str, tuple[int, int, int]] = {}  # open schedstat, and what it said last
 
-    def queued_ns(self) -> int:
-        """Since it was asked last; of a new thread all of it, rather too much than too little."""
+    def queued_ns(self, computed_ns: int) -> int | None:
+        """Since it was asked last; of a new thread all of it, rather too much than too little. None
+        where not all that `computed_ns` is theirs: how long a thread waited ends with it."""
         before, self.threads, total = self.threads, {}, 0
         for name in os.listdir(TASKS):
             if name == self.own:
                 continue
             with contextlib.suppress(OSError):  # it has ended
                 if name not in before:
-                    before[name] = os.open(f"{TASKS}/{name}/schedstat", os.O_RDONLY), 0
-                handle, last = before[name]
-                sofar = queued_ns(handle)
-                total += sofar - last
-                self.threads[name] = handle, sofar
+                    before[name] = os.open(f"{TASKS}/{name}/schedstat", os.O_RDONLY), 0, 0
+                handle, last_cpu, last = before[name]
+                cpu, queued = counted_ns(handle)
+                total += queued - last
+                computed_ns -= cpu - last_cpu
+                self.threads[name] = handle, cpu, queued
                 del before[name]
-        for handle, _ in before.values():
+        for handle, _, _ in before.values():
             os.close(handle)
-        return total
+        return total if computed_ns <= ENDED_NS else None
 
 
 class Heart:
     """Beats from `begin` on, which has to run on the loop."""
 
     def __init__(self, shared: mmap.mmap, records: int, after: After) -> None:
-        self.shared, self.records, self.after = shared, records, after
-        self.written = 0
+        self.shared, self.after = shared, after
+        self.place, self.end = HEADER_BYTES, HEADER_BYTES + records * RECORD.size
         self.stopped = False
 
     def begin(self) -> None:
@@ -106,34 +110,32 @@ class Heart:
         # Children the app forks inherit the map, and gevent's go on with its timers
         os.register_at_fork(after_in_child=self.stop)
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
-        self.queued = queued_ns(self.schedstat)
-        self.plan(EVERY_NS)
+        self.queued = counted_ns(self.schedstat)[1]
+        self.due = now() + EVERY_NS
+        self.after(EVERY_NS / 1e9, self.beat)
 
     def stop(self) -> None:
         self.stopped = True
 
-    def plan(self, delay_ns: int) -> None:
-        self.due = now() + delay_ns
-        self.after(delay_ns / 1e9, self.beat)
-
     def beat(self) -> None:
-        """Write what has been since the beat before, and plan the next one."""
+        """Write what has been since the beat before, and plan the next one. Spelled out flat: it
+        comes fifty times a second."""
         if self.stopped:
             return
         at, cpu, process = now(), thread_time_ns(), process_time_ns()
-        queued, late = queued_ns(self.schedstat), at - self.due
-        of_others = process - self.process - (cpu - self.cpu)
-        waits = self.others.queued_ns() if of_others > SEEN_NS else 0
-        parts = (at - self.at, late, cpu - self.cpu, queued - self.queued, of_others, waits)
-        self.write(at, [min(max(0, part // 1000), MOST_US) for part in parts])
+        queued = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
+        late, length, own, waits = at - self.due, at - self.at, cpu - self.cpu, 0
+        of_others = process - self.process - own
+        if of_others > SEEN_NS:
+            known = self.others.queued_ns(of_others)
+            waits = length if known is None else known  # it may have been all the time
+        place, waited = self.place, queued - self.queued
+        pack_into(self.shared, place, at, length, late, own, waited, of_others, waits)
+        self.place = place + RECORD.size if place + RECORD.size < self.end else HEADER_BYTES
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
-        self.plan(SOON_NS if late > LATE_NS else EVERY_NS)
-
-    def write(self, at: int, parts_us: list[int]) -> None:
-        place = HEADER_BYTES + self.written % self.records * RECORD.size
-        RECORD.pack_into(self.shared, place, at, *parts_us)
-        self.written += 1
-        WRITTEN.pack_into(self.shared, WRITTEN_AT, self.written)
+        delay_ns = SOON_NS if late > LATE_NS else EVERY_NS
+        self.due = now() + delay_ns
+        self.after(delay_ns / 1e9, self.beat)
 
 
 def start(worker: Any, create: Callable[[], mmap.mmap], records: int = RECORDS) -> None:

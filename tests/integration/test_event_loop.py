@@ -1,0 +1,131 @@
+"""Event loops in real workers that are blocked always, in a part of their time, rarely or never."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from harness.observe.beats import read_beats
+from tests.integration.conftest import ROOT, Lab, Serve, fetch, until
+from tests.integration.test_waiting import only
+
+APPS = ROOT / "tests" / "diagnosis" / "apps"
+LOOPS = {"asgi": "cases_asgi", "uvicorn": "cases_asgi", "tornado": "cases_tornado"}
+LOOPS |= {"gevent": "cases", "eventlet": "cases"}
+CODE = "diagnosis.blocked_loop"
+
+
+def findings(lab: Lab, worker_class: str, *words: str, app: str = "") -> dict[str, dict[str, Any]]:
+    """All that is found of 8 connections on 2 workers in 3 s, by code."""
+    done = lab(
+        "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
+        "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS), *words,
+        "--format", "json",
+    )  # fmt: skip
+    assert done.code == 0, done.err + done.out
+    (cell,) = done.report["cells"]
+    return {one["code"]: one["values"] for one in cell["findings"]}
+
+
+def case(name: str) -> tuple[str, str]:
+    return "--env", f"CASE={name}"
+
+
+def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: str) -> None:
+    """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
+    is blocked longer than it waits."""
+    only(worker_class, *LOOPS)
+    found = findings(lab, worker_class, *case("partly"))[CODE]
+    assert 0.25 <= found["blocked"] <= 1
+    assert found["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
+    assert 3 <= found["late"] <= found["beats"]
+
+
+def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "uvicorn", "gevent")
+    name = {"uvicorn": "rarely", "gevent": "blocks"}[worker_class]
+    found = findings(lab, worker_class, *case(name))[CODE]
+    least_s, most = {"rarely": (0.18, 1.0), "blocks": (0.03, 1.0)}[name]
+    assert found["longest_s"] >= least_s
+    assert found["blocked"] <= most
+
+
+def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: str) -> None:
+    only(worker_class, *LOOPS)
+    assert CODE not in findings(lab, worker_class, *case("steady"))
+
+
+def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
+    """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
+    only(worker_class, "asgi", "eventlet")
+    assert CODE not in findings(lab, worker_class, "--env", "CPU_MS=30", "--env", "SLEEP_MS=0")
+
+
+def test_a_wsgi_app_blocks_tornado_by_design(lab: Lab, worker_class: str) -> None:
+    """Its slots are the workers: that says it."""
+    only(worker_class, "tornado")
+    assert CODE not in findings(lab, worker_class, *case("steady"), app="cases")
+
+
+# --- where there is nothing to observe, and what must not be in the way ---------------------------
+
+FORKS = """
+import os, time
+def work():
+    child = os.fork()
+    if not child:
+        time.sleep(0.2)  # of gevent and eventlet: a child that goes on with the loop
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+WSGI = """
+def app(environ, start_response):
+    work()
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"ok\\n"]
+"""
+ASGI = """
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    work()
+    headers = [(b"content-length", b"3")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok\\n"})
+"""
+
+
+def text_of(worker_class: str) -> str:
+    return FORKS + (ASGI if worker_class in ("asgi", "uvicorn") else WSGI)
+
+
+def pids(trial: Path) -> set[int]:
+    return {beat.pid for beat in read_beats(trial).beats}
+
+
+def test_beats_are_of_workers_alone(serve: Serve, worker_class: str) -> None:
+    """Of each that served, and of no child it forked; threads and sync workers have no loop."""
+    with serve(text_of(worker_class)) as server:
+        trial = server.launch.trial
+        for _ in range(4):
+            assert fetch(server) == (200, b"ok\n")
+        if worker_class not in LOOPS:
+            assert list(trial.glob("beats-*")) == []
+            return
+        until(lambda: pids(trial), "a beat")
+        assert pids(trial) <= set(server.proofs)
+        per_map = [path.name.split("-")[1] for path in trial.glob("beats-*")]
+        assert len(per_map) == len(set(per_map))
+
+
+def test_beats_go_on_while_nobody_asks(serve: Serve, worker_class: str) -> None:
+    only(worker_class, *LOOPS)
+    with serve(text_of(worker_class)) as server:
+        trial = server.launch.trial
+        fetch(server)
+        before = len(until(lambda: read_beats(trial).beats, "a beat"))
+        until(lambda: len(read_beats(trial).beats) > before + 20, "more beats")
+        beats = read_beats(trial).beats
+        assert all(beat.cpu_ns <= beat.length_ns + 1_000_000 for beat in beats)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in server.proofs)

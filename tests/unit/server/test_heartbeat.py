@@ -1,0 +1,274 @@
+"""The heartbeat by itself, on real loops: what a late beat says, and what it must leave alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.analysis.event_loop import unexplained_ns
+from harness.model import Beat
+from harness.observe.beats import read_beats
+from harness.observe.maps import shrink
+from harness.server.inside import heartbeat, probe
+
+ROOT = Path(__file__).resolve().parents[3]
+MS = 1_000_000
+pytestmark = pytest.mark.skipif(
+    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+)
+
+
+def create(place: Path, records: int = 1000) -> mmap.mmap:
+    path = probe.free_path(str(place), "beats")
+    return probe.create_map(path, records, heartbeat.MAGIC, heartbeat.RECORD.size)
+
+
+@pytest.fixture(autouse=True)
+def _no_fork_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is registered for forks cannot be taken back."""
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+
+
+def beats_while(place: Path, work: Callable[[], None]) -> tuple[Beat, ...]:
+    """Of a loop that runs `work` once, in the midst of beats before and after it."""
+
+    async def several(count: int) -> None:
+        before = len(read_beats(place).beats)
+        while len(read_beats(place).beats) < before + count:
+            await asyncio.sleep(0.005)
+
+    async def main() -> None:
+        heartbeat.start(SimpleNamespace(), lambda: create(place))
+        await several(2)
+        work()
+        await several(3)
+
+    asyncio.run(main())
+    return read_beats(place).beats
+
+
+def test_a_call_that_sleeps_makes_the_next_beat_late(tmp_path: Path) -> None:
+    """It was due 20 ms after the beat before at the latest. The thread neither computes nor waits
+    for a core while it sleeps, so that nothing can explain those 180 ms."""
+    beats = beats_while(tmp_path, lambda: time.sleep(0.2))
+    longest = max(beats, key=lambda beat: beat.late_ns)
+    assert longest.late_ns >= 179 * MS
+    assert longest.length_ns >= longest.late_ns
+    assert unexplained_ns(longest) >= 170 * MS  # but for what other threads of pytest did meanwhile
+    assert {beat.pid for beat in beats} == {os.getpid()}
+
+
+def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
+    beats = beats_while(tmp_path, lambda: time.sleep(0.2))
+    late = max(range(len(beats)), key=lambda place: beats[place].late_ns)
+    after = beats[late + 1]
+    assert after.length_ns - after.late_ns < 20 * MS  # when it was due
+    first = beats[0]
+    assert first.length_ns - first.late_ns >= 19 * MS
+
+
+def compute() -> None:
+    until = time.thread_time() + 0.2
+    while time.thread_time() < until:
+        sum(range(100))
+
+
+def test_what_it_computed_explains_it(tmp_path: Path) -> None:
+    longest = max(beats_while(tmp_path, compute), key=lambda beat: beat.late_ns)
+    assert longest.late_ns >= 179 * MS
+    assert longest.cpu_ns >= 199 * MS
+    assert unexplained_ns(longest) < 100 * MS
+
+
+def test_what_another_thread_computed_explains_it(tmp_path: Path) -> None:
+    """The loop waits for it, as it does for the GIL."""
+    computed, ends = threading.Event(), threading.Event()
+
+    def computing() -> None:
+        compute()
+        computed.set()
+        ends.wait()
+
+    thread = threading.Thread(target=computing)
+
+    def elsewhere() -> None:
+        thread.start()
+        computed.wait()
+
+    longest = max(beats_while(tmp_path, elsewhere), key=lambda beat: beat.late_ns)
+    ends.set()
+    thread.join()
+    assert longest.late_ns >= 179 * MS
+    assert longest.others_cpu_ns >= 190 * MS  # but for what the kernel has not yet counted
+    assert unexplained_ns(longest) < 100 * MS
+
+
+def test_a_thread_that_has_ended_may_have_had_the_gil_all_the_time(tmp_path: Path) -> None:
+    """How long it waited for a core is gone with it."""
+
+    def elsewhere() -> None:
+        thread = threading.Thread(target=compute)
+        thread.start()
+        thread.join()
+        while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
+            time.sleep(0.001)
+
+    longest = max(beats_while(tmp_path, elsewhere), key=lambda beat: beat.late_ns)
+    assert longest.late_ns >= 179 * MS
+    assert longest.others_queued_ns >= longest.late_ns
+    assert unexplained_ns(longest) == 0
+
+
+def test_other_threads_are_followed_while_they_live() -> None:
+    others, ends = heartbeat.Others(), threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
+    others.queued_ns(0)
+    assert str(thread.native_id) in others.threads
+    assert str(threading.get_native_id()) not in others.threads
+    (handle, _, _) = others.threads[str(thread.native_id)]
+    ends.set()
+    thread.join()
+    while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
+        time.sleep(0.001)
+    assert others.queued_ns(0) is not None
+    assert str(thread.native_id) not in others.threads
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(handle)
+
+
+def test_the_ring_keeps_the_last_and_says_so(tmp_path: Path) -> None:
+    later: list[Callable[[], None]] = []
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: later.append(call))
+    heart.begin()
+    for _ in range(6):
+        later.pop()()
+    found = read_beats(tmp_path)
+    assert found.cut == (os.getpid(),)
+    moments = [beat.at_ns for beat in found.beats]
+    assert len(moments) == 4
+    assert moments == sorted(moments)
+    shrink(tmp_path)
+    assert read_beats(tmp_path) == found
+    later.pop()()
+    assert read_beats(tmp_path).beats[:3] == found.beats[1:]
+
+
+def test_half_a_ring_is_cut_to_what_it_holds(tmp_path: Path) -> None:
+    later: list[Callable[[], None]] = []
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: later.append(call))
+    heart.begin()
+    later.pop()()
+    found = read_beats(tmp_path)
+    assert len(found.beats) == 1
+    assert found.cut == ()
+    shrink(tmp_path)
+    assert read_beats(tmp_path) == found
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_size == heartbeat.HEADER_BYTES + heartbeat.RECORD.size
+
+
+NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
+
+
+def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
+    """A timer keeps the context it is made in, and the first is made in a request's."""
+    seen: list[str | None] = []
+
+    async def main() -> None:
+        NAME.set("the first request's")
+        after = heartbeat.asyncio_timers(asyncio.get_running_loop())
+        after(0.0, lambda: seen.append(NAME.get(None)))
+        while not seen:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("worker", [SimpleNamespace(), SimpleNamespace(ioloop=None)])
+def test_nothing_without_a_loop(worker: Any, tmp_path: Path) -> None:
+    heartbeat.start(worker, lambda: create(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_where_the_kernel_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = tmp_path / "schedstat"
+    for path, text in ((off, "0 0 0\n"), (off, "\n"), (tmp_path / "none", None)):
+        if text is not None:
+            path.write_text(text)
+        monkeypatch.setattr(heartbeat, "SCHEDSTAT", str(path))
+        assert not heartbeat.available()
+
+
+# --- processes --------------------------------------------------------------------------------
+
+PROLOGUE = """
+import asyncio, os, sys, time
+from types import SimpleNamespace
+from harness.server.inside import heartbeat, probe
+def create():
+    path = probe.free_path(sys.argv[1], "beats")
+    return probe.create_map(path, heartbeat.RECORDS, heartbeat.MAGIC, heartbeat.RECORD.size)
+async def main():
+    heartbeat.start(SimpleNamespace(), create)
+    await asyncio.sleep(0.1)
+"""
+FORKING = """
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    child = os.fork()
+    loop.call_later(0.1, done.set_result, None)  # both go on with the loop
+    await done
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+asyncio.run(main())
+"""
+KILLED = """
+    print("beating", flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def program(text: str, place: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", PROLOGUE + text, str(place)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
+    """A child that goes on with the loop would write into its parent's map."""
+    process = program(FORKING, tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    moments = [beat.at_ns for beat in read_beats(tmp_path).beats]
+    lengths = [beat.length_ns for beat in read_beats(tmp_path).beats]
+    assert {beat.pid for beat in read_beats(tmp_path).beats} == {process.pid}
+    for before, after, length in zip(moments, moments[1:], lengths[1:], strict=False):
+        assert after - before == pytest.approx(length, abs=1000)  # one process wrote them
+
+
+def test_a_killed_process_leaves_its_beats(tmp_path: Path) -> None:
+    process = program(KILLED, tmp_path)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "beating\n"
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert read_beats(tmp_path).beats
