@@ -10,7 +10,7 @@ from harness.analysis.breakdown import breakdown
 from harness.analysis.core_wait import core_wait
 from harness.analysis.diagnosis import findings
 from harness.analysis.facts import Facts, TrialData
-from harness.analysis.failures import mixed_notes, success_response
+from harness.analysis.failures import mixed_notes, success_response, success_service
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.in_force import in_force
 from harness.analysis.keepalive import kept_connections, predicted_rps
@@ -106,7 +106,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         whole_rps=whole_rps(facts),
         response=success_response(facts),
         connect=measurement.connect,
-        service=facts.service,
+        service=success_service(facts),
         requests_per_worker=facts.per_worker,
         load_s=facts.load_s,
         counters=facts.counters,

@@ -15,8 +15,8 @@ explains what it rests on (EXPLAINS), so that its advice would be wrong:
     shared          what waits in its slot for a lock fills the slots; more of them bring nothing
     drift,          the mean of such a service is above that of a lone one, with nothing shared
     slow_first
-    core_wait,      others had the cores: what rests on how long requests took needs a quiet machine
-    steal
+    core_wait,      others had the cores: a long response needs no other explanation. What rests on
+    steal           service times (shared, drift) takes off what that cost, by itself
 Failures are told beside everything else, first where they are a twentieth of the requests or more;
 then it is not said that nothing waits, for what was refused did not wait.
 Those findings that are about slots are in `diagnosis_slots`, the one about event loops in
@@ -96,7 +96,6 @@ RULES = (full_queue, blocked_loop, busy_machine, busy_workers, uneven, shared, d
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 MANY = 0.05  # of the requests failed: nothing is more important
 CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})
-QUIET = frozenset({"drift", "slow_first"})  # what they rest on needs a quiet machine
 EXPLAINS: Mapping[str, frozenset[str]] = {
     "load_tool": CPU | {"busy_machine", "busy_workers"},
     "full_queue": frozenset({"waiting"}),
@@ -119,7 +118,7 @@ def findings(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
     few = [found for found in failed if found not in many]
     before, causes = _asked(BEFORE, facts, cell), _asked(RULES, facts, cell)
     disturbed = [found for found in (disturbance(facts),) if found is not None]
-    left_out = set(QUIET if disturbed or cell.verdict == "inconclusive" else ())
+    left_out = set[str]()
     for found in (*before, *causes):
         left_out |= EXPLAINS.get(_short(found), frozenset())
     causes = [found for found in causes if _short(found) not in left_out]

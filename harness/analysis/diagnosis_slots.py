@@ -101,6 +101,7 @@ def uneven(facts: Facts, cell: CellResult) -> Finding | None:
             "connections": facts.connections,
             "rps": facts.throughput_rps,
             "idle": found.idle,
+            "times": None if found.idle else found.times,
             "slots": found.slots,
             "taken": tuple(found.taken[pid] for pid in order),
             "wait_s": waited_s if waited_s >= STAYS_S else None,

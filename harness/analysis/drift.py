@@ -9,20 +9,26 @@ mean of a batch follows one slow request of a heavy tail; the ranks of single re
 
 Slow at first: where to cut the begin of a load off is MSER (White 1997), the cut after which the
 standard error of the rest's mean is smallest. It cuts off every slow request of a heavy tail that
-happens to come early, so that what is cut off must be slow as a whole: four requests or more, nine
-in ten of them slower than nine in ten of the rest (four independent ones are in 0.01 %), a quarter
-longer on average; and the rest must not drift. A server that becomes faster all the time drifts.
+happens to come early, so that what is cut off must be slow as a whole: half of its requests and
+more are slower than nine in ten of the rest, and so many as chance gives in one of 100,000
+(binomial: 5 of 5, 6 of 7), and they take a quarter longer on average; and the rest must not drift.
+A server that becomes faster all the time drifts.
 
-Requests count from the one that began first; for a drift those that began in the steady window. Not
-asked where requests compute and no core is free for them: the machine's moods are no drift.
+Other programs come and go, too. All that waiting for a core cost could lie in the first requests,
+or in one half of the load: both findings must exceed it by half. They are not asked where the
+server itself takes the cores.
+
+Requests count from the one that began first; for a drift those that began in the steady window.
 """
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import comb
 from statistics import fmean, median
 
 from msgspec import Struct
 
+from harness.analysis.core_wait import core_wait
 from harness.analysis.facts import Facts, once
 from harness.analysis.failures import failed_share, success_spans
 from harness.analysis.samples import NS
@@ -31,12 +37,14 @@ from harness.model import CellResult, Finding, Span
 from harness.numbers.quantiles import quantile
 from harness.numbers.trend import mann_kendall, slope
 
-BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests and steady seconds at least
+BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
+BEYOND = 1.5  # times what waiting for a core can explain
 FEW = 0.01  # of the requests may be failures
 TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
 CHANGED = 0.10  # of the median batch
 MOST = 512  # single requests that are compared each with each: of more, even steps between
-FIRST, SLOW, MOSTLY = 4, 0.9, 0.9  # requests; the quantile of the rest; how many are above it
+FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # requests; the quantile of the rest; how many are above it
+CHANCE, FEW_FIRST = 1e-5, 32  # that so many are; of more it is less whenever half are
 LONGER = 1.25  # times the mean of the rest
 
 
@@ -96,16 +104,28 @@ def cut_of(times_s: Sequence[float]) -> int:
 
 def slow_first_of(times_s: Sequence[float]) -> int:
     """How many requests at first were slow; 0 where none."""
-    if len(times_s) < LEAST or (cut := cut_of(times_s)) < FIRST:
+    if len(times_s) < 2 * LEAST or (cut := cut_of(times_s)) < FIRST:
         return 0
     above = quantile(sorted(times_s[cut:]), SLOW)
     slow = list(accumulate(value > above for value in times_s[:cut]))
-    while cut >= FIRST and slow[cut - 1] < MOSTLY * cut:  # the cut may be somewhat late
+    typical = fmean(times_s[cut:])
+    while cut and times_s[cut - 1] < LONGER * typical:
+        cut -= 1  # it may be somewhat late
+    while cut >= FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
         cut -= 1
     first, rest = times_s[:cut], times_s[cut:]
     if cut < FIRST or fmean(first) < LONGER * fmean(rest) or drift_of(rest):
         return 0
     return cut
+
+
+def _slow_as_a_whole(slow: int, count: int) -> bool:
+    """Whether half of them and more are slow, and chance hardly gives so many."""
+    if slow < MOSTLY * count or count > FEW_FIRST:
+        return slow >= MOSTLY * count
+    tail = range(slow, count + 1)
+    rare = 1 - SLOW
+    return sum(comb(count, k) * rare**k * SLOW ** (count - k) for k in tail) <= 1.01 * CHANCE
 
 
 # --- of a trial ---------------------------------------------------------------------------------
@@ -117,8 +137,11 @@ def slow_first(facts: Facts) -> SlowFirst | None:
     times_s = _times_s(spans)
     if not (cut := slow_first_of(times_s)):
         return None
+    first_s, rest_s = fmean(times_s[:cut]), fmean(times_s[cut:])
+    if cut * (first_s - rest_s) < BEYOND * _lost_s(facts, times_s):
+        return None
     until_s = (max(span.end_ns or 0 for span in spans[:cut]) - facts.started_ns) / NS
-    return SlowFirst(cut, fmean(times_s[:cut]), fmean(times_s[cut:]), until_s)
+    return SlowFirst(cut, first_s, rest_s, until_s)
 
 
 @once
@@ -126,7 +149,18 @@ def drift(facts: Facts) -> Drift | None:
     window = facts.window
     if window is None or slow_first(facts):
         return None
-    return drift_of(_times_s([one for one in _successes(facts) if window.contains(one.start_ns)]))
+    times_s = _times_s([one for one in _successes(facts) if window.contains(one.start_ns)])
+    found, half = drift_of(times_s), len(times_s) // 2
+    if found is None:
+        return None
+    apart_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
+    return found if apart_s >= BEYOND * _lost_s(facts, times_s) else None
+
+
+def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
+    """The part of these times that was waiting for a core, all of it together."""
+    waited = core_wait(facts)
+    return waited.share * sum(times_s) if waited else 0.0
 
 
 def _successes(facts: Facts) -> Sequence[Span]:

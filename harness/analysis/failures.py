@@ -14,11 +14,12 @@ from harness.analysis.facts import Facts, once
 from harness.analysis.handshakes import handshakes
 from harness.analysis.occupancy import overhead_s
 from harness.analysis.outcomes import ANSWERED, NEVER_ACCEPTED
-from harness.analysis.samples import NS
+from harness.analysis.samples import NS, durations_s
 from harness.model import CellResult, Finding, Span, Summary
 from harness.numbers.quantiles import summarise
 
 REFUSED = frozenset({429, 503})
+MOSTLY = 0.99  # of the answers are successes: a few others change no mean
 QUICK = 0.5  # of the shortest lone request's time in the app
 MOST = 0.8  # of the wrong answers: so many of them must be alike
 SEPARATES = "fast"  # a load tool that times each request
@@ -57,6 +58,16 @@ def success_spans(facts: Facts) -> Sequence[Span] | None:
     if not good or any(span.request_id is None for span in facts.finished):
         return None
     return tuple(span for span in facts.finished if span.request_id in good)
+
+
+@once
+def success_service(facts: Facts) -> Summary:
+    """Times in the app of successes, seconds. All unknown where more than a few others are among
+    them and nobody knows which."""
+    spans = success_spans(facts)
+    if spans is None and facts.outcome.success >= MOSTLY:
+        spans = facts.finished
+    return Summary(*summarise(durations_s(spans or ())))
 
 
 # --- what failed --------------------------------------------------------------------------------

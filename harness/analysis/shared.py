@@ -65,6 +65,8 @@ def computes(facts: Facts) -> bool:
         return False
     if used >= COMPUTING * min(workers, cores or workers):
         return True
+    if core_wait(facts):  # what that cost is known
+        return False
     crowded = usage.host_busy is not None and usage.host_busy > FULL
     alone_s = min(facts.record.lone_s, default=0.0)
     return crowded and bool(facts.rps) and used / facts.rps >= NEEDS_CPU * alone_s

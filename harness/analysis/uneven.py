@@ -3,7 +3,9 @@
 Some classes accept more than they serve, and chance, or a kept connection, decides whose queue a
 request stands in. Asked is what was seen, not what follows from R0: how many slots on average stood
 idle in workers that had nothing to begin, while requests waited in workers whose slots were taken.
-It is uneven where that is a twentieth of the slots in use or more, at whatever throughput.
+It is uneven where that is a twentieth of the slots in use or more, at whatever throughput. Or no
+slot idles, and yet twice as many kept connections share the slots of one worker as of another and
+have to wait: of eight on two loops that are blocked, seven take turns and one is served at once.
 
     each request on its own connection   moment by moment: accepted and not begun, per worker
     kept connections                     on average: connections of a worker beyond its slots, and
@@ -31,16 +33,19 @@ from harness.analysis.window import Window
 from harness.model import Span
 
 UNEVEN = 0.05  # of the slots that could be in use
+WAIT, TIMES = 2, 2.0  # connections beyond the slots of the fullest worker; times the emptiest's
 TAKEN = 0.9  # of the busiest worker's slots: below, a worker had room
 
 
 class Dealing(Struct, frozen=True):
     """Over the steady window, `taken` by worker pid: the part of its slots that was in use.
-    `idle`: slots that idled while requests waited in other workers, on average."""
+    `idle`: slots that idled while requests waited in other workers, on average; `times`: as many
+    kept connections in the fullest worker as in the emptiest. None where that is even."""
 
     taken: Mapping[int, float]
-    idle: float
     slots: int  # that could be in use: of all workers, or as many as there are connections
+    idle: float | None = None
+    times: float | None = None
 
 
 @once
@@ -56,11 +61,13 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     held = _held(facts, window)
     slots = min(facts.connections, each * len(pids))
     if facts.cell.keepalive and kept is not None:
-        idle = _on_average(kept, held, each)
+        idle, times = _on_average(kept, held, each), _times(kept, each)
     else:
-        idle = _at_once(facts, window, each)
+        idle, times = _at_once(facts, window, each), None
+    if idle < UNEVEN * slots and times is None:
+        return None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
-    return Dealing(taken, idle, slots) if idle >= UNEVEN * slots else None
+    return Dealing(taken, slots, idle if idle >= UNEVEN * slots else None, times)
 
 
 def _slots_each(facts: Facts) -> int | None:
@@ -97,6 +104,14 @@ def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -
     full = [pid for pid in kept if held.get(pid, 0.0) >= TAKEN * busiest]
     waiting = sum(max(0.0, kept[pid] - max(each, held.get(pid, 0.0))) for pid in full)
     return min(idle, waiting)
+
+
+def _times(kept: Mapping[int, int], each: int) -> float | None:
+    """How many times as many connections share the slots of the fullest worker; None where that is
+    less than twice, or hardly any of them waits."""
+    most, least = max(kept.values()), min(kept.values())
+    apart = most >= each + WAIT and most >= TIMES * max(1, least)
+    return most / max(1, least) if apart else None
 
 
 def _at_once(facts: Facts, window: Window, each: int) -> float:

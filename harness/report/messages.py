@@ -1167,8 +1167,9 @@ diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other mac
     {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
 diagnosis.busy_workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so
     {connections:# connection} reached no more than {rps:number} requests/s{+diagnosis.end}
-diagnosis.uneven = {connections:# connection} are dealt unevenly: on average {idle:number} of
-    {slots:# slot} idled while requests waited[[ {wait_s:duration}]] inside other workers
+diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {idle:number} of
+    {slots:# slot} idled while requests waited]][[one worker has {times:number} times as many as
+    another, and requests wait]][[ {wait_s:duration}]] inside busier ones
     ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
     {requests_per_worker:, }]][[; at best {predicted_rps:number} requests/s when dealt like
     this]]){+diagnosis.end}

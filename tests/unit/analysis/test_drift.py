@@ -1,0 +1,89 @@
+"""Service times that change: what is found, and how often chance is taken for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from harness.analysis.drift import drift_of, slow_first_of
+from tests.builders.analysis import SYNC, derived, evidence, judged
+
+SEEDS = 200
+STEADY: dict[str, Callable[[random.Random], float]] = {
+    "sleeping": lambda chance: 0.05 + chance.random() / 1000,
+    "exponential": lambda chance: chance.expovariate(20),
+    "bimodal": lambda chance: 0.5 if chance.random() < 0.1 else 0.02,
+    "heavy": lambda chance: 0.02 * chance.paretovariate(1.3),
+    "log-normal": lambda chance: chance.lognormvariate(-3, 1.5),
+}
+
+
+def series(kind: str, seed: int, requests: int) -> list[float]:
+    chance = random.Random(f"{kind} {seed}")
+    return [STEADY[kind](chance) for _ in range(requests)]
+
+
+@pytest.mark.parametrize("kind", STEADY)
+@pytest.mark.parametrize("requests", [80, 320])
+def test_chance_is_no_change(kind: str, requests: int) -> None:
+    """|z| >= 3 alone gives 0.27 %, that is 3 of 200 in less than one of 50 times; both tests
+    together, and slowness of one in 100,000, give fewer."""
+    drifts = sum(drift_of(series(kind, seed, requests)) is not None for seed in range(SEEDS))
+    slow = sum(slow_first_of(series(kind, seed, requests)) > 0 for seed in range(SEEDS))
+    assert drifts <= 2
+    assert slow <= 2
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_drift_is_always_found(factor: float) -> None:
+    for seed in range(20):
+        times = series("sleeping", seed, 160)
+        changing = [one * factor ** (i / 160) for i, one in enumerate(times)]
+        found = drift_of(changing)
+        assert found is not None
+        assert (found.z > 0) == (factor > 1)
+        assert slow_first_of(changing) == 0
+
+
+def test_a_drift_takes_enough_requests_and_a_tenth() -> None:
+    assert drift_of([1 + i / 31 for i in range(31)]) is None
+    assert drift_of([1 + i / 2000 for i in range(160)]) is None
+    assert drift_of([1 + i / 1000 for i in range(160)]) is not None
+
+
+@pytest.mark.parametrize("first", [5, 8, 30])
+def test_slow_at_first_is_always_found(first: int) -> None:
+    for seed in range(20):
+        times = series("sleeping", seed, 160)
+        found = slow_first_of([one * (3 if i < first else 1) for i, one in enumerate(times)])
+        assert found == pytest.approx(first, abs=first / 4)
+
+
+def test_one_of_the_first_may_be_fast() -> None:
+    """A pool has one connection already."""
+    assert slow_first_of([0.05, *[1.05] * 7, *[0.05] * 232]) == 8
+
+
+def test_four_slow_requests_are_an_accident() -> None:
+    assert slow_first_of([*[1.05] * 4, *[0.05, 0.051] * 80]) == 0
+
+
+def test_of_a_trial() -> None:
+    drifting = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number / 400)
+    cell = judged(drifting)
+    assert cell.diagnosis is not None
+    assert cell.diagnosis.code == "diagnosis.drift"
+    assert cell.diagnosis.values["last_s"] > 2 * cell.diagnosis.values["first_s"]
+    slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
+    codes = [one.code for one in judged(slow).findings]
+    assert codes[:1] == ["diagnosis.slow_first"]
+    assert "diagnosis.drift" not in codes
+    assert "diagnosis.shared" not in codes
+
+
+def test_a_moment_of_load_says_nothing() -> None:
+    short = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.001 + number / 40_000)
+    assert derived(short).window is not None
+    assert "diagnosis.drift" not in [one.code for one in judged(short).findings]

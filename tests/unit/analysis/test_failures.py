@@ -1,0 +1,105 @@
+"""Failures are not work: shed, failed, and what is known of the successes alone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace as changed
+
+from harness.analysis import TrialData
+from harness.analysis.failures import success_response, success_spans
+from harness.model import Summary
+from tests.builders.analysis import (
+    NS,
+    derived,
+    evidence,
+    judged,
+    noted,
+    saying,
+    server,
+    with_spans,
+)
+
+EACH = 4  # one of so many succeeds
+QUICK_S = 0.001
+
+
+def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialData:
+    """All but each fourth request get this status, at once or like the others."""
+    trial = evidence(server("gevent"), 8, tool=tool, delay_s=0.1)
+    said = trial.measurement
+    assert said is not None
+    wrong = {place for place in range(len(trial.spans.spans)) if place % EACH}
+    if quick:
+        by = round(QUICK_S * NS)
+        spans = (
+            changed(one, end_ns=one.start_ns + by) if place in wrong else one
+            for place, one in enumerate(trial.spans.spans)
+        )
+        trial = with_spans(trial, spans)
+    timings = tuple(
+        changed(one, status=status, cause="non_2xx", end_s=QUICK_S if quick else one.end_s)
+        if place in wrong
+        else one
+        for place, one in enumerate(said.timings)
+    )
+    failed = {"failed": len(wrong), "errors": {"non_2xx": len(wrong)}, "rps": None}
+    return saying(trial, timings=timings, **failed)
+
+
+def codes(trial: TrialData) -> list[str]:
+    return [one.code for one in judged(trial).findings]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_refusal_is_shedding(status: int) -> None:
+    trial = answering(status)
+    assert codes(trial)[0] == "diagnosis.shedding"
+    assert "diagnosis.failing" not in codes(trial)
+    found = judged(trial).findings[0]
+    assert found.values["statuses"] == (str(status),)
+    assert found.values["share"] == pytest.approx(0.75, abs=0.02)
+
+
+def test_another_status_is_a_failure() -> None:
+    trial = answering(500)
+    assert codes(trial)[0] == "diagnosis.failing"
+    assert judged(trial).findings[0].values["statuses"] == ("500",)
+
+
+def test_a_tool_that_does_not_tell_the_status() -> None:
+    """What took hardly any time was refused."""
+    shed = answering(503, tool="ab")
+    assert codes(shed)[0] == "diagnosis.shedding"
+    assert judged(shed).findings[0].values["tool"] == "ab"
+    assert codes(answering(500, tool="ab", quick=False))[0] == "diagnosis.failing"
+
+
+def test_times_are_of_successes_or_unknown() -> None:
+    facts = derived(answering(503))
+    assert success_response(facts).p50 == pytest.approx(0.1, rel=0.01)
+    assert success_response(facts).max == pytest.approx(0.1, rel=0.01)
+    spans = success_spans(facts)
+    assert spans is not None
+    assert {(one.end_ns or 0) - one.start_ns for one in spans} == {NS // 10}
+    mixed = answering(503, tool="ab")
+    assert success_response(derived(mixed)) == Summary()
+    assert success_spans(derived(mixed)) is None
+    note = noted(judged(mixed))["note.failures_in_times"]
+    assert note.values["other"] == "fast"
+    assert judged(mixed).breakdown.response_s is None
+    assert "breakdown.failures" in noted(judged(mixed))
+
+
+def test_without_failures_they_are_the_tools() -> None:
+    trial = evidence(server("gevent"), 8)
+    facts = derived(trial)
+    assert success_response(facts) == facts.measurement.response
+    assert success_spans(facts) == facts.finished
+
+
+def test_throughput_is_of_successes() -> None:
+    cell = judged(answering(503))
+    whole = evidence(server("gevent"), 8, tool="fast", delay_s=0.1)
+    all_rps = judged(whole).throughput_rps
+    assert all_rps is not None
+    assert cell.throughput_rps == pytest.approx(all_rps / EACH, rel=0.35)
