@@ -91,9 +91,11 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     too_many = bool(slots) and n > OVER * (slots or 0)
     inside = in_server(facts)
     outside = inside is not None and inside < INSIDE * n
+    if disturbed and (occupancy(facts) or 0.0) < HALF:
+        outside = True  # what is in the server may wait for a core, and not for a slot
     if handshakes(facts).dropped or (too_many and not outside):
         return "saturated", waits
-    if disturbed and _undisturbed(facts, series) > HALF:
+    if disturbed and (too_many or _undisturbed(facts, series) > HALF):
         return "inconclusive", disturbed
     if _resource_full(facts):
         return "saturated", waits
