@@ -11,32 +11,28 @@ from tests.integration.conftest import ROOT, Lab, Serve, fetch, until
 from tests.integration.test_waiting import only
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
-LOOPS = {"asgi": "cases_asgi", "uvicorn": "cases_asgi", "tornado": "cases_tornado"}
-LOOPS |= {"gevent": "cases", "eventlet": "cases"}
+LOOPS = {"asgi": "blocking_asgi", "uvicorn": "blocking_asgi", "tornado": "blocking_tornado"}
+LOOPS |= {"gevent": "blocking_wsgi", "eventlet": "blocking_wsgi"}
 CODE = "diagnosis.blocked_loop"
 
 
-def findings(lab: Lab, worker_class: str, *words: str, app: str = "") -> dict[str, dict[str, Any]]:
+def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str, dict[str, Any]]:
     """All that is found of 8 connections on 2 workers in 3 s, by code."""
     done = lab(
         "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
-        "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS), *words,
-        "--format", "json",
+        "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS),
+        "--path", f"/?{query}", "--format", "json",
     )  # fmt: skip
     assert done.code == 0, done.err + done.out
     (cell,) = done.report["cells"]
     return {one["code"]: one["values"] for one in cell["findings"]}
 
 
-def case(name: str) -> tuple[str, str]:
-    return "--env", f"CASE={name}"
-
-
 def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: str) -> None:
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
     is blocked longer than it waits."""
     only(worker_class, *LOOPS)
-    found = findings(lab, worker_class, *case("partly"))[CODE]
+    found = findings(lab, worker_class, "wait=50&block=30")[CODE]
     assert 0.25 <= found["blocked"] <= 1
     assert found["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
     assert 3 <= found["late"] <= found["beats"]
@@ -44,28 +40,27 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
 
 def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
     only(worker_class, "uvicorn", "gevent")
-    name = {"uvicorn": "rarely", "gevent": "blocks"}[worker_class]
-    found = findings(lab, worker_class, *case(name))[CODE]
-    least_s, most = {"rarely": (0.18, 1.0), "blocks": (0.03, 1.0)}[name]
-    assert found["longest_s"] >= least_s
-    assert found["blocked"] <= most
+    queries = {"uvicorn": "wait=50&block=200&each=10", "gevent": "block=50"}
+    found = findings(lab, worker_class, queries[worker_class])[CODE]
+    assert found["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
+    assert found["blocked"] <= 1
 
 
 def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: str) -> None:
     only(worker_class, *LOOPS)
-    assert CODE not in findings(lab, worker_class, *case("steady"))
+    assert CODE not in findings(lab, worker_class, "wait=50")
 
 
 def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
     """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
     only(worker_class, "asgi", "eventlet")
-    assert CODE not in findings(lab, worker_class, "--env", "CPU_MS=30", "--env", "SLEEP_MS=0")
+    assert CODE not in findings(lab, worker_class, "compute=30")
 
 
 def test_a_wsgi_app_blocks_tornado_by_design(lab: Lab, worker_class: str) -> None:
     """Its slots are the workers: that says it."""
     only(worker_class, "tornado")
-    assert CODE not in findings(lab, worker_class, *case("steady"), app="cases")
+    assert CODE not in findings(lab, worker_class, "block=50", app="blocking_wsgi")
 
 
 # --- where there is nothing to observe, and what must not be in the way ---------------------------
