@@ -552,7 +552,8 @@ TAKEN = 0.25  # cores: as much as others must use to be the reason
 
 class CoreWait(Struct, frozen=True):
     """What it cost that workers and load tool were ready to run and had no core: the `share` of the
-    response time, and run-queue seconds per request. Cores: busy with nothing of the trial
+    response time, the part of it that others can have caused (`others_share`; threads wait for each
+    other, too), and run-queue seconds per request. Cores: busy with nothing of the trial
     (`others`), or given to another machine on the same host (`steal`), which took `stolen_share` of
     the response time beside `share`. None: not known."""
 
@@ -563,11 +564,13 @@ class CoreWait(Struct, frozen=True):
     steal_cores: float | None = None
     stolen_share: float = 0.0
     cores: int | None = None  # of the machine
+    others_share: float | None = None  # None: of an older run, all of it
 
     @property
     def disturbed(self) -> bool:
         """Whether other programs kept the load from a core for long enough to be in its figures."""
-        return self.share >= WAITED and (self.others_cores or 0.0) >= TAKEN
+        share = self.share if self.others_share is None else self.others_share
+        return share >= WAITED and (self.others_cores or 0.0) >= TAKEN
 
     @property
     def stolen(self) -> bool:

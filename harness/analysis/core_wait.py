@@ -88,18 +88,26 @@ def wait_in(part: Stretch) -> CoreWait | None:
         return None
     in_flight = rps * part.response_s
     held = in_flight if part.slots is None else min(in_flight, part.slots)
-    of_worker = worker_cpu / rps, worker / rps
-    share = lost_share(*of_worker, max(1.0, held / part.workers), held / rps, part.lone_s)
+    others = rates.others(part)
+    # A worker waits for others no longer than they run, whatever its threads wait for each other
+    for_others = worker if others is None else min(worker, part.workers * min(1.0, others))
+
+    def lost(wait: float) -> float:
+        each = max(1.0, held / part.workers)
+        return lost_share(worker_cpu / rps, wait / rps, each, held / rps, part.lone_s)
+
+    share, others_share = lost(worker), lost(for_others)
     tool, tool_cpu = rates.tool_wait, rates.tool_cpu
     if tool is not None and tool_cpu is not None:
         each = max(1.0, in_flight / max(1, part.units))
         beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.response_s)
-        share = 1 - (1 - share) * (1 - beside)
+        share, others_share = (1 - (1 - one) * (1 - beside) for one in (share, others_share))
     return CoreWait(
         share=share,
+        others_share=others_share,
         worker_s=worker / rps,
         tool_s=None if tool is None else tool / rps,
-        others_cores=rates.others(part),
+        others_cores=others,
         steal_cores=rates.host_steal,
         stolen_share=rates.stolen((worker_cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
         cores=part.cores,

@@ -35,6 +35,7 @@ from harness.analysis.shared import shared
 from harness.model import CellResult, Finding
 
 FULL = 0.9  # of all cores
+COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 
@@ -80,7 +81,7 @@ def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
     """Every worker computes all the time, and there are more requests than workers: a Python
     process computes on one core at a time."""
     used, workers = facts.usage.server_cores, facts.cell.server.workers
-    if used is None or used < FULL * workers or facts.connections <= workers:
+    if used is None or used < COMPUTING * workers or facts.connections <= workers:
         return None
     found = {"workers": workers, "used": used, "cores": facts.seen.cores}
     load = {"connections": facts.connections, "rps": facts.throughput_rps}

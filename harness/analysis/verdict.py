@@ -21,7 +21,8 @@
                      saturated where the workers' cores or loops are busy all the time;
                      below capacity where slots enough for all stand idle while requests wait
                      outside of them: that is how connections are dealt (or of a loop, that it
-                     is held up: not of these classes);
+                     is held up: not of these classes), and below as many connections as slots
+                     where a higher level took them all: they are what binds;
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
                      below; where no level tells, or the gain is within chance, saturated if more
@@ -46,7 +47,8 @@ from harness.model import Finding, Verdict
 OVER = 1.05  # times as many connections as slots: some have to wait
 REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
-BUSY = 0.9  # of its cores, or of its time
+BUSY = 0.9  # of its cores
+LOOP_BUSY = 0.8  # of its time: what the beats say of it is a lower bound
 
 
 def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
@@ -102,7 +104,8 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     if too_many:
         return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
     in_slots = (occupancy(facts) or 0.0) * (slots or 0)
-    if slots and not facts.data.worker_class.loop and in_slots < REACHED * n:
+    dealt = not facts.data.worker_class.loop and in_slots < REACHED * n
+    if slots and (dealt or (series.full and n < slots)):
         return "below capacity", waits
     return _by_levels(n, series, waits)
 
@@ -125,8 +128,9 @@ def _resource_full(facts: Facts) -> bool:
     workers = server.workers * server.instances
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    loop = busiest_loop(facts) if facts.connections > OVER * workers else 0.0
-    return max(own / min(workers, cores), (own + beside) / cores, loop) >= BUSY
+    if facts.connections > OVER * workers and busiest_loop(facts) >= LOOP_BUSY:
+        return True
+    return max(own / min(workers, cores), (own + beside) / cores) >= BUSY
 
 
 def _finding(code: str, **values: object) -> Finding:

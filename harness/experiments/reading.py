@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness import codec
 from harness import run_store as store
@@ -24,6 +25,7 @@ from harness.model import (
     Spans,
     Trial,
     UsageError,
+    WorkerClass,
 )
 from harness.numbers.histogram import Histogram
 from harness.observe.beats import read_beats
@@ -90,7 +92,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         counted=counted,
         follows=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
-        worker_class=class_named(trial.cell.server.worker_class),
+        worker_class=_class_of(trial, record),
         observations=read_observations(raw),
         null=None if trial.cell.server.null is None else null_counts(raw),
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
@@ -109,6 +111,14 @@ class _Counted(Struct, frozen=True):
     cpu_s: float
     delays_s: float
     service: dict[str, Any]
+
+
+def _class_of(trial: Trial, record: Record | None) -> WorkerClass:
+    """Its row. What that says of tornado's slots is of WSGI apps, each of which blocks its loop: an
+    application of tornado's own may await."""
+    row = class_named(trial.cell.server.worker_class)
+    own = record is not None and record.proof.get("app_kind") == "tornado"
+    return replace(row, slots="unlimited", loop=True) if own else row
 
 
 def null_counts(raw: Path) -> NullCounts | None:
