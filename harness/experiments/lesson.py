@@ -156,11 +156,16 @@ def outcome(step: Step, cell: CellResult) -> list[str]:
     if cell.throughput_rps is None:
         return [f"Nothing can be said: {text(cell.reason)}."]
     split = cell.breakdown
+    stalls = [one for one in cell.findings if one.code == "diagnosis.stall"]
+    came_out = "Came out over the whole load" if stalls else "Came out"
     lines = [
-        f"Came out: {amount(cell.throughput_rps)} requests/s"
+        f"{came_out}: {amount(cell.throughput_rps)} requests/s"
         f" (the law: {amount(step.rps)} at best),"
         f" {format_duration(split.response_s)} each (the law: {format_duration(step.response_s)})."
     ]
+    for stall in stalls:
+        idle_s, load_s = (format_duration(stall.values[name]) for name in ("idle_s", "load_s"))
+        lines.append(f"For {idle_s} of {load_s} slots stood idle while clients waited.")
     parts = [
         f"{name} {format_duration(value_s) if value_s >= 0.001 else 'under 1 ms'}"
         for field, name in PARTS.items()

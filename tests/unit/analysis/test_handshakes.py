@@ -181,7 +181,7 @@ def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
     errors = {"read": 3, "exception": 3, "non_2xx": 1}
     cell = judged(saying(lost(dropping(), 3), failed=4, errors=errors))
     assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
-    (failing,) = (one for one in cell.findings if one.code == "diagnosis.failing")
-    assert failing.values["causes"] == {"non_2xx": 1}
+    # A worker that waited in vain for a request answers it by itself
+    assert "diagnosis.failing" not in {one.code for one in cell.findings}
     assert cell.breakdown.transfer_s is None  # ab's means hold what was never accepted
     assert cell.breakdown.connect_s is not None

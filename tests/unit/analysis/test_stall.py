@@ -133,3 +133,36 @@ def test_recorded_overflows_stalled(name: str) -> None:
         assert values["counters"]["ListenOverflows"] > 0
     long = [cell for cell in report.cells if cell.trial.cell.server.backlog > 2]
     assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
+
+
+def law(trial: TrialData) -> tuple[float, float]:
+    """Of the whole load, a lone first request apart: requests in flight by the workers' spans and
+    the closed loop, and by the client's throughput and mean response (Little 1961)."""
+    untold = saying(trial, timings=())  # so that what is under way follows from the spans alone
+    facts, said = derived(untold), derived(trial).measurement
+    whole = whole_load(facts)
+    assert whole is not None
+    assert said.response.mean is not None
+    alone = 1 if trial.lone_first else 0
+    count = said.requests - alone
+    lone_s = (said.lone_s or said.response.mean) * alone
+    mean_s = (said.response.mean * said.requests - lone_s) / count
+    return in_flight_s(facts, whole) / whole.length_s, whole.rps * mean_s
+
+
+@pytest.mark.parametrize("name", ["good", "lesson", "overflow", "rates", "tools", "trials"])
+def test_littles_law_holds_over_the_whole_load(name: str) -> None:
+    run, asked = load(recorded(name)), 0
+    for trial in trial_data(run):
+        if trial.trial.cell.rate is None and trial.counted and not derived(trial).outcome.failed:
+            by_spans, by_client = law(trial)
+            assert by_client == pytest.approx(by_spans, rel=0.05), trial.trial.key
+            asked += 1
+    assert asked >= 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 16), st.floats(0.02, 2.0), st.sampled_from(["sync", "eventlet"]))
+def test_littles_law_of_an_ideal_server(connections: int, delay_s: float, name: str) -> None:
+    by_spans, by_client = law(evidence(server(name), connections, delay_s=delay_s))
+    assert by_client == pytest.approx(by_spans, rel=0.01)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from harness import run_store
 from harness.experiments.demo import Lesson
 from harness.experiments.lesson import STEPS, TOOL, Step, law, outcome
+from harness.experiments.reading import report_of
 from harness.model import Breakdown, CellResult, Fault, Record, Trial
 from harness.observe.spans import Live
 from harness.plan import grid
@@ -74,6 +75,22 @@ def drawn(**changes: Any) -> list[str]:
         "answered": 9, "requests": 33, "accepts_first": False,
     }  # fmt: skip
     return draw(**{**values, **changes})
+
+
+def test_outcome_of_a_load_that_stood_still_is_of_the_whole_load() -> None:
+    step = STEPS[4]
+    run = run_store.load(recorded("overflow"))
+    report = report_of(run)
+    (cell,) = (
+        cell
+        for cell in report.cells
+        if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, 2)
+    )
+    came, still, where = outcome(step, cell)
+    assert came.startswith("Came out over the whole load: 10.1 requests/s")
+    assert "846 ms each" in came  # 8.5 requests under way / 10.1, by Little's law
+    assert still == "For 4.04 s of 7.93 s slots stood idle while clients waited."
+    assert "connecting" in where
 
 
 def test_picture_of_a_saturated_server() -> None:
