@@ -15,14 +15,16 @@
                      saturated where the kernel dropped handshakes, or where there are more
                      connections than slots (which idle: dealt unevenly) and half of the requests
                      and more are in the server; fewer, and the load tool may hold them;
+                     below capacity where there are fewer connections than slots and a higher
+                     level took them all, which is what binds; or where waiting for a core explains
+                     what a free slot does not;
                      where others kept server or load tool waiting for a core, what that cost is
                      taken off first: nothing waits, as above, or still half of the time is waiting,
                      or else it is inconclusive;
                      saturated where the workers' cores or loops are busy all the time;
                      below capacity where slots enough for all stand idle while requests wait
                      outside of them: that is how connections are dealt (or of a loop, that it
-                     is held up: not of these classes), and below as many connections as slots
-                     where a higher level took them all: they are what binds;
+                     is held up: not of these classes);
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
                      below; where no level tells, or the gain is within chance, saturated if more
@@ -97,15 +99,17 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
         outside = True  # what is in the server may wait for a core, and not for a slot
     if handshakes(facts).dropped or (too_many and not outside):
         return "saturated", waits
-    if disturbed and (too_many or _undisturbed(facts, series) > HALF):
+    noise = bool(disturbed) and (too_many or _undisturbed(facts, series) > HALF)
+    if slots and n < slots and not facts.data.worker_class.loop and (series.full or noise):
+        return "below capacity", waits
+    if disturbed and noise:
         return "inconclusive", disturbed
     if _resource_full(facts):
         return "saturated", waits
     if too_many:
         return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
     in_slots = (occupancy(facts) or 0.0) * (slots or 0)
-    dealt = not facts.data.worker_class.loop and in_slots < REACHED * n
-    if slots and (dealt or (series.full and n < slots)):
+    if slots and not facts.data.worker_class.loop and in_slots < REACHED * n:
         return "below capacity", waits
     return _by_levels(n, series, waits)
 
