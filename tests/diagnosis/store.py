@@ -47,7 +47,7 @@ class Ran(Struct, frozen=True):
 def pack(directory: Path, archive: Path) -> None:
     """Whole or not at all; its paths as if the lab stood in /srv, and runs beside it."""
     part = archive.with_suffix(".part")
-    places = {str(directory.parent): "/srv/runs", sys.executable: "/srv/workerlab/.venv/bin/python",
+    places = {str(directory.parent): "/srv/runs", sys.prefix: "/srv/workerlab/.venv",
               str(run_store.ROOT): "/srv/workerlab"}  # fmt: skip
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in sorted(directory.rglob("*")):
