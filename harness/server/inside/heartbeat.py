@@ -21,17 +21,20 @@ mode of asyncio (it times callbacks, but neither CPU nor waits, and slows every 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Callable
 from os import pread
 from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # it takes long to import, and where nobody has, no loop of it runs
+    import asyncio
 
 MAGIC = b"WLBEATS1"
 # All in nanoseconds: when, since the beat before, late; CPU and waiting for a core, of this thread,
@@ -175,8 +178,9 @@ def gevent_timers() -> After:
 
 def asyncio_loop(worker: Any) -> asyncio.AbstractEventLoop | None:
     """The loop that runs this request; tornado's, if it runs the app in threads."""
-    with contextlib.suppress(RuntimeError):
-        return asyncio.get_running_loop()
+    with contextlib.suppress(KeyError, RuntimeError):
+        loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        return loop
     return getattr(getattr(worker, "ioloop", None), "asyncio_loop", None)
 
 
