@@ -94,6 +94,7 @@ BEFORE: tuple[Rule, ...] = (load_tool, stall)
 RULES: tuple[Rule, ...]
 RULES = (full_queue, blocked_loop, busy_machine, busy_workers, uneven, shared, drifting,
          slow_at_first, waiting)  # fmt: skip
+AT_RATE: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 MANY = 0.05  # of the requests failed: nothing is more important
 CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})
@@ -128,6 +129,17 @@ def findings(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
     if cell.verdict == "inconclusive":
         return (*disturbed, *before, *many, *causes, *few)
     return (*before, *many, *causes, *few, *disturbed)
+
+
+def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
+    """Of a cell of the open model, beside its verdict's reason: what needs no law of the closed
+    loop."""
+    failed, causes = _asked(FAILURES, facts, cell), _asked(AT_RATE, facts, cell)
+    if cell.generator_bound:
+        causes = []
+    reason = cell.reason.code
+    disturbed = [found for found in (disturbance(facts),) if found and found.code != reason]
+    return (cell.reason, *failed, *causes, *disturbed)
 
 
 def _without_cause(facts: Facts, cell: CellResult, *, disturbed: bool) -> list[Finding]:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
-from harness.analysis.core_wait import core_wait, worst
+from harness.analysis.core_wait import core_wait
+from harness.analysis.diagnosis import findings_at_rate
 from harness.analysis.facts import Facts
 from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
@@ -59,12 +60,11 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
     word, reason = of_offered(offered)
     parts, left_out = _breakdown(facts)
     cell = measured(facts, word, reason)
-    return replace(
+    cell = replace(
         cell,
         breakdown=parts,
         generator_bound=word == "generator-bound",
         bound_reasons=(cell.reason,) if word == "generator-bound" else (),
-        findings=_findings(cell.reason, worst([offered.core_wait])),
         achieved_concurrency=offered.busy,
         asked_rps=facts.asked_rps,
         sent_rps=offered.sent_rps,
@@ -77,10 +77,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
             *missing_notes(facts.seen),
         ),
     )
-
-
-def _findings(reason: Finding, noise: Finding | None) -> tuple[Finding, ...]:
-    return (reason,) if noise is None or noise.code == reason.code else (reason, noise)
+    return replace(cell, findings=findings_at_rate(facts, cell))
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
