@@ -26,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.diagnosis import store, table
-from tests.diagnosis.judge import Statement
 from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.statement import Statement
 from tests.diagnosis.store import Ran
 from tests.diagnosis.truth import Scenario
 

@@ -20,7 +20,8 @@ from msgspec import Struct
 from harness import codec, run_store
 from harness.experiments.reading import report_of, trial_data
 from harness.model import Report
-from tests.diagnosis.judge import FALSE, Statement, judged
+from tests.diagnosis.judge import judged
+from tests.diagnosis.statement import FALSE, Statement
 from tests.diagnosis.truth import Scenario
 
 # Of a run: what no report reads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.diagnosis.judge import ALLOWED, EXCUSED, FALSE, MISSING, RIGHT, Statement
 from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.statement import ALLOWED, EXCUSED, FALSE, MISSING, RIGHT, Statement
 
 INTRODUCTION = """\
 # Is it so? How often the diagnosis is right

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.diagnosis import run, store, table
-from tests.diagnosis.judge import FALSE
 from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.statement import FALSE
 from tests.diagnosis.truth import Scenario
 
 SHORT = [one for one in SCENARIOS.values() if one.short]

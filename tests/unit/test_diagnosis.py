@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from harness.cli import parse
 from tests.diagnosis import table
-from tests.diagnosis.judge import FALSE, MISSING, RIGHT, Statement
 from tests.diagnosis.scenarios import SCENARIOS
+from tests.diagnosis.statement import FALSE, MISSING, RIGHT, Statement
 from tests.diagnosis.store import report_in
 from tests.diagnosis.truth import CODES, Scenario, truth
 

@@ -1,0 +1,129 @@
+"""What must hold of the numbers of any report, whatever the server: a law, a series without
+contradictions, no differences between what is the same; and whether the app did its part."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from harness.analysis.facts import TrialData
+from harness.model import Cell, CellResult, Finding, Report
+from harness.report.document import of_sweep
+from harness.report.messages import text
+from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
+from tests.diagnosis.truth import Scenario
+
+LITTLE = 0.05
+KNEE = 0.05
+DIFFERENCES = frozenset({"compare.longer", "compare.shorter"})
+
+
+def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:
+    """Whether kept connections were dealt as the app was told to."""
+    quotas, kept = scenario.env.get("QUOTAS"), result.connections_per_worker
+    if quotas and kept is not None:
+        asked = sorted(share for word in quotas.split(",") if (share := int(word)))
+        outcome = RIGHT if sorted(filter(None, kept.values())) == asked else FALSE
+        where, sentence = place_of(result), f"dealt {kept}, asked for {quotas}"
+        yield Statement(scenario.name, where, noisy, "premise", "dealt", outcome, sentence)
+
+
+# --- laws ---------------------------------------------------------------------------------------
+
+
+def laws(
+    scenario: Scenario, result: CellResult, data: TrialData, noisy: bool
+) -> Iterator[Statement]:
+    """Little (1961), of the whole load: requests in flight = throughput x mean response."""
+    seen, rps, mean_s = in_flight(data), result.whole_rps, mean_response_s(result, data)
+    if result.verdict == "invalid" or not seen or not rps or not mean_s:
+        return
+    ratio = rps * mean_s / seen
+    sentence = f"X R = {rps:.4g}/s * {mean_s:.4g} s = {rps * mean_s:.4g}; in flight {seen:.4g}"
+    outcome = RIGHT if abs(ratio - 1) <= LITTLE else FALSE
+    where = place_of(result)
+    yield Statement(scenario.name, where, noisy, "law", "little", outcome, sentence)
+
+
+def mean_response_s(result: CellResult, data: TrialData) -> float | None:
+    """As the report has it, less the lone first request, which no throughput has in it."""
+    timed, mean_s = data.measurement.timings if data.measurement else (), result.response.mean
+    if mean_s is None or not data.lone_first or len(timed) < 2:
+        return mean_s
+    good = sum(one.cause is None for one in timed)
+    return (mean_s * good - (timed[0].end_s or 0.0)) / max(1, good - 1)
+
+
+def in_flight(data: TrialData) -> float | None:
+    """On average from the first request that is not alone to the last answer, from each request as
+    the client timed it; of successes, as throughput is. None where it does not time each."""
+    timed = data.measurement.timings if data.measurement else ()
+    ended = [one for one in timed[data.lone_first :] if one.end_s is not None]
+    if not ended:
+        return None
+    length_s = max(one.start_s + (one.end_s or 0.0) for one in ended) - ended[0].start_s
+    good = sum(one.end_s or 0.0 for one in ended if one.cause is None)
+    return good / length_s if length_s > 0 else None
+
+
+# --- a series -----------------------------------------------------------------------------------
+
+
+def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
+    """More load cannot turn a saturated server into one below capacity, nor can a level beyond the
+    knee be below it or one before the knee be saturated."""
+    series: dict[Cell, list[CellResult]] = defaultdict(list)
+    for result in report.cells:
+        if result.trial.cell.rate is None:
+            series[result.trial.cell.series].append(result)
+    for key, results in series.items():
+        knee = next((one.knee for one in report.classes if one.series == key), None)
+        found = [*_order(results), *(_beyond(results, knee) if knee else ())]
+        outcome = FALSE if found else RIGHT
+        for sentence in found or [""]:
+            where = f"{key.server.worker_class} by {key.tool}"
+            yield Statement(
+                scenario.name, where, noise, "contradiction", "series", outcome, sentence
+            )
+
+
+def _order(results: Sequence[CellResult]) -> Iterator[str]:
+    for one, other in combinations(results, 2):
+        few, many = sorted((one, other), key=lambda cell: cell.trial.cell.concurrency)
+        n, more = few.trial.cell.concurrency, many.trial.cell.concurrency
+        if n < more and few.verdict == "saturated" and many.verdict == "below capacity":
+            yield f"saturated at {n} and below capacity at {more}"
+        if n == more and {few.verdict, many.verdict} == {"saturated", "below capacity"}:
+            yield f"saturated and below capacity at {n}, in two trials"
+
+
+def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
+    for one in results:
+        n = one.trial.cell.concurrency
+        if one.verdict == "below capacity" and n > (1 + KNEE) * knee:
+            yield f"below capacity at {n}, with a knee at {knee:.3g}"
+        if one.verdict == "saturated" and n < (1 - KNEE) * knee:
+            yield f"saturated at {n}, with a knee at {knee:.3g}"
+
+
+# --- comparisons --------------------------------------------------------------------------------
+
+
+def differences(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
+    """Of what differs in nothing. (That another tool gets more, too, is seen by its verdict.)"""
+    found = [one for top in of_sweep(report).findings for one in within(top)]
+    claimed = [one for one in found if one.code in DIFFERENCES]
+    outcome = FALSE if claimed else RIGHT
+    for sentence in [text(one) for one in claimed] or [""]:
+        yield Statement(scenario.name, "", noise, "comparison", "difference", outcome, sentence)
+
+
+def within(finding: Finding) -> Iterator[Finding]:
+    """It and all that it is made of."""
+    yield finding
+    inner = [*finding.values.values(), *finding.evidence]
+    for value in inner:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Finding):
+                yield from within(one)
