@@ -15,6 +15,7 @@ of loops that are blocked all the time: workers that could serve many requests s
 from collections import defaultdict
 from itertools import groupby
 from operator import attrgetter
+from statistics import fmean
 
 from harness.analysis.diagnosis_slots import service_s, waits
 from harness.analysis.event_loop import LoopUse, loop_use
@@ -87,11 +88,12 @@ def _by_spans(facts: Facts, cell: CellResult) -> Finding | None:
     return Finding("diagnosis.blocked_loop", {**found, "advice": (_what_blocks(facts),)})
 
 
-def busiest_loop(facts: Facts) -> float:
-    """The part of its time in which the busiest loop of a worker could take no request, as far as
-    that is known: it was blocked or computed, or it serves one at a time and had one. 0 to 1."""
+def loops_in_use(facts: Facts) -> float:
+    """The part of their time in which the workers' loops could take no request, as far as that is
+    known: they were blocked or computed (on average), or serve one at a time and the busiest had
+    one. 0 to 1."""
     use = loop_use(facts)
-    by_beats = max((one.blocked + one.computing for one in use.workers), default=0.0) if use else 0
+    by_beats = fmean(one.blocked + one.computing for one in use.workers) if use else 0.0
     return max(by_beats, (one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0)
 
 

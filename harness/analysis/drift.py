@@ -28,7 +28,7 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
-from harness.analysis.core_wait import core_wait
+from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.facts import Facts, once
 from harness.analysis.failures import failed_share, success_spans
 from harness.analysis.samples import NS
@@ -39,6 +39,7 @@ from harness.numbers.trend import mann_kendall, slope
 
 BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
 BEYOND = 1.5  # times what waiting for a core can explain
+STEADILY = 3.3  # |z| of eight means of which each is above the one before
 FEW = 0.01  # of the requests may be failures
 TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
 CHANGED = 0.10  # of the median batch
@@ -154,6 +155,8 @@ def drift(facts: Facts) -> Drift | None:
     if found is None:
         return None
     apart_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
+    if disturbance(facts) and abs(found.z) < STEADILY:  # others come and go: it may be theirs
+        return None
     return found if apart_s >= BEYOND * _lost_s(facts, times_s) else None
 
 

@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 from msgspec import Struct
 
 from harness.analysis.batches import precision
+from harness.analysis.core_wait import disturbance
 from harness.analysis.facts import Facts, TrialData
 from harness.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
 from harness.analysis.occupancy import FULL, occupancy
@@ -98,6 +99,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     def free(self) -> Sequence[Facts]:
         """The trials in which the load tool was not the limit."""
         return [facts for facts in self.closed if not self.bound.get(facts.key)]
+
+    @cached_property
+    def disturbed(self) -> bool:
+        """Whether others kept some level waiting for a core: it may have levelled off for that."""
+        return any(disturbance(one) for one in self.free)
 
     @cached_property
     def full(self) -> bool:

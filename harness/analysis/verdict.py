@@ -15,16 +15,15 @@
                      saturated where the kernel dropped handshakes, or where there are more
                      connections than slots (which idle: dealt unevenly) and half of the requests
                      and more are in the server; fewer, and the load tool may hold them;
-                     below capacity where there are fewer connections than slots and a higher
-                     level took them all, which is what binds; or where waiting for a core explains
-                     what a free slot does not;
-                     where others kept server or load tool waiting for a core, what that cost is
-                     taken off first: nothing waits, as above, or still half of the time is waiting,
-                     or else it is inconclusive;
-                     saturated where the workers' cores or loops are busy all the time;
+                     below or at capacity where there are fewer connections than slots or as many,
+                     and a higher level took all of these, which is what binds;
                      below capacity where slots enough for all stand idle while requests wait
-                     outside of them: that is how connections are dealt (or of a loop, that it
-                     is held up: not of these classes);
+                     outside of them: that is how connections are dealt;
+                     saturated where the workers' cores are busy all the time, or their loops for
+                     more of it than requests are served;
+                     inconclusive where others kept server or load tool waiting for a core, unless
+                     without what that cost nothing would wait, or still half of the time would be
+                     waiting, or more connections bring more all the same;
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
                      below; where no level tells, or the gain is within chance, saturated if more
@@ -36,7 +35,7 @@ on 4 slots, and called the highest level saturated for being the highest.
 
 from harness.analysis.breakdown import in_server
 from harness.analysis.core_wait import core_wait, disturbance
-from harness.analysis.diagnosis_loop import busiest_loop
+from harness.analysis.diagnosis_loop import loops_in_use
 from harness.analysis.facts import Facts
 from harness.analysis.failures import shed_share
 from harness.analysis.handshakes import drops, handshakes
@@ -49,8 +48,8 @@ from harness.model import Finding, Verdict
 OVER = 1.05  # times as many connections as slots: some have to wait
 REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
-BUSY = 0.9  # of its cores
-LOOP_BUSY = 0.8  # of its time: what the beats say of it is a lower bound
+BUSY = 0.9  # of cores, or of a loop's time
+DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
 
 
 def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
@@ -70,48 +69,71 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     knee = series.knee.connections
-    if not slots and knee is not None and n >= REACHED * knee:
+    if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)
 
 
 def _explains(facts: Facts, series: Series) -> bool:
-    """Whether requests would not wait, had the load had its cores."""
-    return _undisturbed(facts, series) >= REACHED
+    """Whether requests would not wait, had the load had its cores. Where that cost most of the
+    time, what is left is too rough to say so."""
+    return _lost(facts) <= HALF and _undisturbed(facts, series) >= REACHED
 
 
 def _undisturbed(facts: Facts, series: Series) -> float:
     """u without what waiting for a core cost."""
+    return min(1.0, series.served(facts.connections) / (1 - _lost(facts)))
+
+
+def _lost(facts: Facts) -> float:
+    """The part of the response that was waiting for a core."""
     found = core_wait(facts)
-    lost = min(found.share, LOST) if found else 0.0
-    return min(1.0, series.served(facts.connections) / (1 - lost))
+    return min(found.share, LOST) if found else 0.0
 
 
 def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
-    too_many = bool(slots) and n > OVER * (slots or 0)
-    inside = in_server(facts)
-    outside = inside is not None and inside < INSIDE * n
-    if disturbed and (occupancy(facts) or 0.0) < HALF:
-        outside = True  # what is in the server may wait for a core, and not for a slot
-    if handshakes(facts).dropped or (too_many and not outside):
-        return "saturated", waits
-    noise = bool(disturbed) and (too_many or _undisturbed(facts, series) > HALF)
-    if slots and n < slots and not facts.data.worker_class.loop and (series.full or noise):
+    if handshakes(facts).dropped or (slots and n > OVER * slots):
+        return _crowded(facts, waits, disturbed)
+    if slots and series.full and n < REACHED * slots:
         return "below capacity", waits
-    if disturbed and noise:
+    if slots and series.full and disturbed:
+        return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
+    undisturbed = _undisturbed(facts, series)
+    noise = bool(disturbed) and undisturbed > HALF
+    if _dealt(facts) or (noise and slots and n < slots and not facts.data.worker_class.loop):
+        return "below capacity", waits
+    if _resource_full(facts, undisturbed):
+        return "saturated", waits
+    if disturbed and noise and series.grows(n) is not True:
         return "inconclusive", disturbed
-    if _resource_full(facts):
-        return "saturated", waits
-    if too_many:
-        return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
-    in_slots = (occupancy(facts) or 0.0) * (slots or 0)
-    if slots and not facts.data.worker_class.loop and in_slots < REACHED * n:
-        return "below capacity", waits
     return _by_levels(n, series, waits)
+
+
+def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+    """More connections than slots, or than the accept queue takes. Those whose requests are not in
+    the server wait for no slot."""
+    if handshakes(facts).dropped:
+        return "saturated", waits
+    n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
+    if disturbed and idle > HALF and idle < DEALT * _lost(facts):
+        return "inconclusive", disturbed
+    if inside is None or inside >= INSIDE * n or _resource_full(facts, 1.0):
+        return "saturated", waits
+    return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
+
+
+def _dealt(facts: Facts) -> bool:
+    """Slots enough for all stand idle, and for more than what waiting for a core cost. (Requests
+    that wait outside of a loop's slots are held up by the loop.)"""
+    n, slots = facts.connections, facts.slots
+    if not slots or facts.data.worker_class.loop:
+        return False
+    idle = 1 - (occupancy(facts) or 0.0) * slots / n
+    return idle > 1 - REACHED and idle >= DEALT * _lost(facts)
 
 
 def _by_levels(n: int, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
@@ -125,14 +147,16 @@ def _by_levels(n: int, series: Series, waits: Finding) -> tuple[Verdict, Finding
     return "inconclusive", _finding("chance", connections=n, waits=waits)
 
 
-def _resource_full(facts: Facts) -> bool:
-    """The workers' CPU, the machine's (by server and load tool, not by others), or a loop that
-    never rests, with more connections than loops: fewer may by chance have met in one."""
+def _resource_full(facts: Facts, served: float) -> bool:
+    """The workers' CPU, the machine's (by server and load tool, not by others), or the loops, with
+    more connections than loops: fewer may by chance have met in one. A loop that is needed for D of
+    each request lets N* = R0/D of its connections through without a wait, and with U = X*D of its
+    time in use, N > N* is u < U."""
     server, usage = facts.cell.server, facts.usage
     workers = server.workers * server.instances
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    if facts.connections > OVER * workers and busiest_loop(facts) >= LOOP_BUSY:
+    if facts.connections > OVER * workers and loops_in_use(facts) > min(served, BUSY):
         return True
     return max(own / min(workers, cores), (own + beside) / cores) >= BUSY
 

@@ -1077,6 +1077,8 @@ verdict.sheds = with {connections:# connection} the server refused {share:percen
 verdict.outside = only {inside:number} of {connections:# connection} had a request in the server on
     average, although slots were free: {tool} may hold the others[[; {failures}]]
 verdict.chance = {waits}; whether other levels bring more is within chance: repeat with --trials
+verdict.as_many_as_slots = {connections:# connection} are as many as the {slots} slots, all of which
+    more connections took[[; {failures}]]
 verdict.one_level = {waits}; one level cannot show whether more connections would bring more; add
     {add} or more
 verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import TrialData
-from harness.analysis.diagnosis_loop import busiest_loop
+from harness.analysis.diagnosis_loop import loops_in_use
 from harness.analysis.event_loop import LoopUse, loop_use, unexplained_ns
 from harness.model import Beat, Beats, Finding
 from harness.report.messages import text
@@ -187,5 +187,5 @@ def test_beats_know_better_than_spans() -> None:
     assert said(trial) is not None
     computing = row(each=1, late=900.0, cpu=900.0)
     assert said(beating(trial, computing)) is None
-    assert busiest_loop(derived(beating(ASGI, computing))) == pytest.approx(900 / 920)
-    assert busiest_loop(derived(ASGI)) == 0
+    assert loops_in_use(derived(beating(ASGI, computing))) == pytest.approx(900 / 920)
+    assert loops_in_use(derived(ASGI)) == 0
