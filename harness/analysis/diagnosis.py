@@ -24,6 +24,7 @@ Those findings that are about slots are in `diagnosis_slots`, the one about even
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from harness.analysis.core_wait import disturbance
 from harness.analysis.diagnosis_loop import blocked_loop
@@ -36,6 +37,7 @@ from harness.model import CellResult, Finding
 
 FULL = 0.9  # of all cores
 COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
+MOSTLY = 0.7  # of a lone request
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 
@@ -52,41 +54,59 @@ def load_tool(facts: Facts, cell: CellResult) -> Finding | None:
 
 def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     """No core is left, and the server, its load and the services beside its app have them. What
-    others have is not the limit of this server: `disturbance` tells what that cost."""
+    others have is not the limit of this server: `disturbance` tells what that cost. Beside them it
+    is known by what requests need."""
     cores, used = facts.seen.cores, facts.usage
     server, tool = used.server_cores, used.generator_cores
     services = cell.app_metrics.cores if cell.app_metrics else {}
     if not cores or server is None or facts.connections < 2:
         return None
     ours = server + (tool or 0.0) + sum(services.values())
-    if server < COUNTS * cores or ours < FULL * cores:
-        return None
     used_by = [Finding("cores.server", {"cores": server})]
     used_by += [Finding("cores.load_tool", {"cores": tool})] if tool else []
     used_by += [Finding("cores.service", {"name": n, "cores": c}) for n, c in services.items()]
-    return Finding(
-        "diagnosis.busy_machine",
-        {
-            "connections": facts.connections,
-            "rps": facts.throughput_rps,
-            "cores": cores,
-            "host": used.host_busy,
-            "used_by": tuple(used_by),
-            "advice": (Finding("advice.faster_code_or_more_cores"),),
-        },
-    )
+    measured = {"cores": cores, "host": used.host_busy, "used_by": tuple(used_by)}
+    if server >= COUNTS * cores and ours >= FULL * cores:
+        how = Finding("busy.cores", measured)
+    elif (need := _needed(facts)) and min(facts.connections, need["workers"]) > cores:
+        how = Finding("busy.more_than_cores", {**need, "cores": cores})
+    else:
+        return None
+    advice = (Finding("advice.faster_code_or_more_cores"),)
+    reached = {"connections": facts.connections, "rps": facts.throughput_rps}
+    values = {**reached, **measured, "how": how, "advice": advice}
+    return Finding("diagnosis.busy_machine", values)
 
 
 def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
     """Every worker computes all the time, and there are more requests than workers: a Python
-    process computes on one core at a time."""
-    used, workers = facts.usage.server_cores, facts.cell.server.workers
-    if used is None or used < COMPUTING * workers or facts.connections <= workers:
+    process computes on one core at a time. Beside other programs it is known by what requests
+    need."""
+    used, workers, cores = facts.usage.server_cores, facts.cell.server.workers, facts.seen.cores
+    if used is None or facts.connections <= workers:
         return None
-    found = {"workers": workers, "used": used, "cores": facts.seen.cores}
+    measured = {"workers": workers, "used": used, "cores": cores}
+    if used >= COMPUTING * workers:
+        how = Finding("busy.workers", measured)
+    elif (need := _needed(facts)) and workers <= (cores or 0):
+        how = Finding("busy.one_at_a_time", need)
+    else:
+        return None
     load = {"connections": facts.connections, "rps": facts.throughput_rps}
     advice = (Finding("advice.faster_code_or_more_workers"),)
-    return Finding("diagnosis.busy_workers", {**found, **load, "advice": advice})
+    return Finding("diagnosis.busy_workers", {**measured, **load, "how": how, "advice": advice})
+
+
+def _needed(facts: Facts) -> dict[str, Any] | None:
+    """What a request computes, where that is most of what a lone one takes and others kept the
+    workers from a core: how much they got of it then says nothing."""
+    used, lone_s = facts.usage.server_cores, min(facts.record.lone_s, default=0.0)
+    if used is None or not facts.rps or not lone_s or disturbance(facts) is None:
+        return None
+    cpu_s = used / facts.rps
+    if cpu_s < MOSTLY * lone_s:
+        return None
+    return {"cpu_s": cpu_s, "lone_s": lone_s, "workers": facts.cell.server.workers}
 
 
 Rule = Callable[[Facts, CellResult], Finding | None]

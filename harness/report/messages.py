@@ -1161,14 +1161,20 @@ loop.one_at_a_time = Workers serve one request at a time: something blocks the e
     ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
     app)
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
-    requests/s while its {cores:# core} were [[{host:percent} ]]busy ({used_by:, }){+diagnosis.end}
+    requests/s while {how}{+diagnosis.end}
+busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })
+busy.more_than_cores = each request computes for {cpu_s:duration} of the {lone_s:duration} that a
+    lone one takes, and {workers:# worker} together need more than {cores:# core}
+busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]])
+busy.one_at_a_time = each request computes for {cpu_s:duration} of the {lone_s:duration} that a lone
+    one takes, and a worker computes for one at a time
 diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
     load tool waited for a core for {share:percent} of the response time: these figures are of a
     disturbed machine{+diagnosis.end}
 diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other machines, which cost
     {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
-diagnosis.busy_workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]]), so
-    {connections:# connection} reached no more than {rps:number} requests/s{+diagnosis.end}
+diagnosis.busy_workers = Computing is the limit: {connections:# connection} reached no more than
+    {rps:number} requests/s, as {how}{+diagnosis.end}
 diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {idle:number} of
     {slots:# slot} idled while requests waited]][[one worker has {times:number} times as many as
     another, and requests wait]][[ {wait_s:duration}]] inside busier ones
