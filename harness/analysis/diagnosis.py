@@ -8,7 +8,7 @@ explains what it rests on (EXPLAINS), so that its advice would be wrong:
                     long service and a full machine then say nothing of the server
     full_queue      says where the rest waits, `waiting` the same once more
     blocked_loop    a request that waits for its loop is long in the app: nothing else is shared,
-                    and more slots are no remedy
+                    more slots are no remedy, and the many that begin together wait longest
     busy_workers,   workers without a core hold their slots for longer and leave others idle: more
     busy_machine    slots or an even dealing bring nothing, nothing else need be shared, and the
                     machine's moods look like drift
@@ -122,7 +122,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "load_tool": CPU | {"busy_machine", "busy_workers"},
     "full_queue": frozenset({"waiting"}),
     "full_queue_likely": frozenset({"waiting"}),
-    "blocked_loop": frozenset({"shared", "waiting"}),
+    "blocked_loop": frozenset({"shared", "waiting", "drift", "slow_first"}),
     "busy_workers": CPU,
     "busy_machine": CPU,
     "shared": frozenset({"waiting"}),

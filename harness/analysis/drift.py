@@ -38,7 +38,7 @@ from harness.numbers.quantiles import quantile
 from harness.numbers.trend import mann_kendall, slope
 
 BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
-BEYOND = 1.5  # times what waiting for a core can explain
+BEYOND = 1.25  # times what waiting for a core can explain
 STEADILY = 3.3  # |z| of eight means of which each is above the one before
 FEW = 0.01  # of the requests may be failures
 TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
@@ -161,9 +161,12 @@ def drift(facts: Facts) -> Drift | None:
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """The part of these times that was waiting for a core, all of it together."""
-    waited = core_wait(facts)
-    return waited.share * sum(times_s) if waited else 0.0
+    """The part of these times in which others, or other machines, had the core, all of it
+    together. What requests take from each other is theirs: it drifts as they do."""
+    if (waited := core_wait(facts)) is None:
+        return 0.0
+    for_others = waited.share if waited.others_share is None else waited.others_share
+    return (for_others + waited.stolen_share) * sum(times_s)
 
 
 def _successes(facts: Facts) -> Sequence[Span]:
