@@ -137,8 +137,8 @@ def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
         more = task.longer(load, record)
         if more is None or not drained(server, task.directory):
             break
-        keep_pilot(task.directory)
         known["pilot_s"] = (record.pilot_s or 0.0) + _lasted_s(record)
+        keep_pilot(task.directory)
         load, fault = more, _one_load(task, server, more, known)
     return fault
 

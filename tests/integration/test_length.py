@@ -95,7 +95,9 @@ def test_what_is_stopped_in_its_second_load_is_measured_anew(lab: Lab, worker_cl
 
     def second_load() -> bool:
         assert process.poll() is None, process.communicate()[1]
-        return bool(list((lab.place / "results").glob("*/raw/*/pilot"))) and lab.loading()
+        """The first one's directory is away, and there is one again."""
+        kept = list((lab.place / "results").glob("*/raw/*/pilot/tool/stdout"))
+        return bool(kept) and lab.loading()
 
     try:
         until(second_load, "the second load")
