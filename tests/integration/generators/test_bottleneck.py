@@ -109,7 +109,7 @@ def made_smaller(directory: Path) -> None:
     run = store.load(directory)
     cells = []
     for cell in run.plan.cells:
-        app = replace(cell.server.app, env=((SLEEP_ENV, "0.2"),), sleep_s=0.2)
+        app = replace(cell.server.app, env=((SLEEP_ENV, "0.5"),), sleep_s=0.5)
         if cell.tool in GENERATORS and cell.processes == 1:
             server = replace(cell.server, app=app)
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
