@@ -88,8 +88,7 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert "not finished. Resume with: workerlab bottleneck --resume" in " ".join(out.split())
     made_smaller(lab.run)
     done = lab("bottleneck", "--resume", str(lab.run), "--format", "json")
-    seen = done.err, done.report["findings"], done.report["notes"]
-    assert done.code == (0 if done.report["valid"] else 1), seen
+    assert done.code == 0, (done.err, done.report["findings"], done.report["notes"])
     assert "measuring" not in done.err  # a server that sleeps is nobody's limit
     found = done.report
     assert found["kind"] == "bottleneck"
