@@ -564,18 +564,28 @@ class CoreWait(Struct, frozen=True):
     steal_cores: float | None = None
     stolen_share: float = 0.0
     cores: int | None = None  # of the machine
-    others_share: float | None = None  # None: of an older run, all of it
+    others_share: float | None = None  # None: how long others ran is not known
+
+    @property
+    def lost(self) -> float:
+        """The part of the response time that is to be taken for others' doing: of what waited for a
+        core all that others can have caused."""
+        return self.share if self.others_share is None else self.others_share
+
+    @property
+    def taken(self) -> float:
+        """The same, and what other machines took of the rest."""
+        return 1 - (1 - self.lost) * (1 - self.stolen_share)
 
     @property
     def disturbed(self) -> bool:
         """Whether other programs kept the load from a core for long enough to be in its figures."""
-        share = self.share if self.others_share is None else self.others_share
-        return share >= WAITED and (self.others_cores or 0.0) >= TAKEN
+        return self.lost >= WAITED and (self.others_cores or 0.0) >= TAKEN
 
     @property
     def stolen(self) -> bool:
         """Likewise, other machines."""
-        return self.share + self.stolen_share >= WAITED and (self.steal_cores or 0.0) >= TAKEN
+        return self.taken >= WAITED and (self.steal_cores or 0.0) >= TAKEN
 
     @property
     def doubtful(self) -> bool:

@@ -11,8 +11,8 @@ r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections bu
 only of tools whose mean is one of real requests and only where every request was answered; the
 lower side only of tools that count, since one that runs for a time leaves its slowest unanswered.
 
-A tool or a worker that waits for a core is late at both ends of the load: the time that all of them
-waited is allowed on top.
+A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
+average, one worker waited is allowed on top.
 
 Not asked: steady throughput * mean response <= N. These two are not about the same requests (the
 slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
@@ -83,7 +83,7 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    slack_s = RELATIVE * spans_s + CLOCK_S + waited_for_core_s(facts.seen)
+    slack_s = RELATIVE * spans_s + CLOCK_S + waited_for_core_s(facts.seen, facts.workers)
     # What is never answered takes the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):

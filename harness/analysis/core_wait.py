@@ -63,7 +63,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
     samples, rps = _sampled(facts)
     if rps <= 0:
         return None
-    server, said_s = facts.cell.server, facts.measurement.response.mean
+    said_s = facts.measurement.response.mean
     # In a closed loop N/X (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = said_s if facts.open_model and said_s is not None else by_law_s
@@ -71,7 +71,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
     return wait_in(
         Stretch(
             *(samples, rps, response_s, min(facts.record.lone_s, default=response_s)),
-            workers=server.workers * server.instances,
+            workers=facts.workers,
             slots=facts.slots,
             units=facts.data.units,
             elsewhere=facts.data.elsewhere,
@@ -90,18 +90,19 @@ def wait_in(part: Stretch) -> CoreWait | None:
     held = in_flight if part.slots is None else min(in_flight, part.slots)
     others = rates.others(part)
     # A worker waits for others no longer than they run, whatever its threads wait for each other
-    for_others = worker if others is None else min(worker, part.workers * min(1.0, others))
+    for_others = None if others is None else min(worker, part.workers * min(1.0, others))
 
     def lost(wait: float) -> float:
         each = max(1.0, held / part.workers)
         return lost_share(worker_cpu / rps, wait / rps, each, held / rps, part.lone_s)
 
-    share, others_share = lost(worker), lost(for_others)
+    share, others_share = lost(worker), None if for_others is None else lost(for_others)
     tool, tool_cpu = rates.tool_wait, rates.tool_cpu
     if tool is not None and tool_cpu is not None:
         each = max(1.0, in_flight / max(1, part.units))
         beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.response_s)
-        share, others_share = (1 - (1 - one) * (1 - beside) for one in (share, others_share))
+        share = 1 - (1 - share) * (1 - beside)
+        others_share = None if others_share is None else 1 - (1 - others_share) * (1 - beside)
     return CoreWait(
         share=share,
         others_share=others_share,
@@ -131,10 +132,10 @@ def _said(found: CoreWait | None) -> Finding | None:
         return None
     cost = {"worker_s": found.worker_s, "tool_s": found.tool_s, "cores": found.cores}
     if found.disturbed:
-        others = {"share": found.share, "others_cores": found.others_cores}
+        others = {"share": found.lost, "others_cores": found.others_cores}
         advice = {"advice": (Finding("advice.close_other_programs"),)}
         return Finding("diagnosis.core_wait", {**others, **cost, **advice})
-    steal = {"share": found.share + found.stolen_share, "steal_cores": found.steal_cores}
+    steal = {"share": found.taken, "steal_cores": found.steal_cores}
     advice = {"advice": (Finding("advice.measure_again"),)}
     return Finding("diagnosis.steal", {**steal, **cost, **advice})
 

@@ -165,8 +165,7 @@ def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
     together. What requests take from each other is theirs: it drifts as they do."""
     if (waited := core_wait(facts)) is None:
         return 0.0
-    for_others = waited.share if waited.others_share is None else waited.others_share
-    return (for_others + waited.stolen_share) * sum(times_s)
+    return waited.taken * sum(times_s)
 
 
 def _successes(facts: Facts) -> Sequence[Span]:

@@ -104,6 +104,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.data.slots_configured
 
     @property
+    def workers(self) -> int:
+        """Of all the servers there are."""
+        return self.cell.server.workers * self.cell.server.instances
+
+    @property
     def no_limit(self) -> Finding | None:
         """Why there is no number of slots to tell; None where there is one."""
         if self.slots is not None:

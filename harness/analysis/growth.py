@@ -83,11 +83,9 @@ def _full(facts: Facts, half: Window) -> str:
     occupied = taken(facts, half)
     if occupied is not None and occupied >= FULL:
         return "slots"
-    server = facts.cell.server
-    workers = server.workers * server.instances
     samples = [one for one in facts.seen.processes if half.contains(one.at_ns)]
     used = per_second((one.at_ns, one.server_cpu_s) for one in samples)
-    could = min(workers, facts.seen.cores or workers)
+    could = min(facts.workers, facts.seen.cores or facts.workers)
     return "workers" if used is not None and used >= FULL * could else ""
 
 

@@ -180,10 +180,10 @@ def plateau(facts: Facts, compared: Compared) -> Answer:
 
 def _resources(facts: Facts, lone_s: float) -> Mapping[str, float | None] | None:
     """How busy each of the server's resources is, 0 to 1; None where its CPU is not known."""
-    cores, used, server = facts.seen.cores, facts.usage, facts.cell.server
+    cores, used = facts.seen.cores, facts.usage
     if used.server_cores is None or used.host_busy is None or not cores:
         return None
-    could = min(server.workers * server.instances, cores)
+    could = min(facts.workers, cores)
     slots = None if facts.slots is None else min(1.0, facts.rps * lone_s / facts.slots)
     return {"slots": slots, "workers_cpu": used.server_cores / could, "host": used.host_busy}
 

@@ -40,11 +40,11 @@ def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -
     return max(0.0, (known[-1][1] - known[0][1]) * NS / lasted_ns)
 
 
-def waited_for_core_s(seen: Observations) -> float:
-    """How long the threads of server and load tool were ready to run and had no core, added up; 0
-    where the kernel does not tell."""
+def waited_for_core_s(seen: Observations, workers: int) -> float:
+    """How long the load tool and, on average, one of so many workers were ready to run and had no
+    core; what the kernel does not tell is not in it."""
     last = seen.processes[-1] if seen.processes else None
-    return (last.server_wait_s or 0.0) + (last.tool_wait_s or 0.0) if last else 0.0
+    return (last.server_wait_s or 0.0) / workers + (last.tool_wait_s or 0.0) if last else 0.0
 
 
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:

@@ -27,7 +27,7 @@
                      else by the other levels: saturated where more connections bring no more, below
                      capacity where they do, or where this, the highest, still gained on the one
                      below; where no level tells, or the gain is within chance, saturated if more
-                     than half of the time is waiting, else inconclusive
+                     than half of the time is waiting, in the server, else inconclusive
 
 An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
 on 4 slots, and called the highest level saturated for being the highest.
@@ -87,7 +87,14 @@ def _undisturbed(facts: Facts, series: Series) -> float:
 
 
 def _lost(facts: Facts) -> float:
-    """The part of the response that was waiting for a core."""
+    """The part of the response in which others, or other machines, had the core."""
+    found = core_wait(facts)
+    return min(found.taken, LOST) if found else 0.0
+
+
+def _waited(facts: Facts) -> float:
+    """The part of the response that was waiting for a core, for whoever had it: slots idle for
+    workers that wait for each other, too."""
     found = core_wait(facts)
     return min(found.share, LOST) if found else 0.0
 
@@ -110,7 +117,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
         return "saturated", waits
     if disturbed and noise and series.grows(n) is not True:
         return "inconclusive", disturbed
-    return _by_levels(n, series, waits)
+    return _by_levels(facts, series, waits)
 
 
 def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[Verdict, Finding]:
@@ -119,11 +126,15 @@ def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[V
     if handshakes(facts).dropped:
         return "saturated", waits
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    if disturbed and idle > HALF and idle < DEALT * _lost(facts):
+    if disturbed and idle > HALF and idle < DEALT * _waited(facts):
         return "inconclusive", disturbed
     if inside is None or inside >= INSIDE * n or _resource_full(facts, 1.0):
         return "saturated", waits
-    return "inconclusive", _finding("outside", connections=n, inside=inside, tool=facts.tool)
+    return "inconclusive", _outside(facts, inside)
+
+
+def _outside(facts: Facts, inside: float) -> Finding:
+    return _finding("outside", connections=facts.connections, inside=inside, tool=facts.tool)
 
 
 def _dealt(facts: Facts) -> bool:
@@ -133,13 +144,16 @@ def _dealt(facts: Facts) -> bool:
     if not slots or facts.data.worker_class.loop:
         return False
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
-    return idle > 1 - REACHED and idle >= DEALT * _lost(facts)
+    return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
 
 
-def _by_levels(n: int, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
+def _by_levels(facts: Facts, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
+    n, inside = facts.connections, in_server(facts)
     grows = series.grows(n)
     if grows is not None:
         return "below capacity" if grows else "saturated", waits
+    if inside is not None and inside < INSIDE * n:
+        return "inconclusive", _outside(facts, inside)
     if series.served(n) <= HALF:
         return "saturated", waits
     if len(series.levels) == 1:
@@ -152,8 +166,7 @@ def _resource_full(facts: Facts, served: float) -> bool:
     more connections than loops: fewer may by chance have met in one. A loop that is needed for D of
     each request lets N* = R0/D of its connections through without a wait, and with U = X*D of its
     time in use, N > N* is u < U."""
-    server, usage = facts.cell.server, facts.usage
-    workers = server.workers * server.instances
+    usage, workers = facts.usage, facts.workers
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
     if facts.connections > OVER * workers and loops_in_use(facts) > min(served, BUSY):

@@ -13,7 +13,7 @@ from harness.report.naming import taken
 
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
-CORES = ("share", "others_cores", "steal_cores")  # of waiting for a core
+CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
 

@@ -171,6 +171,20 @@ def test_other_programs_are_named_with_their_numbers() -> None:
     assert "close the other programs" in sentence
 
 
+def test_others_are_blamed_for_no_more_than_they_can_have_caused() -> None:
+    """Threads that wait for each other: 3.2 s a second, of which others ran 0.3."""
+    finding, _ = said(four(server_wait=3.2, others=0.3))
+    seen = found(four(server_wait=3.2, others=0.3))
+    assert finding.values["share"] == seen.lost < seen.share
+
+
+def test_what_all_of_them_took_is_a_part_of_the_response() -> None:
+    """Nine tenths in the run queue beside a host that gave most of the cores away."""
+    finding, _ = said(four(server_wait=30.0, others=0.1, steal=1.6))
+    assert finding.code == "diagnosis.steal"
+    assert 0.05 <= finding.values["share"] < 1
+
+
 def test_other_machines_are_named_apart() -> None:
     finding, sentence = said(four(server_wait=0.4, others=0.1, steal=0.5))
     assert finding.code == "diagnosis.steal"

@@ -45,7 +45,7 @@ GROUPS = {
         *("accept_queue_max", "accept_queue_limit"),
     },
     "cpu": {"server_cores", "generator_cores", "host_busy"},
-    "core_wait": {"share", "worker_s", "tool_s", "others_cores", "steal_cores"},
+    "core_wait": {"share", "others_share", "worker_s", "tool_s", "others_cores", "steal_cores"},
     "rss_bytes": {"server_max", "generator_max"},
 }
 CLASS_KEYS = {
