@@ -5,8 +5,8 @@
     python -m tests.diagnosis.run --short --repeat 1    the subset of every test run
     python -m tests.diagnosis.run --table               judge again what there is; runs nothing
 
-Ended at any moment it goes on from there. Scenarios that only sleep run three at a time while it is
-quiet, each in a network of its own; others, and all beside noise, one at a time.
+Ended at any moment it goes on from there. Scenarios that only sleep run three at a time, each in a
+network of its own, others one at a time; noise is one neighbour that burns a core at random times.
 """
 
 from __future__ import annotations
@@ -113,12 +113,13 @@ def run_all(chosen: Sequence[Scenario], options: argparse.Namespace, place: Path
 
     for number in range(1, options.repeat + 1):
         for noise in {"off": (False,), "on": (True,), "both": (False, True)}[options.noise]:
-            together = [s for s in chosen if s.sleeper and alone and not noise]
-            for scenario in chosen:
-                if scenario not in together:
-                    one(scenario, noise, number)
-            with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-                list(pool.map(lambda scenario: one(scenario, noise, number), together))  # noqa: B023
+            together = [s for s in chosen if s.sleeper and alone]
+            with burning(number) if noise else contextlib.nullcontext():
+                for scenario in chosen:
+                    if scenario not in together:
+                        one(scenario, noise, number)
+                with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+                    list(pool.map(lambda scenario: one(scenario, noise, number), together))  # noqa: B023
 
 
 def own_networks() -> bool:
@@ -130,8 +131,7 @@ def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: 
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=place) as scratch:
         command = [*(ALONE if own_network else ()), *words(scenario, scratch)]
-        with burning(number) if noise else contextlib.nullcontext():
-            exit_code, stderr = finish(command, Path(scratch))
+        exit_code, stderr = finish(command, Path(scratch))
         ran = Ran(scenario.name, noise, number, exit_code, time.monotonic() - began,
                   stderr[-2000:], commit())  # fmt: skip
         for directory in Path(scratch).glob("runs/*/"):
