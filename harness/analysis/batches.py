@@ -74,7 +74,7 @@ def precision(facts: Facts) -> Precision:
     if window is None or cycle_s is None:
         return Precision()
     spans = facts.spans[1:] if facts.data.lone_first else facts.spans
-    parts = stretches(spans, window.closes_ns)
+    parts = stretches(spans, window.closes_ns, facts.counted_ns)
     edges, rates = _independent(parts, window, cycle_s)
     if len(rates) < FEWEST:
         return Precision()
@@ -93,9 +93,10 @@ def precision(facts: Facts) -> Precision:
 
 def _cycle_s(facts: Facts) -> float | None:
     """How long a slot, or a connection where these are fewer, takes for a request. At a rate slots
-    and connections may be free: there it is what a request takes in the app."""
-    if facts.open_model:
-        return facts.service.mean
+    and connections may be free, or requests queue inside the app: there it is what counts of each,
+    the shortest time in the app."""
+    if facts.counted_ns is not None:
+        return facts.counted_ns / NS
     return facts.parallel / facts.rps if facts.rps else None
 
 

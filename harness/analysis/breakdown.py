@@ -38,7 +38,7 @@ from harness.analysis.facts import Facts, once
 from harness.analysis.handshakes import half_open
 from harness.analysis.samples import NS
 from harness.analysis.stall import headline, in_flight_s
-from harness.analysis.window import Window, share
+from harness.analysis.window import Window, completions, last_parts
 from harness.model import Breakdown, Finding, Span, Timing
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
@@ -111,7 +111,8 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
             walks.append(walk)
         else:
             return None
-    completed = sum(share(*served, window.opens_ns, window.closes_ns) for _, served in walks)
+    counted = last_parts((served for _, served in walks), facts.counted_ns)
+    completed = completions(counted, window.opens_ns, window.closes_ns)
     if completed <= 0:
         return None
 

@@ -14,6 +14,10 @@ lower side only of tools that count, since one that runs for a time leaves its s
 A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
 average, one worker waited is allowed on top.
 
+A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
+time than the throughput of the cell, and would say nothing of it: of an overload they follow from
+the number of requests alone. There its answers are counted in the steady part itself.
+
 Not asked: steady throughput * mean response <= N. These two are not about the same requests (the
 slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
 """
@@ -70,6 +74,8 @@ def rates(facts: Facts) -> Finding | None:
     tool_rps = facts.measurement.rps
     if tool_rps is None or not facts.finished:
         return None
+    if facts.open_model and facts.measurement.timings and facts.measurement.origin_ns is not None:
+        return _steady_rate(facts, facts.measurement.origin_ns)
     check = _counted_rate if facts.data.counted else _timed_rate
     answered = facts.measurement.requests  # by the tool: what was never accepted is in its rate
     found = check(facts, tool_rps, answered)
@@ -104,6 +110,24 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
         return None
     by_workers = {"completed": completed, "duration_s": duration_s}
     return Finding("check.timed_rate", {"tool": facts.tool, "rps": tool_rps, **by_workers})
+
+
+def _steady_rate(facts: Facts, origin_ns: int) -> Finding | None:
+    """At a rate: the throughput of the cell against the answers that the client had in the same
+    time. A request that is served at either end, and one that the client never saw the end of, may
+    be counted by one of them alone. Whoever waits for a core does so at both ends: of loads whose
+    workers waited for 6 of 10 s the two differ by 0.3 %."""
+    if (steady := facts.window) is None:
+        return None
+    timed = ((one.start_s, one.end_s) for one in facts.measurement.timings)
+    ends = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in timed if end_s)
+    answers = sum(steady.opens_ns < end <= steady.closes_ns for end in ends)
+    edges_s = CLOCK_S + (facts.counted_ns or 0) / NS
+    slack = max(RELATIVE * steady.completed, 1.0) + steady.rps * edges_s + facts.outcome.unanswered
+    if abs(steady.completed - answers) <= slack:
+        return None
+    by_workers = {"completed": round(steady.completed), "length_s": steady.length_s}
+    return Finding("check.steady_rate", {"tool": facts.tool, "answers": answers, **by_workers})
 
 
 def late(facts: Facts) -> Finding | None:

@@ -203,7 +203,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
             lone_first=self.data.lone_first,
             stopped_ns=None if self.data.counted else stopped_ns,
             begun_ns=self.started_ns + round(self.data.ramp_s * NS),
+            counted_ns=self.counted_ns,
         )
+
+    @cached_property
+    def counted_ns(self) -> int | None:
+        """By how much of its span, before the end, a request counts at most (`window`): at a rate
+        by as much as the shortest lasts. None: by the whole."""
+        if not self.open_model:
+            return None
+        lengths = [one.end_ns - one.start_ns for one in self.finished if one.end_ns is not None]
+        return min(lengths, default=0)
 
     @property
     def window(self) -> Window | None:

@@ -32,7 +32,7 @@ from msgspec import Struct
 from harness.analysis.facts import Facts, once
 from harness.analysis.occupancy import FULL, taken
 from harness.analysis.samples import NS, durations_s, per_second
-from harness.analysis.window import Window, share
+from harness.analysis.window import Window, completions, ended
 from harness.numbers.trend import SIGNIFICANT, mann_kendall, slope
 
 PARTS = 8
@@ -74,8 +74,7 @@ def growth(facts: Facts) -> Growth | None:
 def _half(facts: Facts, window: Window) -> Window:
     """The second one, with what was completed in it."""
     opens, closes = (window.opens_ns + window.closes_ns) // 2, window.closes_ns
-    ended = ((one.start_ns, one.end_ns) for one in facts.spans if one.end_ns is not None)
-    done = sum(share(start, end, opens, closes) for start, end in ended)
+    done = completions(ended(facts.spans, facts.counted_ns), opens, closes)
     return Window(opens, closes, done * NS / (closes - opens))
 
 

@@ -36,7 +36,7 @@ from harness.analysis.facts import Facts, once
 from harness.analysis.failures import success_spans
 from harness.analysis.handshakes import Handshakes, handshakes
 from harness.analysis.samples import NS
-from harness.analysis.window import Window, share
+from harness.analysis.window import Window, completions, ended
 from harness.model import Finding, Span
 
 SAID = 0.9  # of the steady throughput: below, the whole load's is told
@@ -62,8 +62,8 @@ class Stall(Struct, frozen=True):
 
 @once
 def whole_load(facts: Facts) -> Window | None:
-    """From the first request that is not alone to the last answer; of a load that runs for a time,
-    until it stops. `rps`: completions per second in it, whatever their status."""
+    """From the first request that is not alone to the last answer; of a closed loop that runs for a
+    time, until it stops. `rps`: completions per second in it, whatever their status."""
     spans = _together(facts)
     if not spans:
         return None
@@ -71,7 +71,7 @@ def whole_load(facts: Facts) -> Window | None:
     closes = _last_ns(facts, spans)
     if closes <= opens:
         return None
-    completed = sum(share(s.start_ns, s.end_ns, opens, closes) for s in spans if s.end_ns)
+    completed = completions(ended(spans, facts.counted_ns), opens, closes)
     return Window(opens, closes, completed * NS / (closes - opens)) if completed else None
 
 
@@ -85,13 +85,14 @@ def _begun_ns(facts: Facts) -> int:
 
 
 def _last_ns(facts: Facts, spans: Sequence[Span]) -> int:
-    """The client waited to the end for what was never answered. A load for a time keeps all its
-    connections busy until it stops."""
+    """The client waited to the end for what was never answered. A closed loop that runs for a
+    time keeps all its connections busy until it stops; at a rate nothing does, and what has
+    arrived by then is answered after it."""
     last_ns = max(span.end_ns or 0 for span in spans)
     if facts.data.counted:
         return facts.ended_ns if facts.outcome.unanswered else last_ns
     planned_s, origin_ns = facts.record.planned_duration_s, facts.measurement.origin_ns
-    if planned_s is None or origin_ns is None:
+    if facts.open_model or planned_s is None or origin_ns is None:
         return min(facts.ended_ns, last_ns)
     return min(facts.ended_ns, origin_ns + round(planned_s * NS))
 
@@ -118,10 +119,8 @@ def _successes_rps(facts: Facts, window: Window) -> float:
         whole = whole_load(facts)
         few = share_of_all < MOSTLY and whole is not None
         return (whole if few and whole else window).rps * share_of_all
-    opens, closes = window.opens_ns, window.closes_ns
-    return (
-        sum(share(one.start_ns, one.end_ns or 0, opens, closes) for one in spans) / window.length_s
-    )
+    counted = ended(spans, facts.counted_ns)
+    return completions(counted, window.opens_ns, window.closes_ns) / window.length_s
 
 
 @once

@@ -12,6 +12,17 @@ batches (3 workers, 4 connections) then yields 3.2 requests/s of at most 3.0, be
 a batch. The tools cannot give this figure: ab's start times are whole seconds, wrk's own rate
 misses what it left unfinished.
 
+That rests on a constant number of requests in flight: what the requests under way at its end lend
+to the window, those under way at its begin take from it. At a rate it is not constant. Where the
+requests of an overload queue inside the app (a pool, a semaphore) their spans grow with the queue,
+and those at the end lend more than the others take: 249 requests/s of a pool that can do 240, of
+which the client had 217. So at a rate every request counts by the fraction of the *last part* of
+its span, which is as long as the shortest span (`counted_ns`) and so no longer in a longer queue.
+The sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
+flight, and where all are served for the same time, queued or not, as exact as in a closed loop.
+Counting whole completions is the limit of a part of length 0; it was not taken, because of the
+batches.
+
 A mean is an integral over the window divided by what was completed in it: Little's law (Little
 1961) per part, mean time = mean number in it / throughput. The time a request spent outside the
 window is cut off. The mean over the requests that end in the window was rejected: in a load of five
@@ -73,10 +84,12 @@ def steady_window(
     lone_first: bool,
     stopped_ns: int | None = None,
     begun_ns: int = 0,
+    counted_ns: int | None = None,
 ) -> Window | Finding:
     """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
     tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
-    had begun: what was completed before is not steady."""
+    had begun: what was completed before is not steady. `counted_ns`: of each span's end, at most;
+    None: the whole."""
     rest = spans[1:] if lone_first else spans
     ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
     if stopped_ns is None:
@@ -91,19 +104,40 @@ def steady_window(
     if closes <= opens or closes - opens < shortest / 2:
         length_s = (closes - opens) / NS
         return Finding("check.too_short", {"in_flight": concurrency, "length_s": length_s})
-    count = sum(share(start, end, opens, closes) for start, end in stretches(rest, closes))
+    count = completions(stretches(rest, closes, counted_ns), opens, closes)
     return Window(opens, closes, count * NS / (closes - opens))
 
 
-def stretches(spans: Sequence[Span], closes: int) -> list[tuple[int, int]]:
-    """Start and end of each. One that never ended held its slot to the window's end at least; how
-    long it would have taken is taken to be the typical time, or as long as it was seen."""
-    whole = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
-    if len(whole) == len(spans):
+def stretches(
+    spans: Sequence[Span], closes: int, counted_ns: int | None
+) -> Sequence[tuple[int, int]]:
+    """What counts of each. One that never ended held its slot to the window's end at least; how
+    long it would have taken is taken to be the typical time, or as long as it was seen. At a rate
+    it counts for nothing: it may have waited for a slot inside the app."""
+    whole = ended(spans, counted_ns)
+    if counted_ns is not None or len(whole) == len(spans):
         return whole
     typical_ns = round(median(end - start for start, end in whole))
     begun = (span.start_ns for span in spans if span.end_ns is None)
     return whole + [(start, max(start + typical_ns, closes, start + 1)) for start in begun]
+
+
+def ended(spans: Iterable[Span], counted_ns: int | None) -> list[tuple[int, int]]:
+    """What counts of those that ended."""
+    whole = ((span.start_ns, span.end_ns) for span in spans if span.end_ns is not None)
+    return last_parts(whole, counted_ns)
+
+
+def last_parts(whole: Iterable[tuple[int, int]], counted_ns: int | None) -> list[tuple[int, int]]:
+    """Of each no more than so much before its end; None: all."""
+    if counted_ns is None:
+        return list(whole)
+    return [(max(start, end - counted_ns), end) for start, end in whole]
+
+
+def completions(counted: Iterable[tuple[int, int]], opens: int, closes: int) -> float:
+    """How many requests were completed in opens..closes."""
+    return sum(share(start, end, opens, closes) for start, end in counted)
 
 
 def share(start: int, end: int, opens: int, closes: int) -> float:

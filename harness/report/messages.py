@@ -1036,6 +1036,8 @@ check.rate = {tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)
     {workers_s:duration} for the same requests
 check.timed_rate = {tool} reports {rps:number} requests/s, the workers completed {completed}
     requests in its {duration_s:duration}
+check.steady_rate = {tool} had {answers:# answer} in the steady {length_s:duration}, the workers
+    completed {completed} requests
 check.late = {responses:# response} came after {tool}'s timeout, and its response times leave them
     out: use fewer connections
 check.too_many_in_flight = {tool} reports {mean_s:duration} per response, which would keep

@@ -94,15 +94,18 @@ def opened(
     tool_s: float = 0.0,
     seed: int | None = None,
     vary: bool = False,
+    pool: bool = False,
 ) -> TrialData:
-    """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`."""
+    """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`. `pool`:
+    these are inside the app, which begins each request at once and lets it queue."""
     sent, unsent = arrivals(
         *(rate_rps, duration_s),
         slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s, seed=seed, vary=vary,
     )  # fmt: skip
     spans = tuple(
-        Span(100 + number % asked.workers, ns(start), ns(end), ns(start), str(number))
-        for number, (_, _, start, end) in enumerate(sent)
+        Span(100 + number % asked.workers, ns(begun), ns(end), ns(begun), str(number))
+        for number, (_, at, start, end) in enumerate(sent)
+        for begun in (at if pool else start,)
     )
     closed = evidence(asked, level, trial=trial, tool="fast", delay_s=delay_s)
     assert closed.record is not None

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import TrialData, analyse
+from harness.analysis.checks import contradictions
+from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
 from harness.analysis.open_model import capacity_of
 from harness.model import CellResult, Measurement, Rate, Report, Summary
@@ -16,7 +18,7 @@ from harness.report.html.figure import spec
 from harness.report.html.page import figures
 from harness.report.html.pictures import picture
 from harness.report.messages import text
-from tests.builders.analysis import evidence, noted, server
+from tests.builders.analysis import derived, evidence, noted, ns, saying, server
 from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 
@@ -162,6 +164,64 @@ def test_where_nothing_measured_is_full_the_trend_decides() -> None:
         assert found.verdict == word
     assert found.reason.values["full"] is None
     assert found.reason.values["grows_rps"] == pytest.approx(20, rel=0.4)
+
+
+# --- a pool inside the app: its requests begin at once, and queue in their spans ------------------
+
+
+def pool(share_of: float, *, slots: int = 4, **more: object) -> TrialData:
+    """Of uvicorn, which has no slots; `slots` are those of the pool, each for 0.1 s."""
+    asked = server("uvicorn", 1)
+    rate = share_of * slots / 0.1
+    return opened(Rate(rps=rate), rate, asked=asked, slots=slots, pool=True, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slots", [1, 3, 24])
+@pytest.mark.parametrize("share_of", [1.05, 1.2, 1.5])
+def test_an_overloaded_pool_gives_its_limit(share_of: float, slots: int) -> None:
+    """Whole spans gave 20 % more than it can do: those at the end are longer."""
+    trial = pool(share_of, slots=slots)
+    found, limit = cell(run(trial)), slots / 0.1
+    assert found.throughput_rps == pytest.approx(limit, rel=0.03)
+    assert found.throughput_half_rps is not None
+    assert found.throughput_half_rps <= 0.03 * limit
+    done = growth(derived(trial))
+    assert done is not None
+    assert done.done_rps == pytest.approx(limit, rel=0.03)
+
+
+@pytest.mark.parametrize("share_of", [0.5, 0.9, 1.2])
+def test_a_pool_whose_service_varies_gives_what_the_client_had(share_of: float) -> None:
+    for seed in range(5):
+        trial = pool(share_of, slots=8, seed=seed, vary=True)
+        facts, found = derived(trial), cell(run(trial))
+        assert facts.window is not None
+        ends = [ns(one.start_s + (one.end_s or 0.0)) for one in facts.measurement.timings]
+        had = sum(facts.window.opens_ns < end <= facts.window.closes_ns for end in ends)
+        assert found.throughput_rps == pytest.approx(had / facts.window.length_s, rel=0.01)
+
+
+def test_of_the_whole_load_littles_law_holds() -> None:
+    """Until the last answer, which comes after the last request was sent."""
+    found, trial = cell(run(pool(1.5))), pool(1.5)
+    assert trial.measurement is not None
+    in_flight_s = sum(one.end_s or 0.0 for one in trial.measurement.timings)
+    mean_in_flight = in_flight_s / trial.measurement.duration_s
+    assert found.whole_rps == pytest.approx(trial.measurement.rps)
+    assert (found.whole_rps or 0.0) * (found.response.mean or 0.0) == pytest.approx(mean_in_flight)
+
+
+def test_a_throughput_that_the_client_did_not_have_is_caught() -> None:
+    """Of its own requests/s, over a longer time, nothing follows but their number."""
+    trial = pool(1.5)
+    assert contradictions(derived(trial)) == []
+    assert trial.measurement is not None
+    late = [replace(one, end_s=(one.end_s or 0.0) * 2) for one in trial.measurement.timings]
+    (found,) = contradictions(derived(saying(trial, timings=tuple(late))))
+    assert found.code == "check.steady_rate"
+    assert found.values["completed"] == pytest.approx(40 * found.values["length_s"], abs=1)
+    assert found.values["answers"] < 0.8 * found.values["completed"]
+    assert text(found)
 
 
 @given(
