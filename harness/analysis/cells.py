@@ -74,7 +74,7 @@ def result(facts: Facts, series: Series) -> CellResult:
             *counters_of_others(facts),
         ),
     )
-    found = findings(facts, cell)
+    found = findings(facts, cell, series)
     return replace(cell, diagnosis=found[0], findings=found)
 
 

@@ -13,20 +13,24 @@ a request holds its slot for h = H(c + w), and would for H(c). H(d) is the time 
 station that serves one at a time for d each, and then z beside it: approximate mean value analysis
 (Schweitzer 1979; Lazowska et al., Quantitative System Performance, 1984, chapter 6) of the worker's
 loop, with the remaining half of a service in place of a whole one, since equal requests take
-equally long. z follows from h; where the station is rarely idle h does not show it, and it is what
-a lone request took but for c. So w costs w where workers sleep (n = 1), n times as much where a
-loop computes all the time, and as much of the queue in front of the slots as of the time in them.
-The share is 1 - H(c)/H(c + w), and alike of the load tool, which all requests in flight pass.
+equally long. z is what a lone request takes on average but for c, or more, where h is longer than
+that explains: then something else holds them, a lock or a service behind the app. So w costs w
+where workers sleep (n = 1), n times as much where a loop computes all the time, and as much of the
+queue in front of the slots as of the time in them.
+The share is (H(c + w) - H(c))/h, and alike of the load tool, which all requests in flight pass. It
+is no more than what the slots were held for longer than by the fastest lone request, which may have
+waited as long as it computed.
 
-Too high by up to a fifth, and of gthread by up to a half: a worker that wakes up for a connection
-which another one takes, or to clean up behind an answer, has kept nobody waiting. Not seen is what
-threads wait that end between two samples.
+It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
+up behind an answer, has kept nobody waiting, and a thread of gthread that waits no other thread.
+Not seen is what threads wait that end between two samples.
 
 Rejected: n * w, right for a busy loop alone; a threshold of cores that others use (sleeping apps
 are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
 """
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,8 +40,8 @@ from harness.analysis.samples import NS, per_second
 from harness.model import CoreWait, Finding, ProcessSample
 
 SAMPLED_S = 0.5  # in the steady part; else the whole load
-IDLE = 0.5  # of its time that others take of the station: with more h hardly depends on z
-ROUNDS = 100  # far more than it takes
+ROUNDS, NEARLY = 100, 1e-6  # far more than it takes; of a cycle
+HALVINGS = 20
 
 
 class Stretch(Struct, frozen=True):
@@ -49,6 +53,7 @@ class Stretch(Struct, frozen=True):
     rps: float
     response_s: float
     lone_s: float
+    fastest_s: float = 0.0
     workers: int = 1
     slots: int | None = None
     units: int = 1
@@ -67,10 +72,11 @@ def core_wait(facts: Facts) -> CoreWait | None:
     # In a closed loop N/X (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = said_s if facts.open_model and said_s is not None else by_law_s
+    lone = facts.record.lone_s or (response_s,)
     stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
     return wait_in(
         Stretch(
-            *(samples, rps, response_s, min(facts.record.lone_s, default=response_s)),
+            *(samples, rps, response_s, fmean(lone), min(lone)),
             workers=facts.workers,
             slots=facts.slots,
             units=facts.data.units,
@@ -93,14 +99,16 @@ def wait_in(part: Stretch) -> CoreWait | None:
     for_others = None if others is None else min(worker, part.workers * min(1.0, others))
 
     def lost(wait: float) -> float:
-        each = max(1.0, held / part.workers)
-        return lost_share(worker_cpu / rps, wait / rps, each, held / rps, part.lone_s)
+        each, cpu_s, held_s = max(1.0, held / part.workers), worker_cpu / rps, held / rps
+        # It held its slot for longer than a lone one, which may have waited as it computed, too
+        most = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
+        return max(0.0, min(most, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
 
     share, others_share = lost(worker), None if for_others is None else lost(for_others)
     tool, tool_cpu = rates.tool_wait, rates.tool_cpu
     if tool is not None and tool_cpu is not None:
         each = max(1.0, in_flight / max(1, part.units))
-        beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.response_s)
+        beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.lone_s)
         share = 1 - (1 - share) * (1 - beside)
         others_share = None if others_share is None else 1 - (1 - others_share) * (1 - beside)
     return CoreWait(
@@ -144,27 +152,38 @@ def lost_share(
     cpu_s: float, wait_s: float, under_way: float, held_s: float, lone_s: float
 ) -> float:
     """1 - H(c)/H(c + w), 0 to 1: see above; n, h, and a lone request's time."""
-    each_s, others = cpu_s + wait_s, under_way - 1
-    beside_s = max(0.0, lone_s - cpu_s)
-    busy = each_s * others / held_s if held_s > 0 else 1.0
-    if busy < IDLE:  # what H(c + w) = h gives
-        station_s = max(each_s, each_s * (1 - busy / 2) / (1 - busy))
-        beside_s = min(beside_s, max(0.0, held_s - station_s))
+    each_s = cpu_s + wait_s
+    beside_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
+    if _held_s(each_s, under_way, beside_s) < held_s:
+        beside_s = _beside_s(each_s, under_way, held_s, beside_s)
     without_s, with_s = (_held_s(one, under_way, beside_s) for one in (cpu_s, each_s))
-    return max(0.0, 1 - without_s / with_s) if with_s > 0 else 0.0
+    return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
+
+
+def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
+    """z, of which H(c + w) = h: something else holds a request for longer than a lone one."""
+    most_s = held_s
+    for _ in range(HALVINGS):
+        middle_s = (least_s + most_s) / 2
+        if _held_s(each_s, under_way, middle_s) < held_s:
+            least_s = middle_s
+        else:
+            most_s = middle_s
+    return most_s
 
 
 def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
     """H(d): `each_s` at the station, `beside_s` elsewhere."""
-    station_s = each_s
+    station_s, others = each_s, under_way - 1
     for _ in range(ROUNDS):
         cycle_s = station_s + beside_s
         if cycle_s <= 0:
             return 0.0
-        waiting = station_s / cycle_s * (under_way - 1)
-        in_service = each_s / cycle_s * (under_way - 1)
+        waiting, in_service = (part_s / cycle_s * others for part_s in (station_s, each_s))
         asked_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
-        station_s = max(asked_s, under_way * each_s - beside_s)
+        before_s, station_s = station_s, max(asked_s, under_way * each_s - beside_s)
+        if abs(station_s - before_s) <= NEARLY * cycle_s:
+            break
     return station_s + beside_s
 
 

@@ -1,8 +1,8 @@
 """What is so of a valid cell: all that its own evidence shows, and what to change.
 
-Every rule is asked, and what it finds carries what it was found by. The order of RULES is that of
-importance: the first finding is the cell's diagnosis. A finding is left out only where another one
-explains what it rests on (EXPLAINS), so that its advice would be wrong:
+Every rule is asked, and what it finds carries what it was found by. The order of the rules is that
+of importance: the first finding is the cell's diagnosis. A finding is left out only where another
+one explains what it rests on (EXPLAINS), so that its advice would be wrong:
 
     load_tool       a tool that is the limit makes requests slow, and takes cores; idle slots, a
                     long service and a full machine then say nothing of the server
@@ -26,18 +26,20 @@ Those findings that are about slots are in `diagnosis_slots`, the one about even
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.analysis.core_wait import disturbance
+from harness.analysis.breakdown import in_server
+from harness.analysis.core_wait import core_wait, disturbance
 from harness.analysis.diagnosis_loop import blocked_loop
 from harness.analysis.diagnosis_slots import full_queue, stall, uneven, waiting, without_cause
 from harness.analysis.drift import drifting, slow_at_first
 from harness.analysis.facts import Facts
 from harness.analysis.failures import failing, shedding
+from harness.analysis.series import Series
 from harness.analysis.shared import shared
 from harness.model import CellResult, Finding
 
 FULL = 0.9  # of all cores
 COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
-MOSTLY = 0.7  # of a lone request
+MOSTLY, PART = 0.7, 0.25  # of a lone request
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
 
 
@@ -98,24 +100,29 @@ def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
 
 
 def _needed(facts: Facts) -> dict[str, Any] | None:
-    """What a request computes, where that is most of what a lone one takes and others kept the
-    workers from a core: how much they got of it then says nothing."""
+    """What a request computes, where others kept the workers from a core: how much they got of it
+    then says nothing. It has to be most of what a lone one takes; or a part of it, and the workers
+    computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.lone_s, default=0.0)
-    if used is None or not facts.rps or not lone_s or disturbance(facts) is None:
+    workers, waited = facts.cell.server.workers, core_wait(facts)
+    if used is None or not facts.rps or not lone_s or disturbance(facts) is None or not waited:
         return None
-    cpu_s = used / facts.rps
-    if cpu_s < MOSTLY * lone_s:
+    if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
+        return None  # the load tool holds them
+    cpu_s, busy = used / facts.rps, used + waited.worker_s * facts.rps
+    always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s
+    if cpu_s < MOSTLY * lone_s and not always:
         return None
-    return {"cpu_s": cpu_s, "lone_s": lone_s, "workers": facts.cell.server.workers}
+    return {"cpu_s": cpu_s, "lone_s": lone_s, "workers": workers}
 
 
 Rule = Callable[[Facts, CellResult], Finding | None]
 BEFORE: tuple[Rule, ...] = (load_tool, stall)
-RULES: tuple[Rule, ...]
-RULES = (full_queue, blocked_loop, busy_machine, busy_workers, uneven, shared, drifting,
-         slow_at_first, waiting)  # fmt: skip
+FULL_UP: tuple[Rule, ...] = (full_queue, blocked_loop, busy_machine, busy_workers, uneven)
+SLOW: tuple[Rule, ...] = (drifting, slow_at_first, waiting)  # and, before them, `shared`
 AT_RATE: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 FAILURES: tuple[Rule, ...] = (shedding, failing)
+INSIDE = 0.5  # of the requests under way are in the server
 MANY = 0.05  # of the requests failed: nothing is more important
 CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})
 EXPLAINS: Mapping[str, frozenset[str]] = {
@@ -132,23 +139,30 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 PREFIX = "diagnosis."
 
 
-def findings(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
+def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Finding, ...]:
     """All that is so of a valid cell of the closed loop, the most important first: at least one.
     Each with its evidence and the `advice` that follows."""
     failed = _asked(FAILURES, facts, cell)
     many = [found for found in failed if found.values["share"] >= MANY]
     few = [found for found in failed if found not in many]
-    before, causes = _asked(BEFORE, facts, cell), _asked(RULES, facts, cell)
+    before, causes = _asked(BEFORE, facts, cell), _causes(facts, cell, series)
     disturbed = [found for found in (disturbance(facts),) if found is not None]
-    left_out = set[str]()
-    for found in (*before, *causes):
-        left_out |= EXPLAINS.get(_short(found), frozenset())
-    causes = [found for found in causes if _short(found) not in left_out]
-    if not (before or many or causes):
-        causes = _without_cause(facts, cell, disturbed=bool(disturbed))
+    if not (before or many or causes or disturbed):
+        causes = [without_cause(facts, cell, waits=series.waits(facts))]
     if cell.verdict == "inconclusive":
         return (*disturbed, *before, *many, *causes, *few)
     return (*before, *many, *causes, *few, *disturbed)
+
+
+def _causes(facts: Facts, cell: CellResult, series: Series) -> list[Finding]:
+    """Those that no other one explains, by importance."""
+    together = shared(facts, cell, series)
+    every = [*_asked(FULL_UP, facts, cell), *((together,) if together else ())]
+    every += _asked(SLOW, facts, cell)
+    left_out = set[str]()
+    for found in (*_asked(BEFORE, facts, cell), *every):
+        left_out |= EXPLAINS.get(_short(found), frozenset())
+    return [found for found in every if _short(found) not in left_out]
 
 
 def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
@@ -160,12 +174,6 @@ def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
     reason = cell.reason.code
     disturbed = [found for found in (disturbance(facts),) if found and found.code != reason]
     return (cell.reason, *failed, *causes, *disturbed)
-
-
-def _without_cause(facts: Facts, cell: CellResult, *, disturbed: bool) -> list[Finding]:
-    """What others took explains a long response."""
-    found = without_cause(facts, cell)
-    return [] if disturbed and _short(found) == "unexplained" else [found]
 
 
 def _asked(rules: tuple[Rule, ...], facts: Facts, cell: CellResult) -> list[Finding]:

@@ -15,6 +15,7 @@ from harness.model import CellResult, Finding
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
 STAYS_S = 0.005  # below, connecting is as fast as ever
+LONGER = 1.5  # times
 
 
 def waits(facts: Facts, cell: CellResult) -> bool:
@@ -136,7 +137,14 @@ def waiting(facts: Facts, cell: CellResult) -> Finding | None:
         connect_s = None
     found = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "connect_s": connect_s}
     known = {**found, "occupancy": cell.occupancy}
-    return Finding("diagnosis.waiting", {**known, "advice": (_more_slots(facts),)})
+    advice = () if _held_for_longer(facts, cell) else (_more_slots(facts),)
+    return Finding("diagnosis.waiting", {**known, "advice": advice})
+
+
+def _held_for_longer(facts: Facts, cell: CellResult) -> bool:
+    """Whether slots are held for much longer than by a lone request, whether for want of a core or
+    for what nobody measured: more slots may then bring nothing."""
+    return bool(cell.lone_s) and service_s(cell) >= LONGER * (cell.lone_s or 0.0)
 
 
 def _more_slots(facts: Facts) -> Finding:
@@ -191,13 +199,12 @@ def _waiting(facts: Facts, cell: CellResult) -> Finding:
     )
 
 
-def without_cause(facts: Facts, cell: CellResult) -> Finding:
-    """Where nothing holds it up, or nothing that was measured shows what does."""
-    n, response_s = facts.connections, _response_s(facts, cell)
-    parts = (cell.breakdown.connect_s, cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
-    queued = sum(part or 0.0 for part in parts) >= (1 - REACHED) * response_s
-    if waits(facts, cell) and (queued or cell.verdict in ("saturated", "inconclusive")):
-        times = {"response_s": response_s, "lone_s": cell.lone_s}
+def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Finding:
+    """Where nothing holds it up, or nothing that was measured shows what does. `waits`: requests
+    take longer than a lone one, beyond what chance explains."""
+    n = facts.connections
+    if waits:
+        times = {"response_s": _response_s(facts, cell), "lone_s": cell.lone_s}
         found = {"connections": n, **times, "waiting": _waiting(facts, cell)}
         return Finding("diagnosis.unexplained", {**found, "advice": ()})
     taken = cell.verdict == "at capacity" and facts.slots is not None and n >= REACHED * facts.slots

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from harness.analysis.core_wait import worst
 from harness.analysis.growth import SLOPE, Growth
-from harness.model import CoreWait, Finding, Measurement, Verdict
+from harness.model import CoreWait, Finding, Measurement, Summary, Verdict
 
 LEAST_S = 10.0  # of load: what grows in less may be chance
 KEEPS_UP = 0.97  # of the rate comes out
@@ -53,6 +53,7 @@ class Offered(Struct, frozen=True):
     growth: Growth | None = None  # of the backlog; None: not known
     lasts_s: float = 0.0  # the time in which requests arrive
     core_wait: CoreWait | None = None
+    typical: Summary = Summary()  # response times of successes
 
     @property
     def sent_rps(self) -> float | None:
@@ -142,7 +143,7 @@ def _full(growth: Growth) -> Finding | None:
 
 
 def _keeps_up(offered: Offered) -> tuple[Verdict, Finding]:
-    capacity_rps, times = offered.capacity_rps, offered.said.response
+    capacity_rps, times = offered.capacity_rps, offered.typical
     near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
     known = times.p50 is not None and times.p95 is not None
     typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {"p50_s": None, "p95_s": None}

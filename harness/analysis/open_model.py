@@ -17,10 +17,12 @@ from harness.analysis.cells import measured
 from harness.analysis.core_wait import core_wait
 from harness.analysis.diagnosis import findings_at_rate
 from harness.analysis.facts import Facts
+from harness.analysis.failures import shed_share, success_response
 from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
 from harness.analysis.samples import missing_notes
-from harness.model import Breakdown, Cell, CellResult, Finding, Report
+from harness.analysis.verdict import REFUSED
+from harness.model import Breakdown, Cell, CellResult, Finding, Report, Verdict
 
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
 
@@ -56,8 +58,9 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         growth=growth(facts),
         lasts_s=facts.record.planned_duration_s or facts.load_s,
         core_wait=core_wait(facts),
+        typical=success_response(facts),
     )
-    word, reason = of_offered(offered)
+    word, reason = _refused(facts) or of_offered(offered)
     parts, left_out = _breakdown(facts)
     cell = measured(facts, word, reason)
     cell = replace(
@@ -78,6 +81,14 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         ),
     )
     return replace(cell, findings=findings_at_rate(facts, cell))
+
+
+def _refused(facts: Facts) -> tuple[Verdict, Finding] | None:
+    """A server that refuses a part of what arrives does not keep up, by its own word."""
+    if (share := shed_share(facts)) < REFUSED:
+        return None
+    values = {"asked_rps": facts.asked_rps, "share": share, "rps": facts.throughput_rps}
+    return "saturated", Finding("open.sheds", values)
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:

@@ -86,6 +86,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             return None
         return self._gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
+    def levels_off(self, n: int) -> bool:
+        """Whether higher levels serve no more than this one, all of them."""
+        higher = [level for level in self.levels if level >= STEP * n]
+        return bool(higher) and all(self._gains(n, one, weak=False) is False for one in higher)
+
     def _gains(self, low: int, high: int, *, weak: bool) -> bool | None:
         """By more than FLAT, which is not throughput that grows; None where that is within chance.
         `weak`: where requests wait for most of their time, a gain of less than the square root of

@@ -14,8 +14,8 @@ have to wait: of eight on two loops that are blocked, seven take turns and one i
 A slot counts as taken until what a lone request takes beside its span has passed: accepting and
 parsing are no idleness. Kept connections are compared by averages since they stay where they are,
 and since it is not known which of them has a request at a moment; in a closed loop each has one. A
-loop that serves one request at a time has one slot. Where requests wait in the kernel's queue
-(sync, gevent) no worker holds any, and nothing is found.
+loop that serves one request at a time has one slot. A sync worker accepts nothing before it has
+answered, and where requests wait in the kernel's queue (gevent, too) nothing is found.
 """
 
 from collections import Counter, defaultdict
@@ -53,7 +53,13 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     """None where it is even, or where it was not seen."""
     window, each = facts.window, _slots_each(facts)
     pids = facts.record.worker_pids
-    if window is None or each is None or len(pids) < 2:
+    row = facts.data.worker_class
+    if (
+        window is None
+        or each is None
+        or len(pids) < 2
+        or (row.slots == "one" and not row.accepts_first)
+    ):
         return None
     kept = kept_connections(facts)
     if facts.cell.keepalive and kept is None:

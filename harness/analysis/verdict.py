@@ -11,12 +11,14 @@
     nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
                      than waiting, is not below 0.95 beyond its interval: at capacity where the
                      connections reach the knee, else below
+    stalled          and the kernel dropped handshakes: saturated
     requests wait, and slots are free: something else is the limit, or nothing is yet.
                      saturated where the kernel dropped handshakes, or where there are more
                      connections than slots (which idle: dealt unevenly) and half of the requests
                      and more are in the server; fewer, and the load tool may hold them;
                      below or at capacity where there are fewer connections than slots or as many,
-                     and a higher level took all of these, which is what binds;
+                     and a higher level took all of these, which is what binds, unless no higher
+                     level serves more: what is shared binds already here;
                      below capacity where slots enough for all stand idle while requests wait
                      outside of them: that is how connections are dealt;
                      saturated where the workers' cores are busy all the time, or their loops for
@@ -43,6 +45,8 @@ from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING, INSIDE
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import HALF, Series
+from harness.analysis.stall import stalled
+from harness.analysis.uneven import uneven_dealing
 from harness.model import Finding, Verdict
 
 OVER = 1.05  # times as many connections as slots: some have to wait
@@ -63,6 +67,8 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         if n > OVER * slots:
             return "saturated", _waits(facts, series)
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
+    if stalled(facts) and handshakes(facts).dropped:
+        return "saturated", _waits(facts, series)
     disturbed = disturbance(facts)
     if series.waits(facts) and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
@@ -106,7 +112,8 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     if handshakes(facts).dropped or (slots and n > OVER * slots):
         return _crowded(facts, waits, disturbed)
     if slots and series.full and n < REACHED * slots:
-        return "below capacity", waits
+        shared = not disturbed and series.levels_off(n)
+        return "saturated" if shared else "below capacity", waits
     if slots and series.full and disturbed:
         return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
     undisturbed = _undisturbed(facts, series)
@@ -141,8 +148,10 @@ def _dealt(facts: Facts) -> bool:
     """Slots enough for all stand idle, and for more than what waiting for a core cost. (Requests
     that wait outside of a loop's slots are held up by the loop.)"""
     n, slots = facts.connections, facts.slots
-    if not slots or facts.data.worker_class.loop:
+    if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
+    if (inside := in_server(facts)) is not None and inside < INSIDE * n:
+        return False  # the load tool may hold them
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
     return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
 
@@ -192,7 +201,7 @@ def _waits(facts: Facts, series: Series) -> Finding:
         return _finding("slots_shared", **common, slots=facts.usable_slots, limit=facts.no_limit)
     common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
     per_worker = tuple(sorted(facts.per_worker.values(), reverse=True))
-    if facts.data.worker_class.accepts_first and len(set(per_worker)) > 1:
+    if uneven_dealing(facts):
         return _finding("uneven", **common, per_worker=per_worker)
     if slots is not None and facts.open_at_once < REACHED * facts.parallel:
         return _finding("slots_unused", **common, slots=slots)

@@ -1089,6 +1089,8 @@ verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {
     server can do at least {rps:number} requests/s[[; {failures}]]
 open.keeps_up = all {asked_rps:number} requests/s that arrived were answered[[; half within
     {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
+open.sheds = {asked_rps:number} requests/s arrived, of which the server refused {share:percent};
+    {rps:number} a second succeeded[[; {failures}]]
 open.backlog_grows = {asked_rps:number} requests/s arrived and {done_rps:number} were answered[[
     {full}]]: the backlog grew by {grows_rps:number} a second[[, and requests waited up to
     {longest_s:duration}]][[; {failures}]]
@@ -1171,8 +1173,8 @@ busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {core
 busy.one_at_a_time = each request computes for {cpu_s:duration} of the {lone_s:duration} that a lone
     one takes, and a worker computes for one at a time
 diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
-    load tool waited for a core for {share:percent} of the response time: these figures are of a
-    disturbed machine{+diagnosis.end}
+    load tool waited for a core for up to {share:percent} of the response time: these figures are
+    of a disturbed machine{+diagnosis.end}
 diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other machines, which cost
     {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
 diagnosis.busy_workers = Computing is the limit: {connections:# connection} reached no more than
@@ -1186,9 +1188,10 @@ diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {
 diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
     {connect_s:milliseconds}]]{+diagnosis.end}
 diagnosis.shared = With {connections:# connection} a request spends {service_s:duration}
-    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}, and computing does not
-    explain it[[ (the server uses {used:cores} of {cores})]]: requests wait for something that they
-    share{+diagnosis.end}
+    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
+    [[, {fewer_s:duration} with {fewer:# connection}]], and computing does not explain it
+    [[ (the server uses {used:cores} of {cores})]][[; {more:# connection} get no more]]: requests
+    wait for something that they share{+diagnosis.end}
 diagnosis.drift = Service times drift: {first_s:duration} in the first eighth of
     {requests:# request}, {last_s:duration} in the last (Mann-Kendall, z =
     {z:number}){+diagnosis.end}

@@ -216,6 +216,7 @@ def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | No
             for name, rank in (("p50", 0), ("p95", 0), ("p99", 3), ("max", 2))
         ),
         source("lag_p95_s", "seconds", 1, attrgetter("lag.p95")),
+        source("failed", "count", 2),
         source("verdict", "text"),
     ]
     return sources, side_by_side(cells), closed_and_open(cells)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from harness.analysis import TrialData
 from harness.model import ProcessSample
-from tests.builders.analysis import ns, seeing
+from tests.builders.analysis import ns, recording, seeing
 
 STEPS = 40
+LEAST = 0.1  # of a lone request is left
 
 
 def noisy(
@@ -22,7 +23,7 @@ def noisy(
     lab: float = 0.0,
 ) -> TrialData:
     """The same trial where so many cores were used all the time, of 2, and so many threads waited
-    for one."""
+    for one. Not so the lone requests before it: they took less time, by what a request waits."""
     assert trial.record is not None
     assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
@@ -43,4 +44,6 @@ def noisy(
         )
         for at in (load_s * step / STEPS for step in range(STEPS + 1))
     )
-    return seeing(trial, processes=tuple(samples), cores=2)
+    waits_s = (server_wait or 0.0) * load_s / len(trial.spans.spans)
+    lone_s = tuple(max(LEAST * one, one - waits_s) for one in trial.record.lone_s)
+    return recording(seeing(trial, processes=tuple(samples), cores=2), lone_s=lone_s)

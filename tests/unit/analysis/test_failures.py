@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData
+from harness.analysis import TrialData, analyse
 from harness.analysis.failures import success_response, success_spans
-from harness.model import Summary
+from harness.model import Rate, Summary
 from tests.builders.analysis import (
     NS,
     derived,
@@ -18,6 +18,7 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from tests.builders.open_model import opened
 
 EACH = 4  # one of so many succeeds
 QUICK_S = 0.001
@@ -103,3 +104,20 @@ def test_throughput_is_of_successes() -> None:
     all_rps = judged(whole).throughput_rps
     assert all_rps is not None
     assert cell.throughput_rps == pytest.approx(all_rps / EACH, rel=0.35)
+
+
+def test_a_server_that_refuses_does_not_keep_up_with_its_rate() -> None:
+    trial = opened(Rate(rps=30), 30)
+    said = trial.measurement
+    assert said is not None
+    timings = tuple(
+        changed(one, status=503, cause="non_2xx", end_s=QUICK_S) if place % 2 else one
+        for place, one in enumerate(said.timings)
+    )
+    failed = sum(one.cause is not None for one in timings)
+    trial = saying(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
+    found = analyse("run", {}, [evidence(connections=4, tool="fast", delay_s=0.1), trial]).cells[-1]
+    assert found.verdict == "saturated"
+    assert found.reason.code == "open.sheds"
+    assert found.reason.values["share"] == pytest.approx(0.5, abs=0.01)
+    assert found.response.p50 == pytest.approx(0.1)

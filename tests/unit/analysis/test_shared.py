@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.analysis import TrialData
-from harness.model import ProcessSample
+from harness.analysis import TrialData, analyse
+from harness.model import CellResult, ProcessSample
 from tests.builders.analysis import evidence, judged, recording, saying, seeing, server
 from tests.unit.analysis.test_drift import STEADY
 
 ASYNC = server("gevent", 2)
+LUCKY = 0.55
 
 
 def trial(delays: Callable[[int], float], lone_s: tuple[float, ...]) -> TrialData:
@@ -55,3 +56,65 @@ def test_who_computes_shares_the_cpu() -> None:
     found = codes(seeing(made, processes=busy))
     assert "diagnosis.shared" not in found
     assert "diagnosis.busy_machine" in found
+
+
+# --- by other levels ------------------------------------------------------------------------------
+
+
+def swept(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> list[CellResult]:
+    """Lone requests of 50 ms; where so many connections are, of so many seconds each."""
+    trials = [
+        saying(evidence(server(worker_class), n, rounds=40, delays=delays), lone_s=None)
+        for n, delays in levels
+    ]
+    return list(analyse("run", {}, [recording(one, lone_s=(0.05,) * 5) for one in trials]).cells)
+
+
+def lucky(mean_s: float) -> Callable[[int], float]:
+    """Most requests are as fast as a lone one, so that ranks say nothing."""
+    chance = random.Random("lucky")
+    slow_s = 0.05 + (mean_s - 0.05) / (1 - LUCKY)
+    return lambda _: 0.05 if chance.random() < LUCKY else slow_s
+
+
+def shared_values(cell: CellResult) -> dict[str, object]:
+    (found,) = [one for one in cell.findings if one.code == "diagnosis.shared"]
+    return dict(found.values)
+
+
+def test_longer_than_with_fewer_connections() -> None:
+    few, many = swept("gevent", (2, lucky(0.05)), (16, lucky(0.275)))
+    assert "diagnosis.shared" not in [one.code for one in few.findings]
+    known = shared_values(many)
+    assert (known["fewer"], known["more"]) == (2, None)
+    assert known["fewer_s"] == pytest.approx(0.05, rel=0.01)
+
+
+def test_no_more_throughput_although_slots_are_free() -> None:
+    """Whoever has 4 slots and gets as much with 2 connections shares something else."""
+    few, many = swept("sync", (2, lucky(0.1)), (8, lucky(0.2)))
+    assert many.verdict == "saturated"
+    assert few.verdict == "saturated"
+    assert shared_values(few)["more"] == 8
+    assert shared_values(many)["fewer"] == 2
+
+
+@pytest.mark.parametrize("kind", STEADY)
+def test_other_levels_of_what_varies_by_itself_show_nothing(kind: str) -> None:
+    wrong = 0
+    for seed in range(10):
+        chance = random.Random(f"{kind} {seed}")
+        drawn = lambda _, c=chance: STEADY[kind](c)  # noqa: E731
+        cells = swept("gevent", (2, drawn), (16, drawn))
+        wrong += any(one.values.get("fewer") for cell in cells for one in cell.findings)
+    assert wrong <= 1
+
+
+def test_more_slots_are_not_advised_where_each_is_held_for_longer() -> None:
+    """Without a cause that anything shows, and without an advice that may be wrong."""
+    (cell,) = swept("sync", (16, lucky(0.275)))
+    (waiting,) = [one for one in cell.findings if one.code == "diagnosis.waiting"]
+    assert waiting.values["advice"] == ()
+    (plain,) = swept("sync", (16, lambda _: 0.05))
+    (waiting,) = [one for one in plain.findings if one.code == "diagnosis.waiting"]
+    assert waiting.values["advice"]

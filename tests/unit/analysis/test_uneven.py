@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from harness.analysis.uneven import uneven_dealing
 from harness.experiments.reading import trial_data
 from harness.run_store import load
-from tests.builders.analysis import SYNC, bare, dealt, derived, evidence, gthread, judged, server
+from tests.builders.analysis import (
+    SYNC,
+    bare,
+    dealt,
+    derived,
+    evidence,
+    gthread,
+    judged,
+    recording,
+    server,
+)
 from tests.builders.runs import recorded
 
 
@@ -30,6 +40,13 @@ def test_idle_slots_are_those_that_could_have_served() -> None:
 @given(st.integers(1, 24), st.sampled_from(["sync", "gevent", "eventlet"]))
 def test_one_queue_for_all_is_never_uneven(connections: int, worker_class: str) -> None:
     assert uneven_dealing(derived(evidence(server(worker_class), connections))) is None
+
+
+def test_a_sync_worker_holds_nothing_that_waits() -> None:
+    """It accepts the next one as soon as it has answered, in less time than a lone request takes
+    beside its span."""
+    trial = recording(evidence(SYNC, 16, delay_s=0.001, rounds=40), lone_s=(0.003,))
+    assert uneven_dealing(derived(trial)) is None
 
 
 @settings(max_examples=20, deadline=None)

@@ -118,8 +118,12 @@ def test_where_most_of_the_time_is_waiting_a_weak_gain_is_no_room() -> None:
 def test_what_waiting_for_a_core_cost_is_taken_off(
     took_s: float, wait: float, verdict: str
 ) -> None:
-    """8 connections at 40 (10) requests a second; `wait`: run-queue seconds per second."""
-    (cell,) = sweep(noisy(slowed(8, took_s), server_wait=wait, others=1.8)).cells
+    """8 connections at 40 (10) requests a second; `wait`: run-queue seconds per second. Lone ones
+    waited for nothing."""
+    quiet = slowed(8, took_s)
+    assert quiet.record is not None
+    trial = noisy(quiet, server_wait=wait, others=1.8)
+    (cell,) = sweep(recording(trial, lone_s=quiet.record.lone_s)).cells
     assert cell.core_wait is not None
     assert cell.verdict == verdict, cell.core_wait
 
