@@ -718,6 +718,7 @@ class ClassResult(Struct, frozen=True):
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
+    level_rps: float | None = None  # what throughput levels off at; None: no cell reports that
 
     @property
     def series(self) -> Cell:

@@ -15,6 +15,7 @@ from statistics import median
 
 from harness.analysis.cells import invalid, result
 from harness.analysis.checks import contradictions
+from harness.analysis.class_result import class_result
 from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.load_tool import with_limits
 from harness.analysis.open_model import best_rps, open_result
@@ -50,7 +51,7 @@ def analyse(
     classes: list[ClassResult] = []
     for series in every:
         found = sorted([*series.invalid, *_results(series)], key=_place)
-        classes.append(series.result(found))
+        classes.append(class_result(series, found))
         cells.extend(found)
     return Report(
         run=run,

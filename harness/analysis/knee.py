@@ -29,10 +29,12 @@ NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
 
 
 class Knee(NamedTuple):
-    """`connections` None: not reached, or not shown; `note` says which."""
+    """`connections` None: not reached, or not shown; `note` says which. `rps`: what throughput
+    levels off at, Xmax."""
 
     connections: float | None
     note: Finding
+    rps: float | None = None
 
 
 def knee(
@@ -46,25 +48,33 @@ def knee(
     highest = max(levels)
     if levels[highest] * lone_s / highest >= REACHED:
         return Knee(None, _not_reached(highest, slots))
-    most = max(levels.values()) * lone_s
-    halves = [level for level in levels if level <= highest / 2]
-    below = max(halves, default=min(levels) if len(levels) > 1 else None)
-    if halves and below is not None and levels[highest] > FLAT * levels[below]:
-        below = max(halves, key=levels.__getitem__)  # a dip in between is no gain
+    rps = max(levels.values())
+    most, below = rps * lone_s, step_below(levels)
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         step = {"below": below, "highest": highest, "gain": gain}
-        return Knee(most, Finding("knee.levels_off", step))
+        return Knee(most, Finding("knee.levels_off", step), rps)
     # Not seen to be flat, but slots that are all taken give no more
     if slots and full and highest > NEAR * slots:
         busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
-        return Knee(most, busy)
+        return Knee(most, busy, rps)
     known: dict[str, float | None] = {"least": most, "add": 2 * highest}
     if below is None:
         return Knee(None, Finding("knee.one_level", known))
     gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
     known |= {"below": below, "highest": highest, "gain": gains}
     return Knee(None, Finding("knee.still_gains", known))
+
+
+def step_below(levels: Mapping[int, float]) -> int | None:
+    """The level that the highest is compared with: half as many connections or fewer, if there are
+    such; None where there is one level alone."""
+    highest = max(levels)
+    halves = [level for level in levels if level <= highest / 2]
+    below = max(halves, default=min(levels) if len(levels) > 1 else None)
+    if halves and below is not None and levels[highest] > FLAT * levels[below]:
+        return max(halves, key=levels.__getitem__)  # a dip in between is no gain
+    return below
 
 
 def _not_reached(highest: int, slots: int | None) -> Finding:

@@ -14,11 +14,10 @@ from harness.analysis.facts import Facts, TrialData
 from harness.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.r0 import R0
-from harness.model import Cell, CellResult, ClassResult, Finding
+from harness.model import Cell, CellResult, Finding
 from harness.numbers.intervals import T975, TRIALS
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
-BEYOND = 1.05  # times the knee
 HALF = 0.5  # of their time served: the response is twice that of a lone request
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
@@ -48,7 +47,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def levels(self) -> Mapping[int, float]:
-        return _levels(self.closed)
+        return rates_by_level(self.closed)
 
     @cached_property
     def halves(self) -> Mapping[int, float]:
@@ -76,7 +75,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         explains the gain. (Than the best so far: beyond a level that does not grow none does.)"""
         weak = self.served(n) <= HALF
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
-        more = [self._gains(best, level, weak=weak) for level in self.levels if level > n]
+        more = [self.gains(best, level, weak=weak) for level in self.levels if level > n]
         if True in more:
             return True
         if any(level >= STEP * n for level in self.levels):
@@ -84,14 +83,14 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         less = [level for level in self.levels if STEP * level <= n]
         if not less or not self.levels[n]:
             return None
-        return self._gains(max(less, key=self.levels.__getitem__), n, weak=weak)
+        return self.gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
     def levels_off(self, n: int) -> bool:
         """Whether higher levels serve no more than this one, all of them."""
         higher = [level for level in self.levels if level >= STEP * n]
-        return bool(higher) and all(self._gains(n, one, weak=False) is False for one in higher)
+        return bool(higher) and all(self.gains(n, one) is False for one in higher)
 
-    def _gains(self, low: int, high: int, *, weak: bool) -> bool | None:
+    def gains(self, low: int, high: int, *, weak: bool = False) -> bool | None:
         """By more than FLAT, which is not throughput that grows; None where that is within chance.
         `weak`: where requests wait for most of their time, a gain of less than the square root of
         as many more connections is what uneven dealing gives, not a server with room."""
@@ -115,19 +114,15 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         """Whether some level took all slots: they are what binds."""
         return any((occupancy(one) or 0.0) >= FULL for one in self.free)
 
+    def knee_of(self, trials: Sequence[Facts]) -> Knee:
+        """As these trials show it."""
+        full = any((occupancy(one) or 0.0) >= FULL for one in trials)
+        return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
+
     @cached_property
     def knee(self) -> Knee:
-        found = knee(_levels(self.free), self.r0.seconds, self.slots, full=self.full)
-        if len(self.free) == len(self.closed):
-            return found
-        first = min(facts.connections for facts in self.closed if self.bound.get(facts.key))
-        tool = {"connections": first, "tool": self.key.tool}
-        if self.free:
-            note = Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
-        else:
-            least = max(self.levels.values(), default=0.0) * self.r0.seconds
-            note = Finding("knee.tool_is_limit", {"least": least, **tool})
-        return found._replace(note=note)
+        """Before verdicts are known; `class_result` has the last word."""
+        return self.knee_of(self.free)
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -140,48 +135,8 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             return Capacity(note=Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
         return capacity(samples, self.r0.seconds, flat=self.knee.connections is not None)
 
-    def result(self, cells: Iterable[CellResult]) -> ClassResult:
-        """`cells`: those of this series. The most telling of the closed loop is the valid one that
-        lost most of what its slots or connections allow, since that is what settings can win back;
-        where none lost any, the most loaded. Of several trials the first."""
-        closed = (cell for cell in cells if cell.trial.cell.rate is None)
-        valid = [cell for cell in closed if cell.verdict != "invalid"]
-        most, found = max(valid, key=_tells, default=None), self._agreed(valid)
-        return ClassResult(
-            server=self.key.server,
-            tool=self.key.tool,
-            slots_configured=self.slots,
-            slots_measured=max((facts.open_at_once for facts in self.closed), default=None),
-            capacity_rps=self.capacity.rps,
-            capacity_ci95=self.capacity.ci95,
-            knee=found.connections,
-            knee_note=found.note,
-            keepalive=self.key.keepalive,
-            processes=self.key.processes,
-            diagnosis=most.diagnosis if most else None,
-            telling=most.trial.key if most else None,
-            worker_class=self.trials[0].worker_class,
-        )
 
-    def _agreed(self, valid: Iterable[CellResult]) -> Knee:
-        """The knee, unless a cell beyond it had room: where chance deals the connections, or others
-        take the cores, throughput may level off below what more connections could get."""
-        found = self.knee
-        if found.connections is None:
-            return found
-        beyond = [
-            cell.trial.cell.concurrency
-            for cell in valid
-            if cell.verdict == "below capacity"
-            and cell.trial.cell.concurrency > BEYOND * found.connections
-        ]
-        if not beyond:
-            return found
-        values = {"connections": max(beyond), "rps": max(self.levels.values())}
-        return Knee(None, Finding("knee.room_beyond", values))
-
-
-def _levels(trials: Iterable[Facts]) -> Mapping[int, float]:
+def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
     """The median successes per second of each number of connections."""
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
@@ -196,9 +151,3 @@ def _half(trials: Sequence[Facts]) -> float:
         return student * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
     known = [one.half / one.mean for facts in trials if (one := precision(facts).throughput_rps)]
     return max(known, default=0.0)
-
-
-def _tells(cell: CellResult) -> tuple[float, int, int]:
-    reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
-    lost = round(1 - reached, 2) if reached < REACHED else 0.0
-    return lost, cell.trial.cell.concurrency, -cell.trial.number

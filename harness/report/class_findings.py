@@ -12,6 +12,10 @@ from harness.report.open_closed import UNTOLD, comparisons
 from harness.report.values import finite
 
 BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
+EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
+# What can make throughput level off before all slots are of use, the most important first
+BELOW = ("blocked_loop", "busy_machine", "busy_workers", "uneven", "shared", "drift", "slow_first",
+         "shedding", "failing", "core_wait", "steal")  # fmt: skip
 
 
 def class_finding(
@@ -23,6 +27,7 @@ def class_finding(
     """`mine`: all cells of the series; `phases`: by trial."""
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
     told = [cell for cell in closed if cell.verdict not in UNTOLD]
+    at_rate = any(c.trial.cell.rate is not None and c.verdict not in UNTOLD for c in mine)
     telling = next((cell for cell in told if cell.trial.key == group.telling), None)
     limited = telling if telling is not None and _is_limited(telling) else None
     evidence = (*_of_levels(closed), *comparisons(mine), *_phases(mine, phases))
@@ -35,6 +40,7 @@ def class_finding(
     elif closed:
         code = "class.inconclusive"
         values["slots"] = _slots(group)
+        values["of"] = Finding("class.of_closed_loop") if at_rate else None
     trials = tuple(cell.trial.key for cell in mine)
     return Finding(code, values, trials, evidence)
 
@@ -42,7 +48,6 @@ def class_finding(
 def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:
     """Slots, knee and capacity. `cells`: of the closed loop, those that tell something."""
     knee, (low_rps, high_rps) = finite(group.knee), group.capacity_ci95 or (None, None)
-    rates = [rps for cell in cells if (rps := finite(cell.throughput_rps)) is not None]
     values: dict[str, object] = {
         "slots": _slots(group),
         "saturated_from": _lowest(cells, "saturated"),
@@ -52,14 +57,29 @@ def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object
     }
     if knee is None:
         return values | {"knee_note": group.knee_note}
-    slots = group.slots_measured
+    slots = max((cell.slots_measured or 0 for cell in cells), default=0)
+    below = _below(knee, slots, cells) if knee < 0.95 * slots else None
     return values | {
         "knee": round(knee, 1),  # nobody trusts its second decimal
-        "slots_used": slots if slots is not None and knee < 0.95 * slots else None,
-        "highest_rps": max(rates),
+        "slots_used": slots if below else None,
+        "because": below,
+        "level_rps": finite(group.level_rps),
         "tool": group.tool,
         "tool_limit_from": _lowest(cells, "generator-bound"),
     }
+
+
+def _below(knee: float, slots: int, cells: Sequence[CellResult]) -> Finding | None:
+    """What shows why slots beyond the knee bring nothing. None: nothing does, and no more is said
+    than where the knee is."""
+    beyond = [cell for cell in cells if cell.trial.cell.concurrency > knee]
+    codes = {
+        one.code.removeprefix("diagnosis.")
+        for cell in beyond
+        for one in cell.findings
+        if one.values.get("share", 1.0) >= EXPLAINS * (1 - knee / slots)
+    }
+    return next((Finding(f"below.{code}") for code in BELOW if code in codes), None)
 
 
 def _untold(cells: Iterable[CellResult]) -> tuple[str, ...]:

@@ -133,6 +133,15 @@ def text(label: Label | None) -> str:
     return _filled(sentence, label.values) if isinstance(sentence, str) else sentence(label.values)
 
 
+def short(finding: Finding) -> Finding:
+    """The same in a few words, where it, or the finding within it, has some (`CODE.short`)."""
+    inner = finding.values.get("knee")
+    if isinstance(inner, Finding):
+        return short(inner)
+    code = f"{finding.code}.short"
+    return Finding(code, finding.values) if code in TEMPLATES else finding
+
+
 def say(code: str, **values: Any) -> str:
     """The sentence of a code that nobody hands on."""
     return text(Finding(code, values))
@@ -223,13 +232,15 @@ cells.findings.trials = {text} (In {have} of {trials} trials.)
 
 # --- a sweep: where each class stops, and what the run cost ---------------------------------------
 class.no_valid_cell = {name}: no valid cell, so nothing is known.
-class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used]]
-    [[: throughput levels off at {highest_rps:number} req/s]]
+class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used,
+    as {because}]][[: throughput levels off at {level_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
     [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
-    [[, {tool} is the limit from {tool_limit_from} on]][[, knee {knee_note}]]
-    [[, inconclusive at {inconclusive:list}]].[[ {why}]]
-class.inconclusive = {name}: {slots}; every cell is inconclusive, so where it stops is not known.
+    [[, {tool} is the limit from {tool_limit_from} on]][[, inconclusive at {inconclusive:list}]]
+    [[, knee {knee_note}]].[[ {why}]]
+class.inconclusive = {name}: {slots}; every cell[[ {of}]] is inconclusive, so where it stops is not
+    known.
+class.of_closed_loop = of the closed loop
 class.reason = {reason}.
 class.slots.configured = {slots:# slot}[[, at most {used} used]]
 class.slots.unlimited = unlimited slots[[, at most {used} used]]
@@ -1257,23 +1268,46 @@ advice.worker_connections_as_threads = --worker-connections {threads}, as many a
     what a worker cannot serve in the accept queue for the next that can
 advice.ends_keepalive = it also disables keep-alive
 
-# knee: where it is, or why there is none
+# knee: where it is, or why there is none; what ends in .short stands in a table
 knee.no_cell = unknown: no valid cell
+knee.inconclusive = unknown: every cell is inconclusive
 knee.levels_off = the last step ({below} → {highest}) gained {gain:percent}
 knee.all_slots_busy = at {highest} connections all {slots} slots are busy and the others wait
-knee.one_level = at least {least:number}: one level cannot show where it stops; add {add} or more
+knee.slots_reached = throughput is what {slots:# slot} allow, and requests wait
+knee.one_level = at least {least:number}: one level cannot show where it stops[[; add {add} or
+    more]]
 knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last
-    step ({below} → {highest}); add {add} or more
+    step ({below} → {highest})[[; add {add} or more]]
+knee.between = between {least:number} and {most}[[{grew}]]
+knee.grew.until = : throughput grew by {gain:percent} from {below} to {highest} connections
+knee.grew.though = ; that throughput grew by {gain:percent} from {below} to {highest} connections is
+    no sign of room, as requests wait with {below} already
+knee.grew.chance = ; that throughput changed by {gain:percent} from {below} to {highest} connections
+    is within chance
 knee.above = > {highest}
 knee.no_limit = > {highest}: no limit found up to {highest}
 knee.above_slots = > {highest}, although {slots} slots are configured
-knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy; add {add} or
-    more
+knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy[[; add {add} or
+    more]]
 knee.room_beyond = unknown: throughput levels off at {rps:number} requests/s, although slots were
     still free with {connections:# connection}
+knee.unknown = unknown: requests wait, although throughput is what lone requests allow
 knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
     limit, not the server
 knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit
+knee.no_cell.short, knee.inconclusive.short, knee.room_beyond.short, knee.unknown.short = unknown
+knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short = at least {least:number}
+knee.no_wait_with_all_slots.short = at least {highest}
+knee.between.short = {least:number} to {most}
+knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}
+below.busy_machine, below.busy_workers = computing is the limit
+below.blocked_loop = event loops are blocked
+below.uneven = connections are dealt unevenly
+below.shared = requests wait for something that they share
+below.drift, below.slow_first = service times change
+below.shedding, below.failing = failures are left out
+below.core_wait = others had the cores
+below.steal = the host gave cores to other machines
 
 # capacity: why there is none
 capacity.no_cell = no valid cell

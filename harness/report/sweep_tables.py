@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter
 
 from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
+from harness.report.messages import short
 from harness.report.naming import Names, taken
 from harness.report.open_closed import one_trial, side_by_side
 from harness.report.values import PARTS, finite
@@ -254,5 +255,5 @@ def _class(group: ClassResult) -> tuple[Value, ...]:
         group.slots_measured,
         group.capacity_rps,
         None if low is None else Finding("value.interval", {"low": low, "high": high}),
-        group.knee_note if group.knee is None else round(group.knee, 1),
+        short(group.knee_note) if group.knee is None else round(group.knee, 1),
     )

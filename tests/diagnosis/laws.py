@@ -79,7 +79,7 @@ def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[
             series[result.trial.cell.series].append(result)
     for key, results in series.items():
         knee = next((one.knee for one in report.classes if one.series == key), None)
-        found = [*_order(results), *(_beyond(results, knee) if knee else ())]
+        found = [*_order(results), *(_beyond(results, knee) if knee else ()), *_sentences(report)]
         outcome = FALSE if found else RIGHT
         for sentence in found or [""]:
             where = f"{key.server.worker_class} by {key.tool}"
@@ -105,6 +105,22 @@ def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
             yield f"below capacity at {n}, with a knee at {knee:.3g}"
         if one.verdict == "saturated" and n < (1 - KNEE) * knee:
             yield f"saturated at {n}, with a knee at {knee:.3g}"
+
+
+def _sentences(report: Report) -> Iterator[str]:
+    """What the sentence of a class must not say at once: that requests wait, and that more
+    connections would show where they do; a throughput that no cell reports."""
+    for one in of_sweep(report).findings:
+        if one.code != "class.limits":
+            continue
+        note, level = one.values.get("knee_note"), one.values.get("level_rps")
+        if one.values["saturated_from"] and note and note.values.get("add"):
+            yield text(one)
+        shown = [cell.throughput_rps or 0.0 for cell in report.cells]
+        if level and not any(abs(rps / level - 1) <= LITTLE for rps in shown):
+            yield text(one)
+        if one.values.get("slots_used") and not one.values.get("because"):
+            yield text(one)
 
 
 # --- comparisons --------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_where_a_class_stops() -> None:
     assert isinstance(sync, Finding)
     assert isinstance(eventlet, Finding)
     assert sync.code == eventlet.code == "class.limits"
-    assert (sync.values["knee"], sync.values["highest_rps"]) == (4.0, pytest.approx(4, rel=0.01))
+    assert (sync.values["knee"], sync.values["level_rps"]) == (4.0, pytest.approx(4, rel=0.01))
     assert (sync.values["saturated_from"], sync.values["connections"]) == (8, 16)
     assert "knee" not in eventlet.values
     assert text(eventlet.values["slots"]) == "4000 slots, at most 16 used"

@@ -1,0 +1,110 @@
+"""Knee and verdicts of one series stand in one sentence, and do not contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from harness.analysis import analyse
+from harness.analysis.cells import result
+from harness.analysis.class_result import agreed, class_result
+from harness.analysis.facts import Facts, facts_of
+from harness.analysis.knee import Knee
+from harness.analysis.r0 import R0
+from harness.analysis.series import Series
+from harness.model import CellResult, Finding, Rate, Verdict
+from harness.report.document import of_sweep
+from harness.report.messages import short, text
+from tests.builders.analysis import evidence, gthread
+from tests.builders.open_model import opened
+
+
+def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:
+    """Of a sync server with 4 slots, that takes a second for each request."""
+    trials = [evidence(connections=n, tool="fast") for n in levels]
+    facts = [one for trial in trials if isinstance(one := facts_of(trial), Facts)]
+    return Series(trials[0].cell.series, trials, R0(1.0, 0.0), facts, (), (), bound=bound or {})
+
+
+def judged(of: Series, words: Mapping[int, Verdict]) -> list[CellResult]:
+    cells = (result(facts, of) for facts in of.closed)
+    return [replace(one, verdict=words[one.trial.cell.concurrency]) for one in cells]
+
+
+def knee(of: Series, **words: Verdict) -> Knee:
+    return agreed(of, judged(of, {int(name[1:]): word for name, word in words.items()}))
+
+
+def test_a_saturated_level_asks_for_no_more_connections() -> None:
+    report = analyse("dealt", {}, [gthread(8), gthread(16)])
+    (found,) = report.classes
+    assert [cell.verdict for cell in report.cells] == ["below capacity", "saturated"]
+    assert found.knee_note.code == "knee.between"
+    assert "add" not in found.knee_note.values
+    assert (
+        found.knee_note.values["least"] < found.knee_note.values["most"] == found.slots_configured
+    )
+    sentence = text(of_sweep(report).findings[0])
+    assert "saturated from 16 connections on" in sentence
+    assert "add 32" not in sentence
+
+
+def test_between_what_throughput_shows_and_the_lowest_saturated_level() -> None:
+    found = knee(series(1, 3), c1="below capacity", c3="saturated")
+    assert (found.connections, found.note.code) == (None, "knee.between")
+    assert found.note.values["least"] == pytest.approx(3.0, rel=0.05)
+    assert found.note.values["most"] == pytest.approx(3.5, abs=0.5)  # level, or slots if below
+    assert found.note.values["grew"].code == "knee.grew.until"
+
+
+def test_growth_from_a_level_that_waits_already_is_no_sign_of_room() -> None:
+    found = knee(series(1, 3), c1="saturated", c3="saturated")
+    assert found.note.values["grew"].code == "knee.grew.though"
+
+
+def test_an_inconclusive_level_is_not_counted() -> None:
+    of = series(2, 4, 8)
+    assert knee(of, c2="below capacity", c4="at capacity", c8="saturated").connections is not None
+    found = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
+    assert found.connections is None
+    assert "add" not in found.note.values  # higher levels were tried
+    assert knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note.code == (
+        "knee.inconclusive"
+    )
+
+
+def test_the_level_is_one_that_a_cell_reports() -> None:
+    of = series(4, 8)
+    cells = judged(of, {4: "at capacity", 8: "saturated"})
+    assert class_result(of, cells).level_rps == max(cell.throughput_rps or 0 for cell in cells)
+    stalled = [replace(cell, throughput_rps=1.41) for cell in cells]
+    assert class_result(of, stalled).knee == pytest.approx(4.0, rel=0.05)
+    assert class_result(of, stalled).level_rps is None
+
+
+def test_a_level_beyond_the_knee_that_had_room() -> None:
+    found = knee(series(4, 8), c4="at capacity", c8="below capacity")
+    assert found.note.code == "knee.room_beyond"
+
+
+def test_what_the_load_tool_held_up_asks_for_no_more_either() -> None:
+    of = series(2, 4, 8)
+    tool = {of.closed[2].key: (Finding("load_tool.cpu"),)}
+    limited = series(2, 4, 8, bound=tool)
+    found = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
+    assert found.note.code == "knee.tool_is_limit_later"
+    assert "add" not in found.note.values["knee"].values
+    assert short(found.note).code == "knee.no_wait_with_all_slots.short"
+
+
+def test_cells_at_a_rate_may_tell_what_closed_ones_do_not() -> None:
+    report = analyse("rates", {}, [evidence(connections=8, tool="fast", delay_s=0.1),
+                                   opened(Rate(rps=20), 20.0)])  # fmt: skip
+    cells = [
+        replace(one, verdict="inconclusive") if one.trial.cell.rate is None else one
+        for one in report.cells
+    ]
+    sentence = text(of_sweep(replace(report, cells=tuple(cells))).findings[0])
+    assert "every cell of the closed loop is inconclusive" in sentence
