@@ -70,7 +70,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     measured = {"cores": cores, "host": used.host_busy, "used_by": tuple(used_by)}
     if server >= COUNTS * cores and ours >= FULL * cores:
         how = Finding("busy.cores", measured)
-    elif (need := _needed(facts)) and min(facts.connections, need["workers"]) > cores:
+    elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         how = Finding("busy.more_than_cores", {**need, "cores": cores})
     else:
         return None
@@ -80,7 +80,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     return Finding("diagnosis.busy_machine", values)
 
 
-def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
+def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     """Every worker computes all the time, and there are more requests than workers: a Python
     process computes on one core at a time. Beside other programs it is known by what requests
     need."""
@@ -90,7 +90,7 @@ def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
     measured = {"workers": workers, "used": used, "cores": cores}
     if used >= COMPUTING * workers:
         how = Finding("busy.workers", measured)
-    elif (need := _needed(facts)) and workers <= (cores or 0):
+    elif (need := _needed(facts, cell)) and workers <= (cores or 0):
         how = Finding("busy.one_at_a_time", need)
     else:
         return None
@@ -99,7 +99,7 @@ def busy_workers(facts: Facts, _cell: CellResult) -> Finding | None:
     return Finding("diagnosis.busy_workers", {**measured, **load, "how": how, "advice": advice})
 
 
-def _needed(facts: Facts) -> dict[str, Any] | None:
+def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
     """What a request computes, where others kept the workers from a core: how much they got of it
     then says nothing. It has to be most of what a lone one takes; or a part of it, and the workers
     computed or waited for a core all the time."""
@@ -107,6 +107,8 @@ def _needed(facts: Facts) -> dict[str, Any] | None:
     workers, waited = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or disturbance(facts) is None or not waited:
         return None
+    if cell.verdict == "below capacity":
+        return None  # it is no limit where more connections bring more
     if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
         return None  # the load tool holds them
     cpu_s, busy = used / facts.rps, used + waited.worker_s * facts.rps

@@ -161,13 +161,14 @@ def _with_no_more(facts: Facts, series: Series) -> Longer | None:
     if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_SLOTS:
         return None
     above = [one for one in series.closed if one.connections >= STEP * n]
-    if any(disturbance(one) or computes(one) or stalled(one) for one in (facts, *above)):
+    if any(_lost(one) > QUARTER or computes(one) or stalled(one) for one in (facts, *above)):
         return None
     own, lone_s = _mean(facts), fmean(facts.record.lone_s)
     more = max(one.connections for one in above)
-    if own is None or not _beyond(own.mean - own.half, lone_s, facts):
+    if own is None:
         return None
-    return Longer(own.mean - own.half, lone_s, more=more)
+    low_s = (own.mean - own.half) * (1 - _lost(facts))
+    return Longer(low_s, lone_s, more=more) if _beyond(low_s, lone_s, facts) else None
 
 
 def _lost(facts: Facts) -> float:

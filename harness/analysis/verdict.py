@@ -53,6 +53,8 @@ OVER = 1.05  # times as many connections as slots: some have to wait
 REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
 BUSY = 0.9  # of cores, or of a loop's time
+SURELY = 0.8  # served: below, others' programs do not explain that requests wait
+LONGER = 1.5  # times a lone request's service: then it is not dealing that keeps slots idle
 DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
 
 
@@ -112,13 +114,15 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     if handshakes(facts).dropped or (slots and n > OVER * slots):
         return _crowded(facts, waits, disturbed)
     if slots and series.full and n < REACHED * slots:
-        shared = not disturbed and series.levels_off(n)
+        shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
         return "saturated" if shared else "below capacity", waits
     if slots and series.full and disturbed:
         return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
     undisturbed = _undisturbed(facts, series)
     noise = bool(disturbed) and undisturbed > HALF
-    if _dealt(facts) or (noise and slots and n < slots and not facts.data.worker_class.loop):
+    if _dealt(facts, series) or (
+        noise and slots and n < slots and not facts.data.worker_class.loop
+    ):
         return "below capacity", waits
     if _resource_full(facts, undisturbed):
         return "saturated", waits
@@ -144,7 +148,7 @@ def _outside(facts: Facts, inside: float) -> Finding:
     return _finding("outside", connections=facts.connections, inside=inside, tool=facts.tool)
 
 
-def _dealt(facts: Facts) -> bool:
+def _dealt(facts: Facts, series: Series) -> bool:
     """Slots enough for all stand idle, and for more than what waiting for a core cost. (Requests
     that wait outside of a loop's slots are held up by the loop.)"""
     n, slots = facts.connections, facts.slots
@@ -152,6 +156,8 @@ def _dealt(facts: Facts) -> bool:
         return False
     if (inside := in_server(facts)) is not None and inside < INSIDE * n:
         return False  # the load tool may hold them
+    if (facts.service.mean or 0.0) >= LONGER * series.r0.seconds:
+        return False
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
     return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
 
