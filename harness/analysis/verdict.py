@@ -11,11 +11,11 @@
     nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
                      than waiting, is not below 0.95 beyond its interval: at capacity where the
                      connections reach the knee, else below
-    stalled          and the kernel dropped handshakes: saturated
+    accept queue full: the kernel dropped handshakes: saturated
     requests wait, and slots are free: something else is the limit, or nothing is yet.
-                     saturated where the kernel dropped handshakes, or where there are more
-                     connections than slots (which idle: dealt unevenly) and half of the requests
-                     and more are in the server; fewer, and the load tool may hold them;
+                     saturated where there are more connections than slots (which idle: dealt
+                     unevenly) and half of the requests and more are in the server; fewer, and the
+                     load tool may hold them;
                      below or at capacity where there are fewer connections than slots or as many,
                      and a higher level took all of these, which is what binds, unless no higher
                      level serves more: what is shared binds already here;
@@ -45,7 +45,6 @@ from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING, INSIDE
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import HALF, Series
-from harness.analysis.stall import stalled
 from harness.analysis.uneven import uneven_dealing
 from harness.model import Finding, Verdict
 
@@ -69,7 +68,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         if n > OVER * slots:
             return "saturated", _waits(facts, series)
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
-    if stalled(facts) and handshakes(facts).dropped:
+    if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
     disturbed = disturbance(facts)
     if series.waits(facts) and not (disturbed and _explains(facts, series)):
@@ -111,7 +110,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
-    if handshakes(facts).dropped or (slots and n > OVER * slots):
+    if slots and n > OVER * slots:
         return _crowded(facts, waits, disturbed)
     if slots and series.full and n < REACHED * slots:
         shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
@@ -132,10 +131,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
 
 
 def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[Verdict, Finding]:
-    """More connections than slots, or than the accept queue takes. Those whose requests are not in
-    the server wait for no slot."""
-    if handshakes(facts).dropped:
-        return "saturated", waits
+    """More connections than slots. Those whose requests are not in the server wait for no slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
     if disturbed and idle > HALF and idle < DEALT * _waited(facts):
         return "inconclusive", disturbed
