@@ -312,6 +312,7 @@ class Record(Struct, frozen=True):
     planned_connections: int | None = None  # the most at once
     pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
     lone_end_ns: int | None = None  # of the lone requests
+    lone_begun_ns: tuple[int, ...] = ()  # of each of lone_s; others failed, before it or between
 
 
 class Span(Struct, frozen=True, gc=False):

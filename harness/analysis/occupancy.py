@@ -10,8 +10,9 @@ distance are taken to have held it in between, so that a slot which answers in a
 millisecond is not called idle while it accepts and parses.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.analysis.facts import Facts, once
@@ -43,12 +44,8 @@ def taken(facts: Facts, window: Window) -> float | None:
 
 @once
 def overhead_s(facts: Facts) -> float:
-    """How much longer a lone request took than its span; 0 where that is not known. The lone
-    requests are the last of the warm-up, one after the other."""
-    lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
-    before = [one for one in facts.data.spans.spans if one.start_ns < until_ns]
-    before.sort(key=lambda span: span.start_ns)
-    alone = before[-len(lone_s) :] if lone_s else []
+    """How much longer a lone request took than its span; 0 where that is not known."""
+    lone_s, alone = facts.record.lone_s, _alone(facts)
     if len(alone) < len(lone_s):
         return 0.0
     beside = [
@@ -57,6 +54,21 @@ def overhead_s(facts: Facts) -> float:
         if span.end_ns is not None
     ]
     return max(0.0, median(beside)) if beside else 0.0
+
+
+def _alone(facts: Facts) -> Sequence[Span]:
+    """The spans of the lone requests. These are the last of the warm-up, one after the other;
+    where some of them failed, those that began when the others had been sent."""
+    lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
+    before = [one for one in facts.data.spans.spans if one.start_ns < until_ns]
+    before.sort(key=lambda span: span.start_ns)
+    if not facts.record.lone_begun_ns:
+        return before[-len(lone_s) :] if lone_s else ()
+    times = zip(facts.record.lone_begun_ns, lone_s, strict=True)
+    sent = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
+    starts = [one.start_ns for one in before]
+    found = ((bisect_left(starts, since), until) for since, until in sent)
+    return [before[at] for at, until in found if at < len(before) and starts[at] <= until]
 
 
 def _between(spans: Iterable[Span], most_ns: int) -> Iterable[tuple[int, int]]:

@@ -99,6 +99,7 @@ def _run(task: Task, known: dict[str, Any]) -> Fault | None:
                 start_s=server.start_s,
                 warmup_s=server.warmup_s,
                 lone_s=tuple(server.lone_s),
+                lone_begun_ns=tuple(server.lone_begun_ns),
                 lone_end_ns=time.monotonic_ns(),
             )
             fault = _drive(task, server, known)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.server.process import Guarded
-from harness.server.running import Faulty, Launch, Running, last_error, numbered, read_proofs
+from harness.server.running import Faulty, Launch, Running, explained, numbered, read_proofs
 from harness.server.warmup import warm_up
 from harness.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -128,10 +128,11 @@ def _proofs(
         if len(proofs) >= workers and listening.exists():
             return proofs
         if process.wait(POLL_S):
-            raise Faulty("unavailable", f"the server did not boot: {last_error(log)}")
+            why = explained("the server did not boot", log)
+            raise Faulty("unavailable", why, f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
-            raise Faulty("unavailable", f"{ready}: {last_error(log)}")
+            raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:

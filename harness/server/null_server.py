@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.model import Fault, Server
 from harness.server.process import Guarded
-from harness.server.running import Faulty, Serving, last_error
+from harness.server.running import Faulty, Serving, explained
 
 PROGRAM = str(Path(__file__).parent / "null")
 READY, COUNTS, LOG = "ready.json", "null-server.json", "null-server.log"
@@ -25,7 +25,7 @@ class RunningNull(Serving, kw_only=True):
     def lost(self) -> Fault | None:
         if self.process.running:
             return None
-        return Fault("server", f"the null server ended under the load: {last_error(self.log)}")
+        return Fault("server", explained("the null server ended under the load", self.log))
 
 
 def command(server: Server, directory: Path) -> list[str]:
@@ -47,7 +47,7 @@ def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
     with Guarded(argv, cwd=directory, env=os.environ, stdout=log, grace_s=GRACE_S) as process:
         while not (directory / READY).exists():
             if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
-                raise Faulty("unavailable", f"the null server did not start: {last_error(log)}")
+                raise Faulty("unavailable", explained("the null server did not start", log))
         place = json.loads((directory / READY).read_text())
         yield RunningNull(
             process=process,

@@ -19,6 +19,7 @@ EXCEPTION = re.compile(
 )
 PID = re.compile(r" \(pid:\d+\)")
 ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
+WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
 
 
 class Faulty(Exception):
@@ -61,6 +62,7 @@ class Serving(Struct, kw_only=True):
     start_s: float = 0.0
     warmup_s: float = 0.0
     lone_s: list[float] = []  # response times of requests on their own
+    lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
     warnings: list[Finding] = []
     drops: bool = False  # the load has more connections than the accept queue takes
     others: list[Serving] = []  # of the same kind, beside this one
@@ -83,8 +85,8 @@ class Running(Serving, kw_only=True):
     def lost(self) -> Fault | None:
         for one in (self, *self.others):
             if not one.process.running:
-                why = f"{_ending(one.process.exit_code)}): {last_error(one.log)}"
-                return Fault("server", f"the server ended under the load ({why}")
+                why = f"the server ended under the load ({_ending(one.process.exit_code)})"
+                return Fault("server", explained(why, one.log))
         import psutil  # 20 ms, which reading a saved run need not spend
 
         now = read_proofs(self.launch.trial)
@@ -100,7 +102,7 @@ class Running(Serving, kw_only=True):
             self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
             return None
         who = ", ".join(map(str, gone)) or "one"
-        why = f"a worker died under the load: {PID.sub('', last_error(self.log))}"
+        why = PID.sub("", explained("a worker died under the load", self.log))
         if self._timed_out() & gone:
             why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
         if self._timed_out() & gone & self._busy():
@@ -138,14 +140,15 @@ def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, ob
     return {proof["pid"]: proof for proof in proofs if proof["pid"] not in but}
 
 
-def last_error(log: Path) -> str:
-    """The last line of the server's log that tells of an exception, else an error, else any."""
+def explained(why: str, log: Path) -> str:
+    """`why` with the last line of the server's log that tells of an exception, else an error, else
+    a warning. Any other line explains nothing."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
-        return "no log"
-    for pattern in (EXCEPTION, ERROR):
+        return why
+    for pattern in (EXCEPTION, ERROR, WARNING):
         for line in reversed(lines):
             if found := pattern.match(line):
-                return found["what"].strip()[:300]
-    return lines[-1].strip()[:300] if lines else "its log is empty"
+                return f"{why}: {found['what'].strip()[:300]}"
+    return why

@@ -1,4 +1,9 @@
-"""A server's first requests: it answers as expected, what a lone request costs, all are warm."""
+"""A server's first requests: it answers as expected, what a lone request costs, all are warm.
+
+An app may fail some of its requests, and its load shows how many. So those that fail before it are
+counted, and left out of what a lone request costs; only an app that never answers as expected, or
+mostly does not, is not the one that was meant.
+"""
 
 import contextlib
 import html
@@ -16,7 +21,7 @@ from typing import NamedTuple
 
 from harness.model import Finding
 from harness.observe.spans import served
-from harness.server.running import Faulty, Running, last_error, read_proofs
+from harness.server.running import Faulty, Running, explained, read_proofs
 
 LONE_TIMEOUT_S = 60.0
 # Lone requests of an app whose time is known: one alone would be all noise where they are short
@@ -24,8 +29,11 @@ STEADY_MOST, STEADY_S = 5, 0.5
 LONE_FEWEST, LONE_MOST, LONE_S = 3, 30, 3.0  # of any other app
 LONE_ERROR = 0.05  # enough of them: the standard error of their mean, by the mean
 WARMUP_S = 1.0
+TRIES, PATIENCE_S = 5, 10.0  # so many failures, or so long of them, before a server is given up
+MOSTLY = 2  # failures to each answer
 SHOWN_LINES, SHOWN_LETTERS = 3, 300  # of the body of an answer that was not expected
 MARKUP = re.compile(r"(?is)<(script|style|head)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
+NS = 1e9
 FAILURES = (OSError, http.client.HTTPException)
 
 
@@ -36,12 +44,16 @@ def warm_up(server: Running) -> None:
     and would make the bound several times too low.
     """
     began = time.monotonic()
-    path = server.launch.warmup_path
-    first_s = _expected(server, path)
+    path, lone = server.launch.warmup_path, Lone(server)
+    first_s = lone.ask(path)
     burst_s = WARMUP_S if path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, until=time.monotonic() + burst_s)
     while not enough(server.lone_s, known=server.launch.app.sleep_s is not None):
-        server.lone_s.append(_expected(server))
+        server.lone_s.append(lone.ask())
+        server.lone_begun_ns.append(lone.begun_ns)
+    if lone.failed:
+        counts = {"failed": lone.failed, "requests": lone.failed + lone.answered}
+        server.warnings.append(Finding("note.lone_failed", counts))
     server.proofs = read_proofs(server.launch.trial, but=server.strangers)
     server.warmup_s = time.monotonic() - began
 
@@ -83,16 +95,47 @@ def ask(server: Running, path: str | None = None) -> Answer:
         return Answer(response.status, content, time.monotonic() - began)
 
 
-def _expected(server: Running, path: str | None = None) -> float:
+class Lone:
+    """Requests one after the other. `begun_ns`: of the last one that was answered as expected, by
+    CLOCK_MONOTONIC."""
+
+    def __init__(self, server: Running) -> None:
+        self.answered = self.failed = self.begun_ns = 0
+        self._server = server
+        self._failing_s = 0.0
+
+    def ask(self, path: str | None = None) -> float:
+        """Seconds of the next one that gets the expected answer. Raises Faulty where most do not:
+        of an app that never answers so, after TRIES."""
+        while True:
+            self.begun_ns = time.monotonic_ns()
+            try:
+                took_s = _expected(self._server, path)
+            except Faulty:
+                self.failed += 1
+                self._failing_s += (time.monotonic_ns() - self.begun_ns) / NS
+                if self._hopeless:
+                    raise
+            else:
+                self.answered += 1
+                return took_s
+
+    @property
+    def _hopeless(self) -> bool:
+        most = self.failed > MOSTLY * self.answered
+        return most and (self.failed >= TRIES or self._failing_s >= PATIENCE_S)
+
+
+def _expected(server: Running, path: str | None) -> float:
     """Seconds of a lone request that got the expected answer. Raises Faulty otherwise."""
-    app = server.launch.app
+    app, log = server.launch.app, f"its log: {server.log}"
     try:
         answer = ask(server, path)
     except FAILURES as error:
-        log = last_error(server.log)
-        raise Faulty("answer", f"no answer to a first request ({error!r}); log: {log}") from error
+        why = explained(f"no answer to a first request ({error!r})", server.log)
+        raise Faulty("answer", why, log) from error
     if answer.status != app.expect_status:
-        raise Faulty("answer", _unexpected(server, answer), f"its log: {server.log}")
+        raise Faulty("answer", _unexpected(server, answer), log)
     return answer.took_s
 
 
