@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from harness.analysis.batches import precision
 from harness.analysis.facts import Facts, once
 from harness.analysis.window import Window
 from harness.model import ConnectionSample
 
+REFUTED = 1.05  # times the prediction: R0 is no more precise
 SAMPLES = 3  # of fewer, one at the window's edge (connections are closing) would be half
 
 
@@ -51,10 +53,14 @@ def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
 
 def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None:
     """Requests/s: the slots that the dealing lets work, over R0. Each worker's count is a median of
-    its own, so their sum may be more than there are connections: never above the bound."""
+    its own, so their sum may be more than there are connections: never above the bound. None where
+    the load gave more, by its interval, too: then the connections were not dealt like this."""
     kept = kept_connections(facts)
     if kept is None or not sum(kept.values()):
         return None
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     working = sum(held if each is None else min(held, each) for held in kept.values())
-    return min(working / lone_s, bound_rps)
+    found_rps, measured = min(working / lone_s, bound_rps), precision(facts).throughput_rps
+    if measured is not None and measured.mean - measured.half > REFUTED * found_rps:
+        return None
+    return found_rps

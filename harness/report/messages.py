@@ -1194,7 +1194,7 @@ diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {
     {slots:# slot} idled while requests waited]][[one worker has {times:number} times as many as
     another, and requests wait]][[ {wait_s:duration}]] inside busier ones
     ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
-    {requests_per_worker:, }]][[; at best {predicted_rps:number} requests/s when dealt like
+    {requests_per_worker:, }]][[; about {predicted_rps:number} requests/s when dealt like
     this]]){+diagnosis.end}
 diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
     {connect_s:milliseconds}]]{+diagnosis.end}
@@ -1379,7 +1379,8 @@ note.never_sent = {unsent:count} of {due:# request} due at {asked_rps:number} a 
     {unsent:was/were} never sent
 note.half_sent_late = half of the requests were sent more than {lag_s:milliseconds} after they were
     due; either all connections waited for answers, or the generator could not keep up
-note.lone_failed = {failed} of {requests:# lone request} before the load failed: they count in no figure
+note.lone_failed = {failed} of {requests:# lone request} before the load failed: they count in no
+    figure
 note.not_warmed_up = warm-up did not reach {workers:# worker}
 note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's timeout while waiting
     for a request that never came: a client may hold connections, made late, on which it has nothing

@@ -190,6 +190,14 @@ def test_more_connections_than_there_are_predict_no_more_than_the_bound() -> Non
     assert judged(dealt(6, 6, connections=4)).split_prediction_rps == pytest.approx(4.0)
 
 
+def test_a_dealing_that_the_load_refutes_predicts_nothing() -> None:
+    """All slots work, which they could not if one worker held all connections."""
+    others = dealt(8, 0).observations.connections
+    cell = judged(seeing(dealt(4, 4), connections=others))
+    assert cell.connections_per_worker == {100: 8, 101: 0}
+    assert cell.split_prediction_rps is None
+
+
 def test_without_the_kernels_table_the_accepts_count() -> None:
     asked = server("gthread", 2, 4)
     trial = kept(evidence(asked, 8, slots=[8]))
