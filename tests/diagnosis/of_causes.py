@@ -43,6 +43,9 @@ def sharing() -> Iterable[Scenario]:
         line = "gthread 1,8 --workers 1 --threads 8 --tool fast"
         yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
+    yield sweep("sync-machine-lock", "a lock of all workers that each request holds for 30 of its"
+                " 50 ms: 33 requests/s, whatever the slots", f"sync 1,8 {FOUR['sync']} --tool fast",
+                {"1": alone, "8": shared}, case="machine-lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
         line = f"{name} 1,8 --workers 1 --tool fast"
         yield sweep(f"{name}-{case}", kinds[case], line, {"1": alone, "8": shared}, case=case)
@@ -71,6 +74,9 @@ def troubles() -> Iterable[Scenario]:
     yield sweep("gthread-fails", "a 500 for each fifth request that is not alone, at any load",
                 "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
+    yield sweep("sync-errors", "a 500 for one of 20 requests, at random, lone ones too",
+                f"sync 2,16 {FOUR['sync']} --tool fast", {"2": also(BELOW, "failing"),
+                "16": also(ABOVE, "failing")}, case="errors", exit_codes=(0, 1))  # fmt: skip
     drift = truth("saturated", "drift", "waiting all_slots_busy")
     for case, why in {
         "drift": "each request of a worker sleeps 1/40 longer than the one before",
@@ -122,6 +128,11 @@ def open_loads() -> Iterable[Scenario]:
                             "--rate", ",".join(rates)), cells,
                            identical=label == "below",
                            short=(name, label) == ("sync", "below"))  # fmt: skip
+
+    why = "a pool of 2 that each request needs for its 50 ms: 40 requests/s, and no slot is full"
+    cells = {"8": truth("saturated", "shared"), "20": quiet, "60": truth("saturated")}
+    yield sweep("asgi-pool-open", why, "asgi 8 --workers 1 --tool fast --rate 20,60", cells,
+                case="pool")  # fmt: skip
 
 
 def same() -> Iterable[Scenario]:

@@ -14,8 +14,10 @@ fails        500 in each fifth request that is not alone in its worker
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -62,6 +64,19 @@ def lock() -> str:
     with LOCK:
         time.sleep(SLEEP_S * 0.6)
     return "200 OK"
+
+
+def machine_lock() -> str:
+    time.sleep(SLEEP_S * 0.4)
+    with open(__file__, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(SLEEP_S * 0.6)
+    return "200 OK"
+
+
+def errors() -> str:
+    time.sleep(SLEEP_S)
+    return "200 OK" if random.random() < 0.95 else "500 Internal Server Error"
 
 
 def pool() -> str:
@@ -123,6 +138,8 @@ def fails() -> str:
 CASES: dict[str, Callable[[], str]] = {
     "lock": lock,
     "pool": pool,
+    "machine-lock": machine_lock,
+    "errors": errors,
     "gil": gil,
     "drift": drift,
     "leak": leak,
