@@ -84,7 +84,7 @@ def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     """Every worker computes all the time, and there are more requests than workers: a Python
     process computes on one core at a time. Beside other programs it is known by what requests
     need."""
-    used, workers, cores = facts.usage.server_cores, facts.cell.server.workers, facts.seen.cores
+    used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.seen.cores
     if used is None or facts.connections <= workers:
         return None
     measured = {"workers": workers, "used": used, "cores": cores}
@@ -97,6 +97,17 @@ def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
     load = {"connections": facts.connections, "rps": facts.throughput_rps}
     advice = (Finding("advice.faster_code_or_more_workers"),)
     return Finding("diagnosis.busy_workers", {**measured, **load, "how": how, "advice": advice})
+
+
+def _while_serving(facts: Facts) -> float | None:
+    """Cores that the workers used while they had requests: of a short load the tool takes a part to
+    start."""
+    used, samples, finished = facts.usage.server_cores, facts.seen.processes, facts.finished
+    if used is None or not finished or not samples:
+        return used
+    served_ns = max(one.end_ns or 0 for one in finished) - finished[0].start_ns
+    sampled_ns = samples[-1].at_ns - samples[0].at_ns
+    return used * max(1.0, sampled_ns / served_ns) if served_ns > 0 else used
 
 
 def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
