@@ -10,19 +10,25 @@ from harness.analysis.breakdown import breakdown
 from harness.analysis.core_wait import core_wait
 from harness.analysis.diagnosis import findings
 from harness.analysis.facts import Facts, TrialData
-from harness.analysis.failures import mixed_notes, success_response, success_service
+from harness.analysis.failures import (
+    failed_share,
+    mixed_notes,
+    success_response,
+    success_service,
+)
 from harness.analysis.handshakes import counters_of_others
 from harness.analysis.in_force import in_force
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight
-from harness.analysis.occupancy import occupancy
+from harness.analysis.occupancy import taken
 from harness.analysis.samples import missing_notes
 from harness.analysis.series import Series
-from harness.analysis.stall import apart, headline_rps, whole_rps
+from harness.analysis.stall import apart, headline, headline_rps, stalled, whole_rps
 from harness.analysis.verdict import of_closed
 from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
 
+FEW = 0.05  # of the requests failed: of the others can be told how long they take
 SHORT_S = 0.1  # chance decides over what lasts a moment
 
 
@@ -52,7 +58,7 @@ def result(facts: Facts, series: Series) -> CellResult:
     cell = replace(
         cell,
         lone_s=lone_s,
-        occupancy=occupancy(facts),
+        occupancy=None if (part := headline(facts)) is None else taken(facts, part),
         bound_rps=bound_rps,
         waiting=waits,
         ideal_s=_ideal_s(facts, lone_s),
@@ -83,7 +89,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
     reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
-    known = precision(facts).throughput_rps
+    known = None if stalled(facts) else precision(facts).throughput_rps  # of the steady part
     failures = None
     if outcome.failed:
         causes = dict(sorted(outcome.errors.items()))
@@ -131,9 +137,11 @@ def _pilot(facts: Facts) -> Iterable[Finding]:
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
-    """How long the load takes if no slot is ever idle; None for a tool that runs for a time, or
-    where nobody knows how many slots there are."""
-    if not facts.data.counted or not facts.data.worker_class.slots_known:
+    """How long the load takes if no slot is ever idle; None for a tool that runs for a time, where
+    nobody knows how many slots there are, or where failures take another time than a lone request.
+    """
+    known = facts.data.counted and facts.data.worker_class.slots_known
+    if not known or failed_share(facts) > FEW:
         return None
     alone = 1 if facts.data.lone_first else 0
     return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.parallel))

@@ -8,7 +8,7 @@ the accept queue where the kernel counted overflows and both ends were looked at
 from harness.analysis.facts import Facts
 from harness.analysis.handshakes import drops, growth, handshakes, steps
 from harness.analysis.knee import REACHED
-from harness.analysis.occupancy import FULL
+from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.stall import stalled, whole_rps
 from harness.analysis.uneven import uneven_dealing
 from harness.model import CellResult, Finding
@@ -28,9 +28,9 @@ def service_s(cell: CellResult) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
 
 
-def full(cell: CellResult) -> bool:
-    """All slots were taken."""
-    return (cell.occupancy or 0.0) >= FULL
+def full(facts: Facts) -> bool:
+    """All slots were taken, once the load was steady."""
+    return (occupancy(facts) or 0.0) >= FULL
 
 
 def stall(facts: Facts, _cell: CellResult) -> Finding | None:
@@ -62,7 +62,7 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
     found = handshakes(facts)
     if not found.dropped and not (found.suspected and waits(facts, cell)):
         return None
-    advice = (_for_queue(facts, full=full(cell)), *([_more_slots(facts)] if full(cell) else []))
+    advice = (_for_queue(facts, full=full(facts)), *([_more_slots(facts)] if full(facts) else []))
     known = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "advice": advice}
     if not found.dropped:
         return Finding("diagnosis.full_queue_likely", {**known, "drops": drops(found)})
@@ -128,7 +128,7 @@ def waiting(facts: Facts, cell: CellResult) -> Finding | None:
     """More requests than slots, all of which are taken, by the place where the rest waits. The time
     to connect is named where it shows that the client does not see the accept queue."""
     response_s = _response_s(facts, cell)
-    if not full(cell) or facts.slots is None or facts.connections <= facts.slots:
+    if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
         return None
     if _waited_s(facts, cell) < (1 - REACHED) * response_s:
         return None
@@ -204,10 +204,23 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Finding:
     take longer than a lone one, beyond what chance explains."""
     n = facts.connections
     if waits:
-        times = {"response_s": _response_s(facts, cell), "lone_s": cell.lone_s}
-        found = {"connections": n, **times, "waiting": _waiting(facts, cell)}
-        return Finding("diagnosis.unexplained", {**found, "advice": ()})
+        return Finding("diagnosis.unexplained", {**_longer(facts, cell), "advice": ()})
     taken = cell.verdict == "at capacity" and facts.slots is not None and n >= REACHED * facts.slots
     what = "all_slots_busy" if taken else "nothing_waits"
     used = {"used": facts.open_at_once, "slots": facts.slots, "limit": facts.no_limit}
-    return Finding(f"diagnosis.{what}", {"connections": n, **used, "advice": ()})
+    busy = {"busy": cell.occupancy} if taken and not full(facts) else {}
+    return Finding(f"diagnosis.{what}", {"connections": n, **used, **busy, "advice": ()})
+
+
+def _longer(facts: Facts, cell: CellResult) -> dict[str, object]:
+    """A response and a lone one, and where the difference is: inside the app, or before and after
+    it; not told where that is hardly any of it."""
+    lone_s, response_s, inside_s = cell.lone_s or 0.0, _response_s(facts, cell), service_s(cell)
+    least_s = PLACE * (response_s - lone_s)
+    return {
+        "connections": facts.connections,
+        "response_s": response_s,
+        "lone_s": cell.lone_s,
+        "service_s": inside_s if inside_s - lone_s >= least_s else None,
+        "waiting": _waiting(facts, cell) if _waited_s(facts, cell) >= least_s else None,
+    }

@@ -117,18 +117,9 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return Finding("slots.unlimited" if known else "slots.unknown")
 
     @property
-    def usable_slots(self) -> int:
-        """Those of the settings, or what was used where these tell no limit."""
-        return self.open_at_once if self.slots is None else self.slots
-
-    @property
     def parallel(self) -> int:
         """Requests that can be served at once: min(N, slots)."""
         return self.connections if self.slots is None else min(self.connections, self.slots)
-
-    def possible_rps(self, lone_s: float) -> float:
-        """What its usable slots or connections allow: min(N, C)/R0."""
-        return min(self.connections, self.usable_slots) / lone_s
 
     @property
     def load_s(self) -> float:

@@ -74,7 +74,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if series.waits(facts) and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
     if slots and n >= REACHED * slots:
-        return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
+        return "at capacity", _finding("fills_slots", connections=n, slots=slots)
     knee = series.knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
@@ -194,19 +194,21 @@ def _waits(facts: Facts, series: Series) -> Finding:
     n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
-    possible_rps = facts.possible_rps(lone_s)
+    possible_rps = facts.parallel / lone_s
     common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
     if wait_s < (1 - REACHED) * response_s:
         return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
     common |= {"wait_s": wait_s, "response_s": response_s}
     if rps >= REACHED * possible_rps:
-        return _finding("slots_shared", **common, slots=facts.usable_slots, limit=facts.no_limit)
+        return _finding("slots_shared", **common, slots=slots)
     common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
     per_worker = tuple(sorted(facts.per_worker.values(), reverse=True))
     if uneven_dealing(facts):
         return _finding("uneven", **common, per_worker=per_worker)
     if slots is not None and facts.open_at_once < REACHED * facts.parallel:
         return _finding("slots_unused", **common, slots=slots)
+    if slots is None:
+        return _finding("waits", **common, limit=facts.no_limit)
     return _finding("slots_idle", **common)
 
 

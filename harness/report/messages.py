@@ -17,7 +17,7 @@ said:
     {gain:change}          0.05 -> "+5 %"
     {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
     {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
-    {causes:counts}        {"reset": 2} -> "2 x reset"
+    {causes:counts}        {"reset": 2} -> "2 x connection reset", by `cause.reset`
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
     {command:block}        "ls" -> "ls", indented, with an empty line before it
     {reasons:; }           joined by what stands after the colon, any of JOINS
@@ -66,6 +66,11 @@ def count_text(count: float) -> str:
     return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:g}"
 
 
+def cause(name: str) -> str:
+    """Of a failure, in words: 'connection reset'; what has none as it is."""
+    return str(TEMPLATES.get(f"cause.{name}", name))
+
+
 def counted(count: float, noun: str) -> str:
     """'1 connection', '8 connections'; the plural may be given: 'process/processes'."""
     one, _, many = noun.partition("/")
@@ -85,7 +90,9 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "missing": lambda value: "missing" if value is None else "",
     "list": lambda items: listed([_item(one) for one in items]),
     "count": count_text,
-    "counts": lambda of: ", ".join(f"{count_text(n)} x {name}" for name, n in sorted(of.items())),
+    "counts": lambda of: ", ".join(
+        f"{count_text(n)} x {cause(name)}" for name, n in sorted(of.items())
+    ),
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
     "sentence": lambda words: words if words.endswith(".") else f"{words}.",
     "block": "\n\n    {}\n".format,
@@ -286,7 +293,10 @@ phases.churn = Churn until {end_s:duration}[[ ({why})]].
 
 # --- a sweep: its tables --------------------------------------------------------------------------
 table.cells = Cells
-table.breakdown = Where the time goes, mean of the steady part
+table.breakdown = Where the time goes, mean of {part}
+part_of_load.steady = the steady part
+part_of_load.whole = the whole load
+part_of_load.mixed = the steady part (where the load stalled, of the whole load)
 table.keepalive = Kept-alive connections stay with the worker that accepted them
 table.open = Closed and open: the same server under N clients, and under arrivals at a rate
 table.classes = Where each class stops
@@ -298,6 +308,7 @@ note.closed_and_open = Closed: each client waits for its answer before it asks a
 breakdown.exact = Exact: every request was followed from the client into the app.
 breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ {why}.]]
 breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
+breakdown.estimated.short, breakdown.mixed.short = [[Where the time goes: {why}.]]
 breakdown.part = {part} ({sources: or })
 value.in_force = {n} ({in_force} in force)
 value.ignored = {n} (ignored)
@@ -327,7 +338,8 @@ heading.capacity_ci95_rps = 95 % interval
 meaning.tool_processes = processes of the load tool
 meaning.slots_configured = requests that can be served at once by the settings
 meaning.slots_measured = the most that were served at once
-meaning.occupancy = the part of the slots that was taken, on average over the steady part
+meaning.occupancy = the part of the slots that was taken, on average over the steady part, or the
+    whole load where that stalled
 meaning.throughput_half_rps = half of the 95 % interval of the throughput, as this one load knows it
 meaning.bound_rps = what connections or slots allow at best
 meaning.table.cells:response_p50_s = response time
@@ -467,16 +479,15 @@ chart.axes = {y} by {x}.
 chart.point = {y:number} at {x}
 chart.points = {name}: {points:, }.
 chart.left_out = Not shown, as they are 0 or missing: {points}.
-chart.throughput.caption = Requests per second in the steady part. Dashed: what connections and
-    slots allow at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
+chart.throughput.caption = Requests per second in {part}. Dashed: what connections and slots allow
+    at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
 chart.throughput.knees = Dotted: the knee, from where more connections only wait.
 chart.throughput.by_connections = Throughput by connections.
 chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}
     [[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].
 chart.breakdown = {name}: where the time went
-chart.breakdown.exact = Mean of the steady part. Every request was followed by its id.
-chart.breakdown.estimated = Mean of the steady part. Each part is an estimate from a source of its
-    own.
+chart.breakdown.exact = Mean of {part}. Every request was followed by its id.
+chart.breakdown.estimated = Mean of {part}. Each part is an estimate from a source of its own.
 chart.breakdown.short = Too short to be seen, at most {longest_s:duration}: {parts:list}.
 chart.breakdown.missing = No source: {parts:list}.
 chart.breakdown.mean = Mean response time of {name} by where it was spent.
@@ -716,8 +727,8 @@ plan.not_followed = with --duration and no --ramp, {tool} does not follow each r
 plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
 plan.overridden = {config}: {setting} = {value} is overridden: {why}
 plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe stalls
-plan.flag_ignored = {flag} has no effect: {classes:list} ignore it
-plan.setting_ignored = {config}: {setting} = {value} has no effect on {classes:, }
+plan.flag_ignored = {flag} has no effect with {classes:list}
+plan.setting_ignored = {config}: {setting} = {value} has no effect with {classes:list}
 plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
     if it serves ASGI, add --app apps.sleep_asgi:app
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
@@ -1068,14 +1079,19 @@ verdict.each_waits = once steady, each request spends {wait_s:duration} of {resp
     waiting
 verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and no request
     waited[[; {failures}]]
+verdict.fills_slots = {connections:# connection} have {slots:# slot}, and no request waited for
+    one[[; {failures}]]
 verdict.at_knee = {connections:# connection} reached the knee: throughput levels off at {rps:number}
     requests/s[[; {failures}]]
 verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
     no request waited[[; {failures}]]
 verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the
     app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
-verdict.slots_shared = {connections:# connection} share {slots:# slot}[[ ({limit})]]:
-    {+verdict.each_waits}[[; {drops}]][[; {failures}]]
+verdict.slots_shared = {connections:# connection} share {slots:# slot}: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
+verdict.waits = {connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,
+    with at most {used:# request} in the app at once[[ ({limit})]]: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
 verdict.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
     requests/s, as they are dealt unevenly to the workers ({per_worker:, } requests per worker):
     {+verdict.each_waits}[[; {drops}]][[; {failures}]]
@@ -1125,6 +1141,25 @@ open.tool_sends_less = {tool} sent {sent_rps:number} of the {asked_rps:number} r
 open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
     {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
     the load tool was the limit, not the server; ask for less[[; {failures}]]
+cause.non_2xx = status other than 2xx
+cause.unexpected_2xx = unexpected status 2xx
+cause.status, cause.wrong_status = unexpected status
+cause.length = body of another length
+cause.body = unexpected body
+cause.truncated = incomplete answer
+cause.protocol = malformed answer
+cause.never_accepted = never accepted by a worker
+cause.timeout = no answer in time
+cause.connect_timeout = no connection in time
+cause.connect = no connection
+cause.refused = connection refused
+cause.reset = connection reset
+cause.closed = connection closed
+cause.read = error in reading
+cause.write = error in writing
+cause.exception = socket error
+cause.no_files = too many open files (errno 24)
+cause.no_address = no free local port (errno 99)
 verdict.failures = {requests} failed[[ ({causes:counts})]]
 slots.unlimited = no limit configured
 slots.unknown = limit not known
@@ -1178,11 +1213,12 @@ loop.one_at_a_time = Workers serve one request at a time: something blocks the e
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
     requests/s while {how}{+diagnosis.end}
 busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })
-busy.more_than_cores = each request computes for {cpu_s:duration} of the {lone_s:duration} that a
-    lone one takes, and {workers:# worker} together need more than {cores:# core}
+busy.each_computes = each request takes {cpu_s:duration} of CPU time (a lone one {lone_s:duration}
+    in all)
+busy.more_than_cores = {+busy.each_computes}, and {workers:# worker} together need more than
+    {cores:# core}
 busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]])
-busy.one_at_a_time = each request computes for {cpu_s:duration} of the {lone_s:duration} that a lone
-    one takes, and a worker computes for one at a time
+busy.one_at_a_time = {+busy.each_computes}, and a worker computes for one at a time
 diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
     load tool waited for a core for up to {share:percent} of the response time: these figures are
     of a disturbed machine{+diagnosis.end}
@@ -1201,8 +1237,8 @@ diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
 diagnosis.shared = With {connections:# connection} a request spends {service_s:duration}
     [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
     [[, {fewer_s:duration} with {fewer:# connection}]], and computing does not explain it
-    [[ (the server uses {used:cores} of {cores})]][[; {more:# connection} get no more]]: requests
-    wait for something that they share{+diagnosis.end}
+    [[ (the server uses {used:.2f} of {cores:# core})]][[; {more:# connection} get no more]]:
+    requests wait for something that they share{+diagnosis.end}
 diagnosis.drift = Service times drift: {first_s:duration} in the first eighth of
     {requests:# request}, {last_s:duration} in the last (Mann-Kendall, z =
     {z:number}){+diagnosis.end}
@@ -1213,12 +1249,13 @@ diagnosis.shedding = {share:percent} of the requests were refused
     not tell their status)]], and {successes_rps:number} requests/s succeeded{+diagnosis.end}
 diagnosis.failing = {requests:# request} failed, {share:percent} of all ({causes:counts})
     [[, with status {statuses:list}]]{+diagnosis.end}
-diagnosis.unexplained = With {connections:# connection} a response takes {response_s:duration}, a
-    lone one {lone_s:duration}: {waiting}, and nothing that was measured shows why{+diagnosis.end}
+diagnosis.unexplained = With {connections:# connection} a response takes {response_s:duration}
+    [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
+    [[: {waiting}]]; nothing that was measured shows why{+diagnosis.end}
 diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
     and nothing waited{+diagnosis.end}
-diagnosis.all_slots_busy = {connections:# connection} used {used} slots and nothing waited; more
-    connections will{+diagnosis.end}
+diagnosis.all_slots_busy = {connections:# connection} used {used} slots[[ ({busy:percent} busy)]]
+    and nothing waited; more connections will{+diagnosis.end}
 diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
     used]]
 diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at

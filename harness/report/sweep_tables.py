@@ -17,7 +17,7 @@ from harness.model import CellResult, ClassResult, Column, Finding, Form, Report
 from harness.report.messages import short
 from harness.report.naming import Names, taken
 from harness.report.open_closed import one_trial, side_by_side
-from harness.report.values import PARTS, finite
+from harness.report.values import PARTS, finite, part_of_load
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
 SURE = 0.01  # of a throughput: an interval so narrow is not worth a column
@@ -49,7 +49,8 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
             columns = tuple(column for column, _ in sources)
             rows = tuple(tuple(value(cell) for _, value in sources) for cell in cells)
             unit = time_unit(report.cells if title == "table.open" else closed)
-            yield Table(Finding(title), columns, rows, note, keys, unit)
+            part = {"part": part_of_load(cells)} if title == "table.breakdown" else {}
+            yield Table(Finding(title, part), columns, rows, note, keys, unit)
     if report.classes:
         rows = tuple((names.series(one), *_class(one)) for one in report.classes)
         yield Table(Finding("table.classes"), CLASSES, rows)

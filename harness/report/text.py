@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from itertools import chain, groupby
 
+from msgspec.structs import replace
 from rich.console import JustifyMethod
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
@@ -19,7 +20,7 @@ from rich.text import Text as Styled
 from harness.model import Document, Finding, Table
 from harness.numbers.units import MISSING
 from harness.report.grid import Grid, grid, join, legend
-from harness.report.messages import question_of, say, text
+from harness.report.messages import question_of, say, short, text
 from harness.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
@@ -100,7 +101,7 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
     if [one.title.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
-            return [joined, *shown[2:]]
+            return [replace(joined, note=shown[1].note), *shown[2:]]
     return shown
 
 
@@ -116,6 +117,8 @@ def _table(
     if known is not None:
         below += [*legend(fitting.columns, known), text(table.note)]
         below += [say("text.missing")] if MISSING in chain(*fitting.rows) else []
+    elif table.note is not None and (brief := short(table.note)) != table.note:
+        below.append(text(brief))
     if whole.blank:
         below.append(say("text.blank", columns=whole.blank))
     if hidden:

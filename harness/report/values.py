@@ -26,6 +26,14 @@ def finite(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def part_of_load(cells: Iterable[CellResult]) -> Finding:
+    """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
+    whole load where it stalled."""
+    stalled = {any(one.code == "diagnosis.stall" for one in cell.findings) for cell in cells}
+    kind = "mixed" if len(stalled) > 1 else "whole" if True in stalled else "steady"
+    return Finding(f"part_of_load.{kind}")
+
+
 def rounded(value: float | None, digits: int = 4) -> float | None:
     """`value` in so many decimals, or None where it is missing or not finite."""
     value = finite(value)

@@ -12,7 +12,7 @@ from harness.report.html.bars import Upright
 from harness.report.html.document_charts import chart_figure
 from harness.report.html.figure import TENFOLD, Figure, some, unit
 from harness.report.html.series import SweepSeries, mean
-from harness.report.values import PARTS
+from harness.report.values import PARTS, part_of_load
 
 SEEN = 0.005  # of the axis: a shorter part is thinner than a line
 SIDES = {
@@ -90,13 +90,14 @@ def _worded(
     missing = [part for part, most_s in longest.items() if most_s is None]
     short = {p: s for p, s in longest.items() if s is not None and s < SEEN * longest_s}
     seen = [Finding(f"part.{part}") for part in PARTS if part not in (*missing, *short)]
-    exact = all(cell.breakdown.exact for cell in series.valid)
+    kind = "exact" if all(cell.breakdown.exact for cell in series.valid) else "estimated"
+    part = {"part": part_of_load(series.valid)}
     short_values = {"longest_s": max(short.values(), default=0), "parts": _named(short)}
     return replace(
         figure,
         heading=series.name,
         caption=some(
-            Finding("chart.breakdown.exact" if exact else "chart.breakdown.estimated"),
+            Finding(f"chart.breakdown.{kind}", part),
             Finding("chart.breakdown.short", short_values) if short else None,
             Finding("chart.breakdown.missing", {"parts": _named(missing)}) if missing else None,
         ),

@@ -24,7 +24,7 @@ from harness.report.html.figure import (
 )
 from harness.report.html.series import SweepSeries, all_series, mean
 from harness.report.messages import amount, say
-from harness.report.values import finite
+from harness.report.values import finite, part_of_load
 
 ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
 WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
@@ -43,7 +43,8 @@ def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     cells = [cell for series in every for cell in series.valid]
     rate = max(some(*(finite(cell.throughput_rps) for cell in cells)))
     bound = max(finite(cell.bound_rps) or 0.0 for cell in cells)
-    beyond = {"highest_bound_rps": bound if bound > ABOVE * rate else None}
+    highest = bound if bound > ABOVE * rate else None
+    beyond = {"highest_bound_rps": highest, "part": part_of_load(cells)}
     knees = [series for series in every if finite(series.result.knee)]
     marks = {series.name: mark_of(place) for place, series in enumerate(every)}
     return Figure(

@@ -12,6 +12,7 @@ from harness.analysis import TrialData, analyse
 from harness.model import Counters, Finding, ProcessSample, Report, Server
 from harness.report.messages import text
 from tests.builders.analysis import (
+    NS,
     SYNC,
     bare,
     dealt,
@@ -200,6 +201,51 @@ def test_nothing_waits() -> None:
     unlimited = diagnosis(evidence(server("asgi"), 4))
     assert values(unlimited, "slots", "limit") == (None, Finding("slots.unlimited"))
     assert values(diagnosis(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
+
+
+def test_as_many_connections_as_slots_need_not_keep_them_busy() -> None:
+    """Between two requests a slot may idle for what the client and the kernel take."""
+    trial = evidence(SYNC, 4)
+    spans = [changed(one, end_ns=(one.end_ns or 0) - NS * 3 // 10) for one in trial.spans.spans]
+    cell = judged(with_spans(trial, spans))
+    assert (cell.verdict, cell.reason.code) == ("at capacity", "verdict.fills_slots")
+    assert "busy" not in text(cell.reason)
+    (found,) = cell.findings
+    assert found.code == "diagnosis.all_slots_busy"
+    assert found.values["busy"] == cell.occupancy
+    assert f"({100 * (cell.occupancy or 0):.0f} % busy)" in text(found)
+    full = judged(evidence(SYNC, 4))
+    assert full.reason.code == "verdict.all_slots_busy"
+    assert "busy" not in full.findings[0].values
+
+
+def test_without_slots_the_reason_rests_on_the_bound() -> None:
+    """Not on as many slots as happened to be in use: there is no such limit."""
+    cell = judged(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
+    assert cell.reason.code == "verdict.waits"
+    assert values(cell.reason, "possible_rps", "used") == (pytest.approx(cell.bound_rps), 2)
+    assert "slots" not in text(cell.reason)
+
+
+def test_what_is_longer_is_told_by_where_it_is() -> None:
+    inside = text(_unexplained(service_s=0.161, waiting=None))
+    assert inside == (
+        "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
+        " 103 ms; nothing that was measured shows why."
+    )
+
+
+def _unexplained(**values: object) -> Finding:
+    known = {"connections": 32, "response_s": 0.164, "lone_s": 0.103, "advice": ()}
+    return Finding("diagnosis.unexplained", {**known, **values})
+
+
+def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> None:
+    need = {"cpu_s": 0.0654, "lone_s": 0.0448, "workers": 4, "cores": 2}
+    assert text(Finding("busy.more_than_cores", need)) == (
+        "each request takes 65.4 ms of CPU time (a lone one 44.8 ms in all), and 4 workers together"
+        " need more than 2 cores"
+    )
 
 
 def test_where_it_waits_is_only_said_where_it_was_seen() -> None:

@@ -61,6 +61,12 @@ def test_a_refusal_is_shedding(status: int) -> None:
     assert found.values["share"] == pytest.approx(0.75, abs=0.02)
 
 
+def test_refusals_take_no_time_that_the_overhead_could_be_of() -> None:
+    assert judged(answering(503)).ideal_s is None
+    assert analyse("shed", {}, [answering(503)]).overhead is None
+    assert judged(evidence()).ideal_s is not None
+
+
 def test_another_status_is_a_failure() -> None:
     trial = answering(500)
     assert codes(trial)[0] == "diagnosis.failing"

@@ -93,7 +93,7 @@ def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
     assert (found.slots_configured, found.slots_measured) == (None, 4)
     assert found.knee == pytest.approx(4.0)
     shared = report.cells[1].reason
-    assert (shared.code, shared.values["slots"]) == ("verdict.slots_shared", 4)
+    assert (shared.code, shared.values["used"]) == ("verdict.waits", 4)
     assert shared.values["limit"] == Finding("slots.unlimited")
     report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
     unused = report.cells[1].reason

@@ -12,6 +12,8 @@ from harness.analysis import TrialData, analyse
 from harness.analysis.stall import in_flight_s, stalled, whole_load
 from harness.experiments.reading import trial_data
 from harness.model import CellResult, Finding
+from harness.report.document import of_sweep
+from harness.report.messages import text
 from harness.run_store import load
 from tests.builders.analysis import (
     DROPS,
@@ -75,6 +77,21 @@ def test_a_stall_is_the_headline(accepted: bool) -> None:
     assert found.values["idle_s"] == pytest.approx(LATE_S + 80, abs=1)
     assert found.values["steady_rps"] == pytest.approx(2 / 0.3)
     assert "diagnosis.full_queue" in {one.code for one in cell.findings}
+
+
+def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
+    """Slots that stood idle were not busy, and the steady part's interval is of another rate."""
+    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
+    cell, found = judged(trial), stall_of(judged(trial))
+    idle = found.values["idle_s"] / found.values["load_s"]
+    assert cell.occupancy is not None
+    assert cell.occupancy < 1 - idle / 2  # one slot of two idles at least
+    assert cell.throughput_half_rps is None
+    document = of_sweep(analyse("stall", {}, [trial]))
+    assert text(document.tables[1].title).endswith("mean of the whole load")
+    assert "levels off" not in text(document.findings[0])
+    both = of_sweep(analyse("both", {}, [evidence(SMALL, 4, delay_s=0.3), trial]))
+    assert text(both.tables[1].title).endswith("where the load stalled, of the whole load)")
 
 
 def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:

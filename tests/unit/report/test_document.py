@@ -13,7 +13,8 @@ from harness.model import Document, Finding, Label, Rate, Table
 from harness.report.document import of_sweep
 from harness.report.messages import text
 from harness.report.open_closed import counterpart, side_by_side
-from tests.builders.analysis import SYNC, evidence, gthread, kept, server
+from harness.report.text import render
+from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, server
 from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
 
@@ -53,6 +54,18 @@ def names(of: Table) -> list[str]:
 
 
 # --- classes --------------------------------------------------------------------------------
+
+
+def test_that_parts_are_estimates_is_said_beside_them() -> None:
+    """Not only when the run starts, or with --explain; also where both tables stand as one."""
+    timed = evidence(SYNC, 8, tool="fast", timed=True)
+    trial = saying(replace(timed, follows=True), timings=())
+    document = of_sweep(analyse("timed", {}, [trial]))
+    assert [cell.breakdown.exact for cell in document.cells] == [False]
+    for width in (None, 80):
+        shown = render(document, width=width)
+        assert " ".join(shown.split()).count("not for a --duration alone, so each part is") == 1
+    assert "each part is an estimate" not in render(common())
 
 
 def test_where_a_class_stops() -> None:

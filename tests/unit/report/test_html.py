@@ -299,7 +299,7 @@ def test_a_bound_far_above_is_cut_off_and_said() -> None:
     one = sweep(("sync",), (8,))
     far = replace(one, cells=(replace(one.cells[0], bound_rps=400.0),))
     found = figure_of(figures(far), "throughput")
-    assert values_of(found.caption, "chart.throughput.caption") == {"highest_bound_rps": 400.0}
+    assert values_of(found.caption, "chart.throughput.caption")["highest_bound_rps"] == 400.0
     domain = spec(found.panes[0])["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
 

@@ -6,8 +6,8 @@ import re
 import string
 from collections import Counter
 
-from harness.model import Column
-from harness.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning
+from harness.model import Column, Finding
+from harness.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning, short, text
 
 
 def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
@@ -27,6 +27,29 @@ def test_every_template_names_values() -> None:
     assert not [code for code, one in TEMPLATES.items() if one.count("[[") != one.count("]]")]
     fields = [field for one in TEMPLATES.values() for field in string.Formatter().parse(one)]
     assert all(name.isidentifier() for _, name, _, _ in fields if name is not None)
+
+
+def test_causes_of_failures_are_words() -> None:
+    known = {"non_2xx": 48, "reset": 2, "of_a_new_tool": 1}
+    said = text(Finding("verdict.failures", {"requests": 51, "causes": known}))
+    assert said == "51 failed (48 x status other than 2xx, 1 x of_a_new_tool, 2 x connection reset)"
+
+
+def test_what_a_flag_has_no_effect_with() -> None:
+    one, two = (
+        {"flag": "--backlog", "classes": names} for names in (["asgi"], ["asgi", "uvicorn"])
+    )
+    assert text(Finding("plan.flag_ignored", one)) == "--backlog has no effect with asgi"
+    assert text(Finding("plan.flag_ignored", two)).endswith("with asgi and uvicorn")
+
+
+def test_a_knee_that_is_not_a_number_has_a_short_form() -> None:
+    spoken = {"knee.levels_off", "knee.all_slots_busy", "knee.slots_reached"}  # beside a number
+    codes = {code for code in TEMPLATES if re.fullmatch(r"knee\.\w+", code)}
+    inner = Finding("knee.tool_is_limit_later", {"knee": Finding("knee.no_cell"), "tool": "ab"})
+    assert short(inner).code == "knee.no_cell.short"
+    for code in codes - spoken - {inner.code}:
+        assert short(Finding(code)).code == f"{code}.short"
 
 
 def test_columns_by_table_by_kind_of_table_and_by_name() -> None:
