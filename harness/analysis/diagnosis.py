@@ -131,8 +131,8 @@ def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
 
 Rule = Callable[[Facts, CellResult], Finding | None]
 BEFORE: tuple[Rule, ...] = (load_tool, stall)
-FULL_UP: tuple[Rule, ...] = (full_queue, blocked_loop, busy_machine, busy_workers, uneven)
-SLOW: tuple[Rule, ...] = (drifting, slow_at_first, waiting)  # and, before them, `shared`
+FULL_UP: tuple[Rule, ...] = (full_queue, blocked_loop, busy_machine, busy_workers)
+SLOW: tuple[Rule, ...] = (uneven, drifting, slow_at_first, waiting)  # and, before them, `shared`
 AT_RATE: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 INSIDE = 0.5  # of the requests under way are in the server
