@@ -36,11 +36,12 @@ def analyse(
     trials: Sequence[TrialData],
     *,
     over_time: bool = True,
+    place: str = "",
 ) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan; those without a
     record are unfinished, which a note says. Series appear in the order of their first trial, their
     cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
-    the timeline of each cell."""
+    the timeline of each cell; `place`: what a command takes for the run, its name if nothing."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
@@ -62,7 +63,7 @@ def analyse(
         setup_s={
             name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
         },
-        notes=tuple(_notes(run, len(trials) - len(done), every)),
+        notes=tuple(_notes(place or run, len(trials) - len(done), every)),
         timelines=timelines(facts for series in every for facts in series.valid if over_time),
     )
 

@@ -84,6 +84,8 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
         found = _without_room(found, valid, rates)
     elif rates and (from_on := _saturated_from(free, words)):
         found = _between(series, rates, from_on)
+    elif found.note.code == "knee.still_gains" and _by_chance(series, found.note):
+        found = Knee(None, Finding("knee.chance", found.note.values))
     if found.connections is None and rates and max(rates) < max(series.levels):
         found = _without_advice(found)  # higher levels were tried
     return found if len(free) == len(telling) else _beside_tool(series, found, telling, free)
@@ -131,9 +133,13 @@ def _between(series: Series, rates: Rates, from_on: int) -> Knee:
 
 def _kind(series: Series, below: int, highest: int, from_on: int) -> str:
     """What growth up to a saturated level says: that the knee is in between, or nothing."""
-    if below < from_on:
-        return "until"
-    return "chance" if series.gains(below, highest) is None else "though"
+    if series.gains(below, highest) is None:
+        return "chance"
+    return "until" if below < from_on else "though"
+
+
+def _by_chance(series: Series, note: Finding) -> bool:
+    return series.gains(note.values["below"], note.values["highest"]) is None
 
 
 def _without_advice(found: Knee) -> Knee:

@@ -138,5 +138,7 @@ def _calls(facts: Facts) -> Finding:
         return Finding("advice.patch_before_preload")
     # tornado awaits as the ASGI classes do; the others patch
     patches = facts.data.worker_class.slots == "worker_connections"
+    if facts.data.worker_class.asgi:
+        return Finding("advice.calls_in_threads", {"cores": facts.usage.server_cores})
     code = "advice.patched_calls" if patches else "advice.asynchronous_calls"
     return Finding(code, {"cores": facts.usage.server_cores})

@@ -62,7 +62,8 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
     found = handshakes(facts)
     if not found.dropped and not (found.suspected and waits(facts, cell)):
         return None
-    advice = (_for_queue(facts, full=full(facts)), *([_more_slots(facts)] if full(facts) else []))
+    steadily = full(facts) and not stalled(facts)  # else they idled for want of a longer queue
+    advice = (_for_queue(facts, full=steadily), *([_more_slots(facts)] if full(facts) else []))
     known = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell), "advice": advice}
     if not found.dropped:
         return Finding("diagnosis.full_queue_likely", {**known, "drops": drops(found)})
@@ -116,6 +117,8 @@ def uneven(facts: Facts, cell: CellResult) -> Finding | None:
 
 def _deal_evenly(facts: Facts) -> tuple[Finding, ...]:
     server = facts.cell.server
+    if facts.data.worker_class.asgi:
+        return ()  # no class that deals otherwise runs an ASGI app
     if facts.data.worker_class.slots != "threads":
         return (Finding("advice.class_that_deals_evenly"),)
     if server.worker_connections <= server.threads:

@@ -45,6 +45,7 @@ from harness.analysis.knee import REACHED
 from harness.analysis.load_tool import CEILING, INSIDE
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.series import HALF, Series
+from harness.analysis.stall import stalled
 from harness.analysis.uneven import uneven_dealing
 from harness.model import Finding, Verdict
 
@@ -196,6 +197,8 @@ def _waits(facts: Facts, series: Series) -> Finding:
     wait_s = max(0.0, response_s - service_s)
     possible_rps = facts.parallel / lone_s
     common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
+    if stall := stalled(facts):
+        return _finding("stalls", **common, idle_s=stall.idle_s, load_s=stall.load_s)
     if wait_s < (1 - REACHED) * response_s:
         return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
     common |= {"wait_s": wait_s, "response_s": response_s}

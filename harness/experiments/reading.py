@@ -54,6 +54,12 @@ def find(name: str, *, measured: bool = False) -> Path:
     raise UsageError(f"{name} is no run: name its directory, or its name below results/")
 
 
+def as_argument(run: Run) -> str:
+    """What a command takes for it: its name alone where `find` looks for that."""
+    found_by_name = run.directory.parent in (Path("results").absolute(), store.ROOT / "results")
+    return run.name if found_by_name else str(run.directory)
+
+
 def _measured(run: Path) -> bool:
     """Whether a trial of it ended without a fault."""
     try:
@@ -146,10 +152,11 @@ def trial_data(run: Run) -> tuple[TrialData, ...]:
 def notes_of(run: Run) -> tuple[Finding, ...]:
     """Of its plan, and whether that was carried out."""
     missing = len(grid(run.plan)) - len(run.records)
-    values = {"trials": missing, "command": run.plan.kind, "run": run.name}
+    values = {"trials": missing, "command": run.plan.kind, "run": as_argument(run)}
     return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 
 
 def report_of(run: Run, *, over_time: bool = False) -> Report:
     """All that is found out about a run; its timelines where they are asked for."""
-    return analyse(run.name, run.environment, trial_data(run), over_time=over_time)
+    trials = trial_data(run)
+    return analyse(run.name, run.environment, trials, over_time=over_time, place=as_argument(run))

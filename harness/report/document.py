@@ -12,6 +12,7 @@ from harness.report.sweep_tables import sweep_tables
 from harness.report.values import finite
 
 SWEEP = "sweep"
+DISTURBED = ("diagnosis.core_wait", "diagnosis.steal")
 OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 
 
@@ -37,6 +38,7 @@ def of_sweep(report: Report) -> Document:
             *_costs(report),
             *_by_places("cells.invalid", reasons["invalid"], names),
             *_by_codes("cells.inconclusive", reasons["inconclusive"], names),
+            *_by_codes("cells.disturbed", _disturbed(report), names),
         ),
         tables=tuple(sweep_tables(report, names)),
         notes=(*_by_places("cells.note", notes, names), *report.notes),
@@ -47,6 +49,17 @@ def of_sweep(report: Report) -> Document:
         overhead=report.overhead,
         setup_s=report.setup_s,
     )
+
+
+def _disturbed(report: Report) -> Iterable[tuple[Finding, CellResult]]:
+    """Cells that have a verdict although others took cores: their figures are told with that. Not
+    those whose class says so by itself."""
+    told = {group.telling for group in report.classes}
+    for cell in report.cells:
+        for one in cell.findings if cell.verdict != "inconclusive" else ():
+            headline = cell.trial.key in told and one == cell.diagnosis
+            if one.code in DISTURBED and not headline:
+                yield one, cell
 
 
 # --- the title ----------------------------------------------------------------------------

@@ -233,6 +233,7 @@ cells.some = {series:, }
 cells.series = {series} at {levels:list}
 cells.invalid = Invalid: {cells}: {text}.
 cells.inconclusive = Inconclusive: {cells}[[; numbers of {one}]]: {text:sentence}
+cells.disturbed = Disturbed: {cells}[[; numbers of {one}]]: {text}
 cells.note = {cells}: {text}
 cells.findings = At {load}: {findings: }
 cells.findings.trials = {text} (In {have} of {trials} trials.)
@@ -762,6 +763,8 @@ bottleneck.server.others = The server is the bottleneck: no other generator gets
     {generator}.
 bottleneck.inconclusive = Inconclusive: these cells show no limit of either.
 bottleneck.disturbed = Inconclusive: {noise}
+bottleneck.disturbed_too = Inconclusive: other programs kept these cells from a core, too (for up to
+    {share:percent} of the response time).
 bottleneck.busy = {generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}
 bottleneck.cores = the server used {server:.2f} cores[[, the generator {generator:.2f}]]
 bottleneck.threads.no_more = more threads brought no more ({rates})
@@ -790,8 +793,9 @@ bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {+bottleneck.interv
 bottleneck.tool.no = No: with {users:# user}, {other} gets {+bottleneck.interval} the throughput of
     {generator}.
 bottleneck.question.inside = Where is a request while it waits?
-bottleneck.inside = With {users:# user} a response takes {response_s:duration}, of which the request
-    is {inside_s:duration} in the server ({share:percent}): accept queue, worker and app.
+bottleneck.inside = With {users:# user} a response takes {response_s:duration}; for
+    {inside_s:duration} of them ({share:percent}) the request is in the server: accept queue, worker
+    and app.
 bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
 bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
     [[, {servers:# server}]][[, trial {trial}]]
@@ -1089,6 +1093,8 @@ verdict.slowed = with {connections:# connection} a request spends {service_s:dur
     app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
 verdict.slots_shared = {connections:# connection} share {slots:# slot}: {+verdict.each_waits}
     [[; {drops}]][[; {failures}]]
+verdict.stalls = {connections:# connection} waited while slots stood idle for {idle_s:duration} of
+    {load_s:duration}[[; {drops}]][[; {failures}]]
 verdict.waits = {connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,
     with at most {used:# request} in the app at once[[ ({limit})]]: {+verdict.each_waits}
     [[; {drops}]][[; {failures}]]
@@ -1291,6 +1297,8 @@ advice.move_computing = it computes ({cores:cores} for {workers:# worker}): move
 advice.patch_before_preload = preload_app loads the app before gevent patches blocking calls: turn
     it off, or start the app with gevent.monkey.patch_all()
 advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with threads
+advice.calls_in_threads = {+advice.blocks} asynchronous calls, or make the call in a
+    thread (asyncio.to_thread)
 advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
 advice.faster_code_or_more_cores = faster code, more cores or a load tool on another machine bring
     more
@@ -1315,6 +1323,8 @@ knee.one_level = at least {least:number}: one level cannot show where it stops[[
     more]]
 knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last
     step ({below} → {highest})[[; add {add} or more]]
+knee.chance = at least {least:number}: whether throughput still grew in the last step
+    ({below} → {highest}) is within chance[[; repeat with --trials, or add {add} or more]]
 knee.between = between {least:number} and {most}[[{grew}]]
 knee.grew.until = : throughput grew by {gain:percent} from {below} to {highest} connections
 knee.grew.though = ; that throughput grew by {gain:percent} from {below} to {highest} connections is
@@ -1333,7 +1343,8 @@ knee.tool_is_limit = at least {least:number}: from {connections:# connection} on
     limit, not the server
 knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit
 knee.no_cell.short, knee.inconclusive.short, knee.room_beyond.short, knee.unknown.short = unknown
-knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short = at least {least:number}
+knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short, knee.chance.short = at
+    least {least:number}
 knee.no_wait_with_all_slots.short = at least {highest}
 knee.between.short = {least:number} to {most}
 knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}
@@ -1343,7 +1354,7 @@ below.uneven = connections are dealt unevenly
 below.shared = requests wait for something that they share
 below.drift, below.slow_first = service times change
 below.shedding, below.failing = failures are left out
-below.core_wait = others had the cores
+below.core_wait = other programs took cores
 below.steal = the host gave cores to other machines
 
 # capacity: why there is none

@@ -23,6 +23,7 @@ LATE = 0.25  # of the mean response
 SAME = 0.02  # of rates: they are one level, of which the least loaded cell speaks
 HALF = 0.5  # of a difference: what makes up so much of it explains it
 UNTOLD = ("invalid", "inconclusive")
+SHEDS = "open.sheds"  # a server that refuses has no backlog, and answers few of its requests
 
 Trials = Sequence[CellResult]  # of one cell, at least one
 
@@ -106,7 +107,7 @@ def _asked(mine: Trials) -> dict[str, object]:
 def _outcome(mine: Trials, other: Trials) -> Finding:
     mine = [one for one in mine if one.verdict != "generator-bound"] or mine
     p95, closed_p95 = known(mine, "response.p95"), known(other, "response.p95")
-    if mine[0].verdict == "generator-bound" or not p95:
+    if mine[0].verdict == "generator-bound" or mine[0].reason.code == SHEDS or not p95:
         return Finding("compare.reason", {"reason": mine[0].reason})
     times = {"p95_s": geometric_mean(p95), "trials": len(mine) if len(mine) > 1 else None}
     if not closed_p95:

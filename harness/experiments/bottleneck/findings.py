@@ -127,7 +127,7 @@ def _answer(
     """`outcome`: of the trials' intervals; "few" and "chance" are told alike of every factor."""
     evidence = (_rates(group, factor) for group in groups)
     if (noise := _noise(groups)) is not None:
-        return _to(factor, "disturbed", {"noise": noise}, evidence)
+        return _to(factor, "disturbed_too", {"noise": noise, **noise.values}, evidence)
     interval = {"brings": most.value, "low": most.low, "high": most.high, "trials": TRIALS}
     code = outcome if outcome in ("few", "chance") else f"{factor}.{outcome}"
     return _to(factor, code, {**values, **interval}, evidence)
@@ -200,7 +200,7 @@ def _inside(groups: Groups) -> Iterator[Finding]:
         parts, response_s = cell.breakdown, cell.response.mean
         known = [parts.accept_queue_s, parts.in_worker_s, parts.service_s]
         inside = [part for part in known if part is not None]
-        if response_s and len(inside) == len(known):
+        if response_s and len(inside) == len(known) and worst([cell.core_wait]) is None:
             values = {"users": cell.trial.cell.concurrency, "response_s": response_s}
             share = min(sum(inside) / response_s, 1.0)
             times.append({**values, "inside_s": sum(inside), "share": share})

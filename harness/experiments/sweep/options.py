@@ -40,7 +40,8 @@ AXES: tuple[Row, ...] = (
      "processes of the load tool; they share the load (1)"),
     ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
     ("--rate", read.rates, "LIST",
-     "then arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the capacity)"),
+     "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
+     " capacity)"),
     ("--duration", read.duration, "S",
      "load for S seconds, no more and no less, instead of counting requests"),
     ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
@@ -51,7 +52,7 @@ AXES: tuple[Row, ...] = (
      "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
      " the throughput within 5%%)"),
     ("--max-seconds", read.duration, "S",
-     "load no longer than S seconds where the throughput varies (30)"),
+     "load for about S seconds at most where the throughput varies (30)"),
     ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
 )  # fmt: skip
 APP: tuple[Row, ...] = (
@@ -81,7 +82,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.EXIT_CODES}"
-    known = f"all, or of {','.join(CLASSES)}, or dotted paths of other classes"
+    known = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
     to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=known)
     to.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"

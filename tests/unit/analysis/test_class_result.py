@@ -64,6 +64,18 @@ def test_growth_from_a_level_that_waits_already_is_no_sign_of_room() -> None:
     assert found.note.values["grew"].code == "knee.grew.though"
 
 
+def test_growth_within_chance_is_no_growth() -> None:
+    of = series(2, 4)
+    wide = series(2, 4)
+    wide.__dict__["halves"] = {2: 0.8, 4: 0.8}
+    for cells_of, code in ((of, "knee.still_gains"), (wide, "knee.chance")):
+        # Without the rule of a level at which nothing waits
+        slow = Series(cells_of.key, cells_of.trials, R0(0.5, 0.0), cells_of.closed, (), ())
+        slow.__dict__.update({"halves": cells_of.halves})
+        found = knee(slow, c2="below capacity", c4="below capacity")
+        assert found.note.code == code
+
+
 def test_an_inconclusive_level_is_not_counted() -> None:
     of = series(2, 4, 8)
     assert knee(of, c2="below capacity", c4="at capacity", c8="saturated").connections is not None

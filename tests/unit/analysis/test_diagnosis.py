@@ -116,8 +116,8 @@ def test_tornado_has_no_such_setting() -> None:
 @pytest.mark.parametrize(
     ("worker_class", "calls"),
     [
-        ("asgi", "advice.asynchronous_calls"),
-        ("uvicorn", "advice.asynchronous_calls"),
+        ("asgi", "advice.calls_in_threads"),
+        ("uvicorn", "advice.calls_in_threads"),
         ("gevent", "advice.patched_calls"),
         ("eventlet", "advice.patched_calls"),
     ],

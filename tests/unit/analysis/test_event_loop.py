@@ -132,7 +132,7 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:
     assert found.values["longest_s"] == pytest.approx(0.12)
     assert 3 <= found.values["late"] < found.values["beats"]
     assert (found.values["connections"], found.values["workers"]) == (8, 2)
-    assert found.values["advice"][0].code == "advice.asynchronous_calls"
+    assert found.values["advice"][0].code == "advice.calls_in_threads"
     assert text(found).startswith("Something blocks the event loop at least 6")
 
 

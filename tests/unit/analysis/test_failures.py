@@ -8,6 +8,7 @@ from msgspec.structs import replace as changed
 from harness.analysis import TrialData, analyse
 from harness.analysis.failures import success_response, success_spans
 from harness.model import Rate, Summary
+from harness.report.open_closed import comparisons
 from tests.builders.analysis import (
     NS,
     derived,
@@ -122,8 +123,11 @@ def test_a_server_that_refuses_does_not_keep_up_with_its_rate() -> None:
     )
     failed = sum(one.cause is not None for one in timings)
     trial = saying(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
-    found = analyse("run", {}, [evidence(connections=4, tool="fast", delay_s=0.1), trial]).cells[-1]
+    report = analyse("run", {}, [evidence(connections=4, tool="fast", delay_s=0.1), trial])
+    found = report.cells[-1]
     assert found.verdict == "saturated"
     assert found.reason.code == "open.sheds"
     assert found.reason.values["share"] == pytest.approx(0.5, abs=0.01)
     assert found.response.p50 == pytest.approx(0.1)
+    compared = [one for one in comparisons(report.cells) if one.code == "compare.open"]
+    assert [one.values["outcome"].code for one in compared] == ["compare.reason"]  # no backlog

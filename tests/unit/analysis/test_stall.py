@@ -87,6 +87,13 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert cell.occupancy is not None
     assert cell.occupancy < 1 - idle / 2  # one slot of two idles at least
     assert cell.throughput_half_rps is None
+    assert (cell.reason.code, cell.reason.values["idle_s"]) == (
+        "verdict.stalls",
+        found.values["idle_s"],
+    )
+    advice = {code for one in cell.findings for code in every(one) if code.startswith("advice.")}
+    assert "advice.longer_backlog" in advice
+    assert "advice.backlog_hides" not in advice  # it would be told otherwise in one breath
     document = of_sweep(analyse("stall", {}, [trial]))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])

@@ -10,6 +10,7 @@ import pytest
 
 from harness import run_store as store
 from harness.experiments import EXPERIMENTS, part
+from harness.experiments.reading import find
 from harness.experiments.results import document_of
 from harness.model import Finding, Load, NullServer, Plan, UsageError
 from harness.plan import null_cell, null_plan
@@ -50,3 +51,4 @@ def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     (note,) = found.notes
     assert isinstance(note, Finding)
     assert (note.code, note.values["trials"]) == ("note.unfinished", 2)
+    assert (find(note.values["run"]) / "run.json").is_file()  # wherever --out put it

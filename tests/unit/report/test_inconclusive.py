@@ -50,6 +50,18 @@ def test_the_page_and_the_terminal_have_a_look_for_it() -> None:
     assert page.text.count(text(WAITS)) >= 2  # beside the answer, and with its cell
 
 
+def test_a_disturbed_cell_with_a_verdict_is_told_once() -> None:
+    noise = Finding("diagnosis.core_wait", {"others_cores": 1.5, "cores": 2, "share": 0.4})
+    quiet, one, other = (cell(trial("sync", n)) for n in (2, 4, 8))
+    disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in (one, other)]
+    document = sweep(quiet, *disturbed)  # of which the last speaks for its class
+    (found,) = [one for one in document.findings if one.code == "cells.disturbed"]
+    assert found.trials == (one.trial.key,)
+    assert found.code in {"cells.disturbed"}
+    assert "1.50 of 2 cores" in render(document)
+    assert "cells.disturbed" not in codes(sweep(quiet, inconclusive(8)))
+
+
 def test_it_is_no_failure() -> None:
     assert sweep(inconclusive(8)).valid
 
