@@ -199,7 +199,8 @@ def _waits(facts: Facts, series: Series) -> Finding:
     common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
     if stall := stalled(facts):
         return _finding("stalls", **common, idle_s=stall.idle_s, load_s=stall.load_s)
-    if wait_s < (1 - REACHED) * response_s:
+    slower = slots is None and service_s - lone_s > wait_s  # is most of what takes longer
+    if slower or wait_s < (1 - REACHED) * response_s:
         return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
     common |= {"wait_s": wait_s, "response_s": response_s}
     if rps >= REACHED * possible_rps:

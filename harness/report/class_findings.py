@@ -11,6 +11,7 @@ from harness.report.naming import Names, level
 from harness.report.open_closed import UNTOLD, comparisons
 from harness.report.values import finite
 
+DISTURBED = ("diagnosis.core_wait", "diagnosis.steal")  # told of all cells together
 BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
 EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
 # What can make throughput level off before all slots are of use, the most important first
@@ -108,6 +109,8 @@ def _why(limited: CellResult | None) -> dict[str, object]:
     if limited is None:
         return {}
     why = limited.diagnosis or Finding("class.reason", {"reason": limited.reason})
+    if why.code in DISTURBED:
+        return {}
     if why.code in BRIEF:
         why = Finding(f"{why.code}.brief", why.values)
     return {"connections": limited.trial.cell.concurrency, "why": why}

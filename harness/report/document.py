@@ -6,13 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.model import CellResult, Document, Finding, Report
-from harness.report.class_findings import class_finding
+from harness.report.class_findings import DISTURBED, class_finding
 from harness.report.naming import SETTINGS, Names, by_series, not_taken, setting
 from harness.report.sweep_tables import sweep_tables
 from harness.report.values import finite
 
 SWEEP = "sweep"
-DISTURBED = ("diagnosis.core_wait", "diagnosis.steal")
 OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 
 
@@ -52,13 +51,10 @@ def of_sweep(report: Report) -> Document:
 
 
 def _disturbed(report: Report) -> Iterable[tuple[Finding, CellResult]]:
-    """Cells that have a verdict although others took cores: their figures are told with that. Not
-    those whose class says so by itself."""
-    told = {group.telling for group in report.classes}
+    """Cells that have a verdict although others took cores: their figures are told with that."""
     for cell in report.cells:
         for one in cell.findings if cell.verdict != "inconclusive" else ():
-            headline = cell.trial.key in told and one == cell.diagnosis
-            if one.code in DISTURBED and not headline:
+            if one.code in DISTURBED:
                 yield one, cell
 
 

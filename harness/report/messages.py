@@ -1085,8 +1085,8 @@ verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy,
     waited[[; {failures}]]
 verdict.fills_slots = {connections:# connection} have {slots:# slot}, and no request waited for
     one[[; {failures}]]
-verdict.at_knee = {connections:# connection} reached the knee: throughput levels off at {rps:number}
-    requests/s[[; {failures}]]
+verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
+    [[; {failures}]]
 verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
     no request waited[[; {failures}]]
 verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the

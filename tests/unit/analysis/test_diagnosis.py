@@ -287,3 +287,13 @@ def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
     assert as_threads.values == {"threads": 4}
     (group,) = analyse("r", {}, [even]).classes
     assert group.telling == even.trial.key
+
+
+def test_what_takes_longer_inside_the_app_is_no_waiting_for_slots() -> None:
+    """A pool inside an app without slots: 0.7 s of a response of 2 s are before the app, 0.3 s
+    longer than alone it takes inside, or the other way round."""
+    for begins_ns, code in ((7 * NS // 10, "verdict.waits"), (NS // 5, "verdict.slowed")):
+        trial = slowed(server("asgi"), 8, 4)
+        first, *rest = trial.spans.spans
+        late = [changed(one, start_ns=one.start_ns + begins_ns) for one in rest]
+        assert judged(with_spans(trial, [first, *late])).reason.code == code
