@@ -75,7 +75,7 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Finding | None:
             "service_s": known.mean if known else cell.breakdown.service_s or cell.service.mean,
             "half_s": known.half if known else None,
             "low_s": found.low_s,
-            "lone_s": fmean(facts.record.lone_s) if found.fewer or found.more else found.others_s,
+            "lone_s": series.r0.seconds,
             "fewer": found.fewer,
             "fewer_s": found.others_s if found.fewer else None,
             "more": found.more,

@@ -116,7 +116,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     if slots and series.full and n < REACHED * slots:
         shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
         return "saturated" if shared else "below capacity", waits
-    if slots and series.full and disturbed:
+    if slots and series.full and (disturbed or series.levels_off(n)):
         return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
     undisturbed = _undisturbed(facts, series)
     noise = bool(disturbed) and undisturbed > HALF
