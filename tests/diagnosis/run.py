@@ -68,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> int:
     every = [said for one in ran for said in judged(place, one)]
     sys.stdout.write(table.as_text(every))
     if options.markdown:
-        options.markdown.write_text(table.as_markdown(every))
+        options.markdown.write_text(table.as_markdown(every, ran))
     if options.record:
         record(place, ran, options.record)
     return 1 if table.misses(every) else 0

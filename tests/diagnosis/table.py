@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import ALLOWED, EXCUSED, FALSE, MISSING, RIGHT, Statement
+from tests.diagnosis.store import Ran
 
 INTRODUCTION = """\
-# Is it so? How often the diagnosis is right
+# How often the diagnosis is right
 
 What the lab says of a server is held against servers of which the truth is known: apps whose
 waits, locks, blocked loops and deaths are arranged, so that a verdict or a cause is right or
@@ -20,8 +21,8 @@ diagnosis` does all that and writes this page; a part of it runs with the other 
 
 - **said**: how often a verdict or finding was reported; **false**: how often it was not so.
 - **due**: how often it had to be reported; **found**: of these, how often it was, on a quiet
-  machine and beside others. A run is quiet where other programs used less than a quarter of a
-  core.
+  machine and beside others. It counts as quiet where other programs used less than a quarter of a
+  core. Scenarios that only sleep run three at a time, so that most of them have company, too.
 - **inconclusive**: due and not reported, where the cell said that it is inconclusive and rightly
   so: its processes waited for a core for 5 % or more of the response time, beside others, and the
   app does more than sleep.
@@ -104,14 +105,16 @@ def as_text(every: Sequence[Statement]) -> str:
     return "\n".join([*lines, "", summary(every), "", *listed]) + "\n"
 
 
-def as_markdown(every: Sequence[Statement]) -> str:
-    """The page in docs/."""
+def as_markdown(every: Sequence[Statement], ran: Sequence[Ran]) -> str:
+    """The page in docs/. `ran`: the runs that were judged."""
+    beside = sum(one.noise for one in ran)
+    runs = f"{len(ran)} runs, {beside} of them beside a program that burns a core at random times:"
     head = ("finding or verdict", *HEAD[1:])
     by_code = _markdown([head, *rows(every)])
     kinds = _markdown([("scenario", "true because", "said", "wrong"), *by_scenario(every)])
     found = misses(every)
     listed = [f"- {line_of(one)}: {one.sentence}" for one in found] or ["None."]
-    page = (INTRODUCTION, summary(every), by_code, "## Scenarios", kinds, "## Misses")
+    page = (INTRODUCTION, f"{runs} {summary(every)}", by_code, "## Scenarios", kinds, "## Misses")
     return "\n\n".join(page) + "\n\n" + "\n".join(listed) + "\n"
 
 

@@ -19,7 +19,8 @@ from harness.report.messages import say, text
 
 AXIS = 58  # room left of every pane, so that their horizontal axes agree
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-WHOLE = alt.Axis(tickMinStep=1, format="d")  # of counts: no tick stands between two
+# Of counts. A least step between ticks does not keep Vega from 0.5, which "d" would write as 1
+WHOLE = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
 POINT: dict[str, Any] = {
     "filled": True,
     "size": 90,
