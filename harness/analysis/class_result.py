@@ -20,11 +20,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from harness.analysis.facts import Facts
-from harness.analysis.knee import NEAR, REACHED, Knee, step_below
+from harness.analysis.knee import FLAT, NEAR, REACHED, Knee, step_below
 from harness.analysis.series import Series, rates_by_level
 from harness.model import CellResult, ClassResult, Finding
 
 BEYOND = 1.05  # times the knee
+# Diagnoses that say nothing of what settings could win back
+TELL_NOTHING = frozenset(
+    f"diagnosis.{code}" for code in ("nothing_waits", "all_slots_busy", "core_wait", "steal")
+)
 Rates = Mapping[int, float]
 
 
@@ -55,7 +59,8 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:
     reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
-    lost = round(1 - reached, 2) if reached < REACHED else 0.0
+    untold = cell.diagnosis is not None and cell.diagnosis.code in TELL_NOTHING
+    lost = round(1 - reached, 2) if reached < REACHED and not untold else 0.0
     return lost, cell.trial.cell.concurrency, -cell.trial.number
 
 
@@ -65,8 +70,17 @@ def _level_rps(found: Knee, cells: Iterable[CellResult]) -> float | None:
     for cell in cells:
         if cell.verdict != "inconclusive" and cell.throughput_rps:
             rates[cell.trial.cell.concurrency].append(cell.throughput_rps)
-    most = max(map(median, rates.values()), default=0.0)
-    return most if found.rps and most >= REACHED * found.rps else None
+    levels = {level: median(found) for level, found in rates.items()}
+    most = max(levels.values(), default=0.0)
+    flat = found.rps is not None and most >= REACHED * found.rps and _flat(levels)
+    return most if flat else None
+
+
+def _flat(rates: Rates) -> bool:
+    """Whether throughput was seen to level off: the highest level brought hardly more than a lower
+    one."""
+    *lower, highest = (rates[level] for level in sorted(rates)) if rates else (0.0,)
+    return bool(lower) and highest <= FLAT * max(lower)
 
 
 # --- the knee -----------------------------------------------------------------------------------
@@ -80,9 +94,11 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
         return Knee(None, Finding("knee.inconclusive"))
     free = [facts for facts in telling if not series.bound.get(facts.key)]
     found, rates = series.knee_of(free), rates_by_level(free)
-    if found.connections is not None:
-        found = _without_room(found, valid, rates)
-    elif rates and (from_on := _saturated_from(free, words)):
+    room, from_on = _room_beyond(found, valid), _saturated_from(free, words)
+    if room and (_flat(rates) or not from_on):
+        flat_rps = max(rates.values()) if _flat(rates) else None
+        found = Knee(None, Finding("knee.room_beyond", {**room, "rps": flat_rps}))
+    elif (found.connections is None or room) and rates and from_on:
         found = _between(series, rates, from_on)
     elif found.note.code == "knee.still_gains" and _by_chance(series, found.note):
         found = Knee(None, Finding("knee.chance", found.note.values))
@@ -91,13 +107,12 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
     return found if len(free) == len(telling) else _beside_tool(series, found, telling, free)
 
 
-def _without_room(found: Knee, cells: Iterable[CellResult], rates: Rates) -> Knee:
-    knee = found.connections or 0.0
+def _room_beyond(found: Knee, cells: Iterable[CellResult]) -> dict[str, int] | None:
+    """The highest level beyond the knee that had room all the same."""
     levels = [cell.trial.cell.concurrency for cell in cells if cell.verdict == "below capacity"]
-    if max(levels, default=0) <= BEYOND * knee:
-        return found
-    values = {"connections": max(levels), "rps": max(rates.values())}
-    return Knee(None, Finding("knee.room_beyond", values))
+    if found.connections is None or max(levels, default=0) <= BEYOND * found.connections:
+        return None
+    return {"connections": max(levels)}
 
 
 def _saturated_from(trials: Iterable[Facts], words: Mapping[str, str]) -> int | None:
@@ -118,7 +133,9 @@ def _between(series: Series, rates: Rates, from_on: int) -> Knee:
     """Where requests wait at the highest level and throughput still gained up to it."""
     least, highest, slots = max(rates.values()) * series.r0.seconds, max(rates), series.slots
     if slots and highest > NEAR * slots and least >= REACHED * slots:
-        return Knee(least, Finding("knee.slots_reached", {"slots": slots}), max(rates.values()))
+        return Knee(
+            float(slots), Finding("knee.slots_reached", {"slots": slots}), max(rates.values())
+        )
     enough = [level for level in rates if level >= max(from_on, least)]
     limits = [*enough, *([slots] if slots and slots >= least else [])]
     if not limits:

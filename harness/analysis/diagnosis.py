@@ -74,7 +74,8 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
         how = Finding("busy.more_than_cores", {**need, "cores": cores})
     else:
         return None
-    advice = (Finding("advice.faster_code_or_more_cores"),)
+    noise = () if how.code == "busy.cores" else (Finding("advice.close_other_programs"),)
+    advice = (*noise, Finding("advice.faster_code_or_more_cores"))
     reached = {"connections": facts.connections, "rps": facts.throughput_rps}
     values = {**reached, **measured, "how": how, "advice": advice}
     return Finding("diagnosis.busy_machine", values)
@@ -123,10 +124,11 @@ def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
     if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
         return None  # the load tool holds them
     cpu_s, busy = used / facts.rps, used + waited.worker_s * facts.rps
-    always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s
+    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE
+    always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s and not idle
     if cpu_s < MOSTLY * lone_s and not always:
         return None
-    return {"cpu_s": cpu_s, "lone_s": lone_s, "workers": workers}
+    return {"cpu_s": cpu_s, "lone_s": lone_s if lone_s >= cpu_s else None, "workers": workers}
 
 
 Rule = Callable[[Facts, CellResult], Finding | None]
@@ -135,6 +137,7 @@ FULL_UP: tuple[Rule, ...] = (full_queue, blocked_loop, busy_machine, busy_worker
 SLOW: tuple[Rule, ...] = (uneven, drifting, slow_at_first, waiting)  # and, before them, `shared`
 AT_RATE: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 FAILURES: tuple[Rule, ...] = (shedding, failing)
+IDLE = 0.5  # of the slots taken: below, most of what workers wait is for nothing
 INSIDE = 0.5  # of the requests under way are in the server
 MANY = 0.05  # of the requests failed: nothing is more important
 CPU = frozenset({"uneven", "shared", "waiting", "drift", "slow_first"})

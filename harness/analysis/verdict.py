@@ -126,8 +126,11 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
         return "below capacity", waits
     if _resource_full(facts, undisturbed):
         return "saturated", waits
-    if disturbed and noise and series.grows(n) is not True:
-        return "inconclusive", disturbed
+    grows = series.grows(n)
+    if disturbed and noise and grows is not True:
+        by_chance = grows is None and undisturbed < SURELY and len(series.levels) > 1
+        chance = _finding("chance", connections=n, waits=waits)
+        return "inconclusive", chance if by_chance else disturbed
     return _by_levels(facts, series, waits)
 
 

@@ -15,7 +15,7 @@ DISTURBED = ("diagnosis.core_wait", "diagnosis.steal")  # told of all cells toge
 BRIEF = {"diagnosis.full_queue"}  # diagnoses that are told in short, and in full as evidence
 EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
 # What can make throughput level off before all slots are of use, the most important first
-BELOW = ("blocked_loop", "busy_machine", "busy_workers", "uneven", "shared", "drift", "slow_first",
+BELOW = ("blocked_loop", "busy_machine", "busy_workers", "shared", "uneven", "drift", "slow_first",
          "shedding", "failing", "core_wait", "steal")  # fmt: skip
 
 

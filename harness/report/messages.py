@@ -264,11 +264,12 @@ setup.warmup = warm-up {seconds:duration}
 setup.stop = stop {seconds:duration}
 
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
-compare.open = Open[[ at {share:percent} of the capacity]][[, {asked_rps:number} req/s]][[, of which
-    {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}
+compare.open = Open[[ at {share:percent} of what closed cells reached]]
+    [[, {asked_rps:number} req/s]][[, of which {sent_rps:number} were sent]]
+    [[ ({unsent} requests never)]]: {outcome}
 compare.reason = {reason}.
 compare.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
-    closed cell to compare with.
+    conclusive closed cell to compare with.
 compare.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
     ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
 compare.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
@@ -1219,9 +1220,9 @@ loop.one_at_a_time = Workers serve one request at a time: something blocks the e
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
     requests/s while {how}{+diagnosis.end}
 busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })
-busy.each_computes = each request takes {cpu_s:duration} of CPU time (a lone one {lone_s:duration}
-    in all)
-busy.more_than_cores = {+busy.each_computes}, and {workers:# worker} together need more than
+busy.each_computes = each request takes {cpu_s:duration} of CPU time[[ (the fastest lone one
+    {lone_s:duration} in all)]]
+busy.more_than_cores = {+busy.each_computes}, and {workers:# worker} together would need more than
     {cores:# core}
 busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]])
 busy.one_at_a_time = {+busy.each_computes}, and a worker computes for one at a time
@@ -1233,9 +1234,9 @@ diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other mac
 diagnosis.busy_workers = Computing is the limit: {connections:# connection} reached no more than
     {rps:number} requests/s, as {how}{+diagnosis.end}
 diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {idle:number} of
-    {slots:# slot} idled while requests waited]][[one worker has {times:number} times as many as
-    another, and requests wait]][[ {wait_s:duration}]] inside busier ones
-    ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
+    the {slots:# slot} that could be in use idled while requests waited]][[one worker has
+    {times:number} times as many as another, and requests wait]][[ {wait_s:duration}]] inside
+    busier ones ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
     {requests_per_worker:, }]][[; about {predicted_rps:number} requests/s when dealt like
     this]]){+diagnosis.end}
 diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
@@ -1305,8 +1306,8 @@ advice.faster_code_or_more_cores = faster code, more cores or a load tool on ano
 advice.measure_again = measure again when the host is quieter, or on a machine of its own
 advice.close_other_programs = close the other programs and measure again
 advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more
-advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections, a service
-    behind the app)
+advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections or
+    threads, a service behind the app)
 advice.class_that_deals_evenly = a class that accepts only what it can serve (sync, gevent) shares
     them evenly
 advice.worker_connections_as_threads = --worker-connections {threads}, as many as threads, leaves
@@ -1321,10 +1322,10 @@ knee.all_slots_busy = at {highest} connections all {slots} slots are busy and th
 knee.slots_reached = throughput is what {slots:# slot} allow, and requests wait
 knee.one_level = at least {least:number}: one level cannot show where it stops[[; add {add} or
     more]]
-knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]] in the last
-    step ({below} → {highest})[[; add {add} or more]]
-knee.chance = at least {least:number}: whether throughput still grew in the last step
-    ({below} → {highest}) is within chance[[; repeat with --trials, or add {add} or more]]
+knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]]
+    from {below} to {highest:# connection}[[; add {add} or more]]
+knee.chance = at least {least:number}: whether throughput still grew from {below} to
+    {highest:# connection} is within chance[[; repeat with --trials, or add {add} or more]]
 knee.between = between {least:number} and {most}[[{grew}]]
 knee.grew.until = : throughput grew by {gain:percent} from {below} to {highest} connections
 knee.grew.though = ; that throughput grew by {gain:percent} from {below} to {highest} connections is
@@ -1336,8 +1337,8 @@ knee.no_limit = > {highest}: no limit found up to {highest}
 knee.above_slots = > {highest}, although {slots} slots are configured
 knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy[[; add {add} or
     more]]
-knee.room_beyond = unknown: throughput levels off at {rps:number} requests/s, although slots were
-    still free with {connections:# connection}
+knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
+    were still free with {connections:# connection}
 knee.unknown = unknown: requests wait, although throughput is what lone requests allow
 knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
     limit, not the server
@@ -1353,7 +1354,8 @@ below.blocked_loop = event loops are blocked
 below.uneven = connections are dealt unevenly
 below.shared = requests wait for something that they share
 below.drift, below.slow_first = service times change
-below.shedding, below.failing = failures are left out
+below.shedding = the server refuses the rest
+below.failing = failures are left out
 below.core_wait = other programs took cores
 below.steal = the host gave cores to other machines
 

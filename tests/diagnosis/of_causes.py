@@ -74,9 +74,10 @@ def troubles() -> Iterable[Scenario]:
     yield sweep("gthread-fails", "a 500 for each fifth request that is not alone, at any load",
                 "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
+    errors = {"2": also(BELOW, may="failing"), "16": also(ABOVE, "failing")}
     yield sweep("sync-errors", "a 500 for one of 20 requests, at random, lone ones too",
-                f"sync 2,16 {FOUR['sync']} --tool fast", {"2": also(BELOW, "failing"),
-                "16": also(ABOVE, "failing")}, case="errors", exit_codes=(0, 1))  # fmt: skip
+                f"sync 2,16 {FOUR['sync']} --tool fast --rounds 20", errors, case="errors",
+                exit_codes=(0, 1))  # fmt: skip
     drift = truth("saturated", "drift", "waiting all_slots_busy")
     for case, why in {
         "drift": "each request of a worker sleeps 1/40 longer than the one before",
