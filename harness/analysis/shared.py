@@ -11,7 +11,8 @@ slow nearly always; a heavy tail is so in its tail.
 
 What a few lone requests cannot tell, other levels can: the same service with fewer requests at
 once, by the intervals of both means; and throughput that stays the same with more of them, while
-slots are free.
+slots are free. These are other launches, by which no interval of one load knows a service to vary:
+it must be half as long again.
 
 It must be a quarter longer and 5 ms (for so long the GIL and the kernel let others run), and
 computing must not explain it: workers that compute, or requests that need CPU on a machine without
@@ -42,7 +43,7 @@ from harness.numbers.quantiles import quantile
 CHANCE = 0.01
 MANY, QUARTER = 8, 0.25  # lone requests from which on quartiles are compared
 LONGER, LEAST_S = 1.25, 0.005  # than a lone one: times, and seconds more
-DISTURBED = 1.5  # times, where others kept the load from a core
+DOUBTFUL = 1.5  # times, where others kept the load from a core, and than another launch
 REQUESTS = 32  # under load
 COMPUTING = 0.7  # of the cores its workers could use
 FULL = 0.9  # of all cores
@@ -132,8 +133,8 @@ def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Long
     return Longer(low_s, most_s) if _beyond(low_s, most_s, facts) else None
 
 
-def _beyond(low_s: float, most_s: float, facts: Facts) -> bool:
-    longer = DISTURBED if disturbance(facts) else LONGER
+def _beyond(low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False) -> bool:
+    longer = DOUBTFUL if other_launch or disturbance(facts) else LONGER
     return low_s >= max(longer * most_s, most_s + LEAST_S)
 
 
@@ -146,7 +147,7 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
         return None
     low_s, most_s = (own.mean - own.half) * (1 - _lost(facts)), other.mean + other.half
     found = Longer(low_s, most_s, fewer=fewest.connections)
-    return found if _beyond(low_s, most_s, facts) else None
+    return found if _beyond(low_s, most_s, facts, other_launch=True) else None
 
 
 def _mean(facts: Facts) -> Estimate | None:
@@ -168,7 +169,8 @@ def _with_no_more(facts: Facts, series: Series) -> Longer | None:
     if own is None:
         return None
     low_s = (own.mean - own.half) * (1 - _lost(facts))
-    return Longer(low_s, lone_s, more=more) if _beyond(low_s, lone_s, facts) else None
+    found = Longer(low_s, lone_s, more=more)
+    return found if _beyond(low_s, lone_s, facts, other_launch=True) else None
 
 
 def _lost(facts: Facts) -> float:

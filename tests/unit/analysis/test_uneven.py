@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.analysis.uneven import uneven_dealing
 from harness.experiments.reading import trial_data
 from harness.run_store import load
+from harness.server.worker_classes import class_named
 from tests.builders.analysis import (
+    NS,
     SYNC,
+    asking,
     bare,
     dealt,
     derived,
@@ -19,6 +23,7 @@ from tests.builders.analysis import (
     judged,
     recording,
     server,
+    with_spans,
 )
 from tests.builders.runs import recorded
 
@@ -44,9 +49,21 @@ def test_one_queue_for_all_is_never_uneven(connections: int, worker_class: str) 
 
 def test_a_sync_worker_holds_nothing_that_waits() -> None:
     """It accepts the next one as soon as it has answered, in less time than a lone request takes
-    beside its span."""
-    trial = recording(evidence(SYNC, 16, delay_s=0.001, rounds=40), lone_s=(0.003,))
+    beside its span, while the other worker has nothing to do."""
+    base = evidence(server("sync", 2), 4, delay_s=0.001, rounds=40)
+    first = base.spans.spans[0]
+    busy = [
+        replace(first, start_ns=at, accept_ns=at - 800_000, end_ns=at + 1_000_000)
+        for at in (
+            first.start_ns - NS // 2,  # the lone one
+            *range(first.start_ns, first.start_ns + 40_000_000, 2_000_000),
+        )
+    ]
+    trial = recording(with_spans(base, busy), lone_s=(0.005,))
     assert uneven_dealing(derived(trial)) is None
+    threads = asking(trial, server=server("gthread", 2, 1))
+    of_threads = replace(threads, worker_class=class_named("gthread"))
+    assert uneven_dealing(derived(of_threads)) is not None
 
 
 @settings(max_examples=20, deadline=None)
