@@ -75,6 +75,22 @@ Label = str | Finding  # a name, or the finding that says one
 # --- what shall be done -------------------------------------------------------------------
 
 
+class Route(Struct, frozen=True):
+    """One kind of request of a mix, and what it must answer."""
+
+    path: str = "/"
+    method: str = "GET"
+    weight: float = 1.0  # of all requests; only the ratio to the others counts
+    headers: tuple[tuple[str, str], ...] = ()
+    body_file: str | None = None
+    expect: tuple[int, ...] = ()  # statuses that count as success; (): any 2xx and 3xx
+    name: str = ""  # in results; "": "METHOD PATH"
+
+    @property
+    def label(self) -> str:
+        return self.name or f"{self.method} {self.path}"
+
+
 class App(Struct, frozen=True):
     """The application under test, how it is asked and what it must answer."""
 
@@ -88,6 +104,7 @@ class App(Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
     sleep_s: float | None = None  # known only for the lab's own apps
     body_sha256: str | None = None  # of the only right answer, where that is known beforehand
+    mix: tuple[Route, ...] = ()  # (): every request is the one above
 
 
 class NullServer(Struct, frozen=True):
@@ -178,6 +195,9 @@ class Rate(Struct, frozen=True):
         return f"{self.rps:g}" if self.share is None else f"{self.share * 100:g}%"
 
 
+Arrivals = Literal["even", "poisson"]  # of the open model: evenly spaced, or a Poisson process
+
+
 class Load(Struct, frozen=True):
     """What a load tool is asked to do."""
 
@@ -202,6 +222,12 @@ class Load(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
     expect_status: int = 200
+    arrivals: Arrivals = "even"
+    schedule: int = 0  # seed of the moments of arrival, and of which request of the mix comes when
+    mix: tuple[Route, ...] = ()  # as in App
+
+
+Inside = Literal["", "needs", "stacks"]  # see Cell
 
 
 class Cell(Struct, frozen=True):
@@ -215,11 +241,15 @@ class Cell(Struct, frozen=True):
     rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
     load: Load | None = None  # where that does not depend on what a lone request costs
     name: str = ""  # its trials' key, where an experiment names its cells itself
+    schedule: int | None = None  # which of the plan's schedules; None: that of the trial's number
+    # What is measured inside the workers beside spans and beats: "needs" the CPU of each request,
+    # "stacks" which line of the app is running. Either costs too much to be in other figures
+    inside: Inside = ""
 
     @property
     def series(self) -> Cell:
         """The key of its series: the cells that differ from it in the amount of load alone."""
-        return replace(self, concurrency=0, rate=None, load=None, name="")
+        return replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
 
 
 class Trial(Struct, frozen=True):
@@ -237,7 +267,9 @@ class Trial(Struct, frozen=True):
         tool = cell.tool + ("-k" if cell.keepalive else "")
         tool += f"-p{cell.processes}" if cell.processes > 1 else ""
         rate = f"-r{cell.rate.label.replace('%', 'pc')}" if cell.rate else ""
-        return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}-{self.number}"
+        rate += "" if cell.schedule is None else f"-s{cell.schedule}"
+        inside = f"-{cell.inside}" if cell.inside else ""
+        return f"{cell.server.key}-{tool}-c{cell.concurrency}{rate}{inside}-{self.number}"
 
 
 class Plan(Struct, frozen=True):
@@ -257,6 +289,7 @@ class Plan(Struct, frozen=True):
     load_hosts: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
     max_seconds: float | None = None  # of load where its length is not fixed; None: it is
+    arrivals: Arrivals = "even"  # of its cells at a rate
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -520,6 +553,45 @@ class NullCounts(Struct, frozen=True):
 
 
 # --- what it means ------------------------------------------------------------------------
+
+
+class RequestNeed(Struct, frozen=True, gc=False):
+    """What one request needs of a worker. `wait_s`: in the app without computing or blocking
+    others (database, sleep). `cpu_s`: of a core, and of the worker's GIL. `blocked_s`: in a call
+    that holds up the worker's event loop without computing. `nogil_s`: CPU beside `cpu_s` that
+    needs no GIL. Waiting for a core or for other requests is in none of them."""
+
+    wait_s: float
+    cpu_s: float
+    blocked_s: float = 0.0
+    nogil_s: float = 0.0
+    route: str = ""  # label of its Route; "": there is one only
+
+
+class Memory(Struct, frozen=True):
+    """Of a server after a load, as shared + workers x private bytes."""
+
+    shared_bytes: int  # master included
+    private_bytes: int  # of each worker, mean
+    workers: int  # that were measured
+
+    def of(self, workers: int) -> int:
+        return self.shared_bytes + workers * self.private_bytes
+
+
+class Needs(Struct, frozen=True):
+    """What the requests of a trial needed. `requests`: a sample of them, in order of arrival, whose
+    mean CPU is that of the workers per request, Gunicorn's own part included. `gap_s`: how much
+    longer than in the app a request holds its slot. `beside_s`: of a response, what holds no slot
+    and is no waiting (connect, transfer, the load tool)."""
+
+    trial: str  # its key
+    requests: tuple[RequestNeed, ...]
+    gap_s: float
+    beside_s: float
+    start_s: float | None = None  # boot until a request is answered
+    memory: Memory | None = None
+    notes: tuple[Finding, ...] = ()
 
 
 class Breakdown(Struct, frozen=True):
