@@ -175,6 +175,7 @@ def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None
         warmup_path=f"/?sleep={WARMUP_S}" if cheaper else None,
         named=tool.NAMES_REQUESTS,
         kept=cell.keepalive,
+        inside=cell.inside,
         host=hosts.reached_at(plan.load_hosts),
     )
 

@@ -46,7 +46,7 @@ def _write_launch(launch: Launch) -> None:
         "worker_class": None if own else server.worker_class,
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
-        **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats")},
+        **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
     }
     (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 

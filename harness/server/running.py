@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.model import App, Fault, FaultKind, Finding, Server
+from harness.model import App, Fault, FaultKind, Finding, Inside, Server
 from harness.observe.spans import read_spans
 from harness.server.process import Guarded
 
@@ -44,6 +44,7 @@ class Launch(Struct, frozen=True):
     named: bool = False  # the load names its requests
     kept: bool = False  # it keeps its connections
     beats: bool = True  # the workers' event loops are looked at
+    inside: Inside = ""  # what else is measured in the workers, as in Cell
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
     services: Mapping[str, int] = {}  # what it works with: pids by name

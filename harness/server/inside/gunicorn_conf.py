@@ -10,6 +10,7 @@ It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
     named     whether the load names its requests
     kept      whether it sends more than one of them on a connection
     beats     whether the event loop is looked at
+    inside    what else is measured in the workers: nothing (""), "needs" or "stacks"
 
 and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore: every other
 one is a setting to Gunicorn.
