@@ -242,6 +242,7 @@ class Cell(Struct, frozen=True):
     load: Load | None = None  # where that does not depend on what a lone request costs
     name: str = ""  # its trials' key, where an experiment names its cells itself
     schedule: int | None = None  # which of the plan's schedules; None: that of the trial's number
+    duration_s: float | None = None  # of its load, instead of the plan's
     # What is measured inside the workers beside spans and beats: "needs" the CPU of each request,
     # "stacks" which line of the app is running. Either costs too much to be in other figures
     inside: Inside = ""

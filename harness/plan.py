@@ -122,9 +122,9 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
     if rate_rps is not None:
         c = max(c, open_connections(plan, cell, rate_rps, lone_s))
     requests = 1 + plan.rounds * c
-    duration_s = _duration_s(plan, rate_rps, ideal_s(requests, c, slots, lone_s))
+    duration_s = _duration_s(plan, cell, rate_rps, ideal_s(requests, c, slots, lone_s))
     worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
-    timed = rate_rps is not None or plan.duration_s is not None or plan.ramp_s > 0
+    timed = rate_rps is not None or fixed_s(plan, cell) is not None or plan.ramp_s > 0
     drops = cell.server.backlog < c
     deadline_s = 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
     deadline_s += (JOIN_S if plan.load_hosts else 0) + (duration_s if timed else 0)
@@ -148,11 +148,16 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
     )
 
 
-def _duration_s(plan: Plan, rate_rps: float | None, rounds_s: float) -> float:
+def fixed_s(plan: Plan, cell: Cell) -> float | None:
+    """The length of its load, where that was asked for."""
+    return plan.duration_s if cell.duration_s is None else cell.duration_s
+
+
+def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
     """How long a load that is not counted lasts: after a ramp as long again and some rounds; at a
     rate until enough have arrived for a percentile."""
-    if plan.duration_s is not None:
-        return plan.duration_s
+    if (asked_s := fixed_s(plan, cell)) is not None:
+        return asked_s
     if rate_rps is None:
         return float(math.ceil(2 * plan.ramp_s + max(TIMED_LEAST_S, rounds_s)))
     return float(math.ceil(min(max(OPEN_LEAST_S, ARRIVALS / rate_rps), OPEN_MOST_S)))
@@ -169,14 +174,14 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
     slots = configured_slots(cell.server)
     bound_rps = math.inf if slots is None else slots / max(lone_s, LEAST_LONE_S)
     served_rps = min(rate_rps, bound_rps)
-    backlog = served_rps * _duration_s(plan, rate_rps, 0.0)
+    backlog = served_rps * _duration_s(plan, cell, rate_rps, 0.0)
     room = min(backlog, cell.server.backlog, OPEN_MOST)
     return math.ceil(max(HEADROOM * served_rps * lone_s, room))
 
 
 def counts(plan: Plan, cell: Cell) -> bool:
     """Whether the load is a number of requests."""
-    timed = plan.duration_s is not None or plan.ramp_s > 0 or cell.rate is not None
+    timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 

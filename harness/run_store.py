@@ -1,6 +1,7 @@
 """The run directory: the only door between measuring and understanding.
 
-    run.json       what was planned and on what machine; written once, before the first trial
+    run.json       what was planned and on what machine; written before the first trial, and again
+                   where an experiment plans further cells by what it has found
     machine.json   what was found out of the machine before the first trial; may be missing
     trials.jsonl   one line when a trial begins, one with its Record when it has ended
     code/          the configuration files, apps and probe the servers were started with
@@ -73,6 +74,13 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
+
+
+def amend(directory: Path, plan: Plan) -> None:
+    """The run goes on with this plan, which has cells more than the one on file. OSError on a full
+    or read-only disk, where the one before stays."""
+    document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
+    write_synced(directory / "run.json", {**document, "plan": plan})
 
 
 def learn(directory: Path, values: Mapping[str, Any]) -> None:

@@ -37,11 +37,17 @@ from harness.terminal.interrupt import Stopped
 COMMON = frozenset({"command", "resume", "format", "explain"})
 
 
+def complete(_directory: Path, _plan: Plan) -> None:
+    """Most plans are whole from the beginning."""
+
+
 class Setup(Struct, frozen=True):
     """A plan, checked against this machine. `interpreter`: runs Gunicorn and the apps, None where
     there are none; `environment`: what else a new run is measured on; `label`: ends the name of its
     directory, "" for the command's name. `prepare_launch`: gives a server the services it needs.
-    `display`: what the user sees while it runs."""
+    `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with further
+    cells, once all of `plan` have been run; None: that was all. It needs nothing but what is on
+    file, so that a run that is resumed goes on as it would have."""
 
     plan: Plan
     interpreter: preflight.Interpreter | None = None
@@ -49,6 +55,7 @@ class Setup(Struct, frozen=True):
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
     display: Display = progress
+    grow: Callable[[Path, Plan], Plan | None] = complete
 
 
 # What is to be run: a new plan by the options, or that of the run that is resumed. Services
@@ -86,8 +93,7 @@ def run(
             tell(f"{name} is unavailable: {why}")
         again = f"{program()} {kind} --resume {directory}"
         try:
-            todo = unfinished(directory, prepared.plan)
-            execute(directory, prepared.plan, todo, prepared.prepare_launch, prepared.display)
+            _carry_out(directory, prepared)
         except Stopped as signal:
             tell(f"Stopped. Finish it with: {again}")
             return directory, signal.exit_code
@@ -95,6 +101,17 @@ def run(
             tell(f"{problem}. Fix it, then resume with: {again}")
             return directory, 3
     return directory, None
+
+
+def _carry_out(directory: Path, prepared: Setup) -> None:
+    """Every trial of the plan, and of what it grows to. Raises as `execute`."""
+    plan: Plan | None = prepared.plan
+    while plan is not None:
+        todo = unfinished(directory, plan)
+        execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
+        plan = prepared.grow(directory, plan)
+        if plan is not None:
+            run_store.amend(directory, plan)
 
 
 def exit_code(directory: Path, document: Document) -> int:
