@@ -40,6 +40,7 @@ OPEN_LEAST_S, OPEN_MOST_S = 10.0, 120.0  # how long an open cell lasts
 LEAST_LONE_S = 1e-4
 SHORT_S = 0.01  # a sleep that says little of what a request takes
 NULL_BACKLOG = 4096
+SCHEDULES = 10_000  # of a plan; the next seed has others
 # Of a load on a null server, only for the prediction: start and end of server and tool, a fork, and
 # how fast bodies are read
 NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
@@ -103,11 +104,20 @@ def ideal_s(requests: int, concurrency: int, slots: int | None, lone_s: float) -
     return lone_s * (1 + math.ceil((requests - 1) / parallel))
 
 
-def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> Load:
+def schedule_seed(plan: Plan, cell: Cell, number: int) -> int:
+    """Of the schedule of a cell's trial: seed * SCHEDULES + k, where k is the cell's own schedule,
+    or else the number of the trial. So trial k of every cell shares its schedule with the others,
+    and every further trial has another one."""
+    return plan.seed * SCHEDULES + (number if cell.schedule is None else cell.schedule)
+
+
+def load_for(
+    plan: Plan, cell: Cell, lone_s: float, rps: float | None = None, number: int = 1
+) -> Load:
     """What the tool is asked to do, once a lone request has shown what one costs.
 
     `rps`: the rate of an open cell; of a share, as long as its capacity is not known, it is that of
-    all that connections and slots allow.
+    all that connections and slots allow. `number`: of the trial.
 
     The deadline supposes the worst a class can do: one request per worker at a time, whatever its
     slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
@@ -145,6 +155,8 @@ def load_for(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) ->
         headers=app.headers,
         body_file=app.body_file,
         expect_status=app.expect_status,
+        arrivals=plan.arrivals,
+        schedule=schedule_seed(plan, cell, number),
     )
 
 

@@ -195,7 +195,7 @@ def task_for(
         key=one.key,
         directory=launch.trial,
         up=lambda: running(launch),
-        load=lambda lone_s: load_for(plan, one.cell, lone_s, rps),
+        load=lambda lone_s: load_for(plan, one.cell, lone_s, rps, one.number),
         command=tool_named(one.cell.tool).command,
         services=launch.services,
         longer=lambda load, record: longer(plan, one, directory, load, record),

@@ -19,7 +19,7 @@ from harness.experiments.execution import launch_for
 from harness.experiments.planning import plan_of
 from harness.load import ab
 from harness.load.registry import TOOLS
-from harness.model import App, Plan, Server, UsageError
+from harness.model import App, Cell, Plan, Rate, Server, UsageError
 from harness.plan import ideal_s, load_for, predicted_s, product, records_for, trials
 from harness.server import preflight
 from harness.server.preflight import Interpreter
@@ -251,3 +251,16 @@ def test_only_fast_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -
     made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
     named = {one.cell.tool: launch_for(made, one, tmp_path).named for one in trials(made)}
     assert named == {name: name == "fast" for name in TOOLS}
+
+
+def test_trial_k_of_every_cell_shares_its_schedule_and_no_two_trials_of_a_cell_do() -> None:
+    of = plan(seed=7, arrivals="poisson")
+    one, other = Cell(SERVER, "fast", 8, rate=Rate(rps=5)), Cell(SERVER, "fast", 8)
+    seeds = [load_for(of, one, 0.1, 5.0, number).schedule for number in (1, 2, 3)]
+    assert seeds == [70_001, 70_002, 70_003]
+    assert load_for(of, other, 0.1, number=2).schedule == seeds[1]
+    assert {load_for(of, replace(one, schedule=3), 0.1, 5.0, n).schedule for n in (1, 2)} == {
+        70_003
+    }
+    assert load_for(of, one, 0.1, 5.0).arrivals == "poisson"
+    assert load_for(plan(), one, 0.1, 5.0).arrivals == "even"
