@@ -347,6 +347,8 @@ class Record(Struct, frozen=True):
     pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
     lone_end_ns: int | None = None  # of the lone requests
     lone_begun_ns: tuple[int, ...] = ()  # of each of lone_s; others failed, before it or between
+    arrivals: Arrivals = "even"  # open model: with the seed and planned_duration_s, of asked_rps:
+    schedule: int = 0  # what `harness.numbers.arrivals.schedule` makes again
 
 
 class Span(Struct, frozen=True, gc=False):

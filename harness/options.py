@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from harness.load.registry import ALSO, TOOLS
 from harness.model import Rate
+from harness.numbers.arrivals import KINDS
 from harness.report import FORMATS
 from harness.server.worker_classes import CLASSES
 
@@ -187,6 +188,16 @@ def rate(word: str) -> Rate:
 
 
 rates = list_of(rate)
+
+
+def arrivals(word: str) -> str:
+    if word not in KINDS:
+        raise Refused(f"{word!r} is neither {' nor '.join(KINDS)}")
+    return word
+
+
+def seed(text: str) -> int:
+    return whole(text, least=0)
 
 
 def setting(text: str) -> tuple[str, str]:

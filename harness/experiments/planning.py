@@ -22,7 +22,7 @@ from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
 from harness.load.registry import TOOLS, tool_named
 from harness.load.tool import Tool
-from harness.model import App, Cell, EnvironmentProblem, Finding, Plan, Server, UsageError
+from harness.model import App, Arrivals, Cell, EnvironmentProblem, Finding, Plan, Server, UsageError
 from harness.options import seconds
 from harness.plan import SLEEP_ENV, load_for, product
 from harness.server import preflight
@@ -237,8 +237,17 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),
         max_seconds=_max_seconds(options),
+        arrivals=_arrivals(options),
+        **({} if options.seed is None else {"seed": options.seed}),
     )
     return plan, found
+
+
+def _arrivals(options: argparse.Namespace) -> Arrivals:
+    """Raises UsageError for a kind of arrivals where none are planned."""
+    if options.arrivals and not options.rate:
+        raise UsageError("--arrivals needs --rate: without it, each client waits for its answer")
+    return options.arrivals or ("poisson" if options.rate else "even")
 
 
 def _max_seconds(options: argparse.Namespace) -> float | None:

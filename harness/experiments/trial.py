@@ -166,6 +166,8 @@ def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) ->
         planned_duration_s=load.duration_s,
         planned_connections=load.concurrency,
         asked_rps=load.rate_rps,
+        arrivals=load.arrivals,
+        schedule=load.schedule,
     )
     try:
         with _observer(task, server, load) as observer:

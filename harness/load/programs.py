@@ -82,13 +82,15 @@ class Program(Tool):
         words += [word for one in (url, *load.urls) for word in ("--url", one)]
         words += ["--concurrency", str(load.concurrency)]
         if load.timed or load.rate_rps:
-            words += ["--duration", f"{load.duration_s:g}"]
+            words += ["--duration", f"{load.duration_s:.12g}"]
         else:
             words += ["--requests", str(load.requests)]
         words += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
         options = {
             "processes": load.processes if load.processes > 1 else None,
             "rate": load.rate_rps,
+            "arrivals": load.arrivals if load.rate_rps else None,
+            "seed": load.schedule if load.rate_rps else None,
             "ramp": f"{load.ramp_s:g}" if load.ramp_s else None,
             "source": ",".join(load.sources),
             "ports": "{}-{}".format(*load.ports) if load.ports else None,
@@ -133,6 +135,8 @@ class Asked(msgspec.Struct, frozen=True):
     duration_s: float | None
     rate_rps: float | None
     rows: bool = False
+    arrivals: str = "even"
+    seed: int = 0
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -177,6 +181,9 @@ def _agree(name: str, said: Document, line: str) -> None:
     for what, one, other in pairs:
         if one != other:
             raise ParseError(f"{name} disagrees with itself on {what}: {one}, {other}", line)
+    if said.asked.rate_rps and not said.sent + said.unsent:
+        due = f"in {said.asked.duration_s:g} s at {said.asked.rate_rps:g} requests/s"
+        raise ParseError(f"no request was due {due}: make the load longer")
     if not said.sent:
         raise ParseError(f"{name} sent nothing", line)
     if max(said.complete, said.failed) > said.sent:

@@ -21,12 +21,13 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 
 NS = 1_000_000_000
+KINDS = ("even", "poisson")
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int = 0) -> "array[int]":
     """Nanoseconds since the origin, ascending, before the end of the load. `kind`: "even" or
     "poisson"; ValueError for others."""
-    if kind not in ("even", "poisson"):
+    if kind not in KINDS:
         raise ValueError(f"unknown arrivals {kind!r}")
     ends_ns = int(duration_s * NS)
     due = _even(rate_rps) if kind == "even" else _poisson(rate_rps, seed)

@@ -19,6 +19,8 @@ examples:
       repeated on fresh servers in random order: capacity with a 95 % interval
   workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
       response times at a rate, whether or not earlier requests were answered
+  workerlab sweep sync 4,8 --sleep 0.05 --rate 80%,90% --trials 5 --arrivals even --seed 7
+      arrivals that are spaced evenly, kinder than real ones; and a run that can be repeated
   workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
       the phases of a load: ramp-up, drain, steady, churn
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
@@ -42,6 +44,10 @@ AXES: tuple[Row, ...] = (
     ("--rate", read.rates, "LIST",
      "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
      " capacity)"),
+    ("--arrivals", read.arrivals, "KIND",
+     "of requests at a rate: poisson, as users send them, or even (poisson)"),
+    ("--seed", read.seed, "N",
+     "of the moments of arrival and the order of trials: repeat those of a run (random)"),
     ("--duration", read.duration, "S",
      "load for S seconds, no more and no less, instead of counting requests"),
     ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),

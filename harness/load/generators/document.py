@@ -1,8 +1,8 @@
 """What every generator prints: one JSON document, the same for all.
 
     {"generator": NAME, "format": 3,
-     "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive",
-               "rows"},
+     "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals",
+               "seed", "keepalive", "rows"},
      "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
      "body_bytes", "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns",
      "deadline_struck",
@@ -33,7 +33,10 @@ FORMAT = 3
 WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
-ASKED = ("concurrency", "processes", "requests", "duration_s", "rate_rps", "keepalive")
+ASKED = (
+    *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
+    "keepalive",
+)
 # Of a row per request. start: since the origin; the others since start, empty where never reached;
 # status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"

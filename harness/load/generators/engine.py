@@ -25,7 +25,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -50,8 +50,8 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
 @dataclass(frozen=True)
 class Share:
-    """What one process of a generator sends: requests `first`, `first + step`, ... With a rate, its
-    k-th arrival is due (k * step + offset) / rate after the origin."""
+    """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
+    each is due at one of `moments` after the origin, which were fixed before the load."""
 
     words: Words
     destinations: tuple[Destination, ...]
@@ -62,6 +62,7 @@ class Share:
     first: int = 1
     step: int = 1
     offset: int = 0
+    moments: Sequence[int] = ()  # nanoseconds, ascending
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
 
 
@@ -211,18 +212,17 @@ class Engine:
         if not self._left:
             return FOREVER
         if self._rate:
-            return self._arrive(self._rate, now)
+            return self._arrive(now)
         later = self._later
         while later and later[0][0] <= now and self._left:
             self._begin(heapq.heappop(later)[2], time.monotonic_ns())
         return later[0][0] if later else FOREVER
 
-    def _arrive(self, rate: float, now: int) -> int:
-        share = self._share
-        while True:
-            after_s = (self._arrived * share.step + share.offset) / rate
-            due_ns = share.origin_ns + int(after_s * NS)
-            if due_ns > now or due_ns >= self._ends_ns:
+    def _arrive(self, now: int) -> int:
+        moments, origin_ns, due_ns = self._share.moments, self._share.origin_ns, FOREVER
+        while self._arrived < len(moments):
+            due_ns = origin_ns + moments[self._arrived]
+            if due_ns > now:
                 break
             self._arrived += 1
             self._due.append(due_ns)
@@ -246,7 +246,7 @@ class Engine:
     def _stop_sending(self, now: int) -> None:
         """The time is over: what is due by now and was not sent, is not."""
         if self._rate:
-            self._arrive(self._rate, now)
+            self._arrive(now)
         self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
         self.tally.unsent += len(self._due)
         self._due.clear()

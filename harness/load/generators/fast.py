@@ -4,6 +4,8 @@
         --requests 41
 
 With `--requests` the first one is sent alone (but with `--ramp`), the others when it has ended.
+With `--rate` the moments of all requests are computed before the first is sent, in one process for
+all; and several processes begin when the last of them has been forked.
 With `--rows` each request bears its number in the header X-Workerlab-Request and has a line of its
 own. Otherwise timings are kept in histograms.
 """
@@ -21,14 +23,17 @@ from harness.load.generators.request import destination
 from harness.load.generators.words import Words
 
 BUFFER_BYTES = 1 << 18  # of rows that are written together
+FORK_NS = 20_000_000  # that a fork takes at most, on a machine that has nothing else to do
 
 
 def run(words: Words) -> Tally:
     """The whole load. ValueError for what cannot be sent; OSError for an unknown host or a file
     that cannot be written."""
     destinations = tuple(destination(words, url) for url in words.urls)
-    origin_ns, amount = time.monotonic_ns(), (words.concurrency, words.requests)
-    whole = Share(words, destinations, *amount, origin_ns, words.rows)
+    moments, amount = words.moments(), (words.concurrency, words.requests)
+    fork_ns = FORK_NS * words.processes if moments and words.processes > 1 else 0
+    origin_ns = time.monotonic_ns() + fork_ns
+    whole = Share(words, destinations, *amount, origin_ns, words.rows, moments=moments)
     lone = words.requests is not None and not words.ramp_s
     if words.processes == 1:
         return _send(whole, lone=lone).tally
@@ -64,6 +69,7 @@ def shares(whole: Share) -> list[Share]:
             first=whole.first + i,
             step=count,
             offset=i,
+            moments=whole.moments[i::count],
         )
         for i in range(count)
     ]

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from harness.numbers.arrivals import KINDS, schedule
+
 # Fields of Words that not every generator can do; the others all can
-OPTIONAL = ("processes", "rate_rps", "sources", "ports", "rows")
+OPTIONAL = ("processes", "rate_rps", "arrivals", "seed", "sources", "ports", "rows")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,19 @@ class Words:
     expect_status: int = 200
     deadline_s: float = 3600.0  # when the whole run gives up
     rate_rps: float | None = None
+    arrivals: str = "even"  # at that rate
+    seed: int = 0  # of the schedule
     ramp_s: float = 0.0
     sources: tuple[str, ...] = ()
     ports: tuple[int, int] | None = None  # the local ones to use
     same_body: bool = False
     rows: str | None = None  # a file to write a line per request to
+
+    def moments(self) -> Sequence[int]:
+        """When its requests are due, nanoseconds after the beginning; none without a rate."""
+        if self.rate_rps is None or self.duration_s is None:
+            return ()
+        return schedule(self.arrivals, self.rate_rps, self.duration_s, self.seed)
 
     def judge(self, status: int | None) -> str | None:
         """The cause of the failure that a complete answer of this status is, None for a success."""
@@ -74,6 +84,12 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def kind_of_arrivals(text: str) -> str:
+    if text not in KINDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(KINDS)}")
+    return text
+
+
 def port_range(text: str) -> tuple[int, int]:
     low, dash, high = text.partition("-")
     if not dash or not 1 <= int(low) <= int(high) <= 65_535:
@@ -99,6 +115,8 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         "seconds for it all (3600; or 60 after --duration)",
     ),
     ("--rate", "rate_rps", amount, "open model: arrivals per second"),
+    ("--arrivals", "arrivals", kind_of_arrivals, f"at that rate: {' or '.join(KINDS)} (even)"),
+    ("--seed", "seed", int, "of the schedule (0)"),
     ("--ramp", "ramp_s", float, "seconds over which the connections begin"),
     ("--source", "sources", lambda text: tuple(text.split(",")), "local addresses, by commas"),
     ("--ports", "ports", port_range, "local ports to connect from, LO-HI (Linux 6.3)"),

@@ -65,10 +65,21 @@ def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> Non
     ]
 
 
+def test_arrivals_at_a_rate_are_poisson_unless_told_otherwise(words_to_plan: MakePlan) -> None:
+    of = ("sync", "4", "--rate", "80%")
+    assert words_to_plan(*of).arrivals == "poisson"
+    assert words_to_plan(*of, "--arrivals", "even").arrivals == "even"
+    assert words_to_plan(*of, "--seed", "0").seed == 0
+    assert words_to_plan(*of).seed != words_to_plan(*of).seed  # of 2 ** 32
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (("--rate", "0"), "a rate of 0"),
+        (("--rate", "5", "--arrivals", "odd"), "'odd' is neither even nor poisson"),
+        (("--arrivals", "poisson"), "--arrivals needs --rate"),
+        (("--seed", "-1"), "-1 is too small"),
         (("--rate", "-5"), "a rate of -5"),
         (("--rate", "nan"), "a rate of nan"),
         (("--rate", "120%"), "120% is more than the capacity"),

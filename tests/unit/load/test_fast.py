@@ -17,6 +17,7 @@ from harness.load.generators.words import OPTIONAL, Words
 from harness.load.generators.words import parse as words_of
 from harness.load.registry import ALSO, TOOLS, tool_named
 from harness.model import Finding, Load, Output, ParseError, Timing, UsageError
+from harness.numbers.arrivals import schedule
 from harness.numbers.histogram import Histogram
 
 URL = "http://127.0.0.1:8000/"
@@ -113,6 +114,9 @@ def test_a_load_for_a_time_and_one_at_a_rate() -> None:
     open_model = asked_for(rate_rps=0.1 + 0.2)
     assert (open_model.requests, open_model.duration_s) == (None, 5.0)
     assert open_model.rate_rps == 0.1 + 0.2
+    assert (open_model.arrivals, open_model.seed) == ("even", 0)
+    poisson = asked_for(rate_rps=5.0, duration_s=61.23456, arrivals="poisson", schedule=70_001)
+    assert poisson.moments() == schedule("poisson", 5.0, 61.23456, 70_001)
 
 
 @pytest.mark.parametrize("changes", [{"concurrency": 0}, {"requests": 0}])
@@ -137,6 +141,13 @@ def test_every_request_is_timed() -> None:
     assert sorted(found.connects_s) == [0.001, 0.001, 0.002]
     assert found.origin_ns == 5
     assert [note.code for note in found.notes] == ["note.deadline_struck"]
+
+
+def test_a_load_in_which_nothing_was_due_is_refused_with_the_reason() -> None:
+    asked = {**ASKED, "rows": False, "requests": None, "duration_s": 5.0, "rate_rps": 0.1}
+    nothing = {"sent": 0, "unsent": 0, "complete": 0, "failed": 0, "errors": {}, "lone_ns": None}
+    with pytest.raises(ParseError, match=r"no request was due in 5 s at 0\.1 requests/s"):
+        FAST.parse(output(asked=asked, **nothing, response=histogram(), first_byte=histogram()))
 
 
 def test_no_lone_time_where_the_first_request_failed() -> None:

@@ -25,6 +25,7 @@ from harness.load.generators.document import Tally, document
 from harness.load.generators.request import destination
 from harness.load.generators.words import OPTIONAL, Words, parse
 from harness.model import Finding, Load, Measurement, Output
+from harness.numbers.arrivals import schedule
 
 T = TypeVar("T")
 PATIENCE_S = 10.0  # nothing here takes a tenth of it; only a hang does
@@ -732,6 +733,24 @@ def test_arrivals_of_several_processes_are_one_stream() -> None:
     )
     assert tally.sent + tally.unsent == 45
     assert tally.sent == len(site.requests)
+
+
+@pytest.mark.parametrize("processes", ["1", "3"])
+@pytest.mark.parametrize("kind", ["even", "poisson"])
+def test_the_moments_of_all_processes_are_those_of_the_schedule(kind: str, processes: str) -> None:
+    """Every row begins when its request was due, whenever it was sent."""
+    with tempfile.TemporaryDirectory() as place:
+        rows = f"{place}/{ROWS}"
+        tally, _ = run_site(
+            saying(LENGTH, then="stay"),
+            *("--concurrency", "30", "--duration", "0.5", "--rate", "300", "--rows", rows),
+            *("--arrivals", kind, "--seed", "10001", "--processes", processes, "--keepalive"),
+        )
+        begun = [int(row.split(",")[0]) for row in Path(rows).read_text().splitlines()[1:]]
+    due = list(schedule(kind, 300, 0.5, 10_001))
+    assert tally.sent + tally.unsent == len(due)
+    assert sorted(begun) == due[: len(begun)] if processes == "1" else set(begun) <= set(due)
+    assert len(begun) == len(set(begun)) == tally.sent
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
