@@ -1,0 +1,82 @@
+"""How long the requests of a schedule would take on a server that was not measured.
+
+Requests are drawn, with replacement, from those that were measured; so many schedules of them as
+`draws` are simulated. What comes out is the median of each figure over the draws, and a range.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from harness.analysis.prediction.simulation import Layout, simulate
+from harness.model import Needs, RequestNeed, Server, Summary, WorkerClass
+from harness.numbers.quantiles import summarise
+
+
+class Predicted(Struct, frozen=True):
+    """Response times of a load: of each figure the median over the draws, the least, the most."""
+
+    central: Summary
+    low: Summary
+    high: Summary
+
+
+def predict(
+    server: Server,
+    worker_class: WorkerClass,
+    needs: Needs,
+    arrivals_s: Sequence[float],
+    *,
+    cores: float = math.inf,
+    max_in_flight: int | None = None,
+    draws: int = 5,
+    seed: int = 1,
+) -> Predicted:
+    """`arrivals_s`: moments in ascending order. `cores`: that the workers have, the load tool's
+    share taken off. The same seed gives the same. ValueError where nothing was measured."""
+    if not (needs.requests and arrivals_s and draws > 0):
+        raise ValueError("a prediction needs requests that were measured, arrivals and a draw")
+    layout = layout_of(server, worker_class, needs, cores, max_in_flight)
+    found = []
+    for number in range(draws):
+        rng = Random(f"{seed}-{number}")
+        requests = rng.choices(_as_served(needs.requests, worker_class), k=len(arrivals_s))
+        found.append(Summary(*summarise(simulate(arrivals_s, requests, layout, rng))))
+    return Predicted(*(_each(found, pick) for pick in (median, min, max)))
+
+
+def layout_of(
+    server: Server, row: WorkerClass, needs: Needs, cores: float, max_in_flight: int | None
+) -> Layout:
+    in_loop = _in_loop(row)
+    return Layout(
+        workers=server.workers * server.instances,
+        slots=None if in_loop else row.slots_per_worker(server),
+        hoards=row.accepts_first,
+        loop=row.loop or in_loop,
+        cores=cores,
+        gap_s=needs.gap_s,
+        beside_s=needs.beside_s,
+        max_in_flight=max_in_flight,
+    )
+
+
+def _in_loop(row: WorkerClass) -> bool:
+    """One slot per worker, and yet more accepted than that: the loop itself runs the app
+    (tornado), and whatever that waits for blocks the loop."""
+    return row.accepts_first and row.slots == "one"
+
+
+def _as_served(requests: Sequence[RequestNeed], row: WorkerClass) -> Sequence[RequestNeed]:
+    if not _in_loop(row):
+        return requests
+    return [replace(one, wait_s=0.0, blocked_s=one.blocked_s + one.wait_s) for one in requests]
+
+
+def _each(found: Sequence[Summary], pick: Callable[[list[float]], float]) -> Summary:
+    columns = {name: [asdict(one)[name] for one in found] for name in Summary.__struct_fields__}
+    return Summary(**{name: pick(values) for name, values in columns.items()})

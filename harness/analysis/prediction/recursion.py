@@ -1,0 +1,45 @@
+"""How long requests wait whose service times are known: one queue, first come first served.
+
+The recursion of Kiefer and Wolfowitz ("On the theory of queues with many servers", Trans. AMS 78,
+1955) for G/G/c: a request is served by the slot that is free first. They keep the work that is left
+in each slot, in ascending order; a heap of the moments at which the slots become free is the same
+vector, shifted by the clock, and costs O(log c) per request. For one slot it is the recursion of
+Lindley ("The theory of queues with a single server", Proc. Camb. Phil. Soc. 48, 1952).
+
+It assumes nothing of the arrivals: fed with the very schedule of a load, it says what this load
+waits, not what a long-run mean would be. Steady-state formulas stand in `theory` for comparison.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+
+def waits(
+    arrivals_s: Iterable[float], services_s: Iterable[float], slots: int = 1
+) -> Iterator[float]:
+    """Seconds that each request waits for a slot, in order of arrival. `arrivals_s`: moments in
+    ascending order. ValueError for less than one slot, and where one iterable is shorter."""
+    if slots < 1:
+        raise ValueError(f"a request needs a slot, and there are {slots}")
+    return _one(arrivals_s, services_s) if slots == 1 else _several(arrivals_s, services_s, slots)
+
+
+def _one(arrivals_s: Iterable[float], services_s: Iterable[float]) -> Iterator[float]:
+    free_s = float("-inf")
+    for arrival_s, service_s in zip(arrivals_s, services_s, strict=True):
+        if free_s > arrival_s:
+            yield free_s - arrival_s
+            free_s += service_s
+        else:
+            yield 0.0
+            free_s = arrival_s + service_s
+
+
+def _several(
+    arrivals_s: Iterable[float], services_s: Iterable[float], slots: int
+) -> Iterator[float]:
+    free_s = [float("-inf")] * slots
+    for arrival_s, service_s in zip(arrivals_s, services_s, strict=True):
+        start_s = max(arrival_s, free_s[0])
+        yield start_s - arrival_s
+        heapq.heapreplace(free_s, start_s + service_s)

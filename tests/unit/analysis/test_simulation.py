@@ -1,0 +1,133 @@
+"""The simulation of a candidate: where it is the recursion, and where queueing theory knows the
+answer."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis.prediction import predict
+from harness.analysis.prediction.recursion import waits
+from harness.analysis.prediction.simulation import Layout, simulate
+from harness.model import Needs, RequestNeed, Server, WorkerClass
+
+WAIT = st.floats(0, 5)
+FEW = st.integers(1, 3)
+
+
+def poisson(rate_rps: float, count: int, seed: int = 1) -> list[float]:
+    rng = Random(seed)
+    return list(accumulate(rng.expovariate(rate_rps) for _ in range(count)))
+
+
+def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> float:
+    return fmean(simulate(poisson(rate_rps, len(requests)), requests, layout, Random(2)))
+
+
+@given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW, st.booleans(), st.floats(0, 1))
+def test_where_requests_only_wait_it_is_the_recursion(
+    given_: list[tuple[float, float]], workers: int, slots: int, loop: bool, gap_s: float
+) -> None:
+    arrivals_s = sorted(arrival for arrival, _ in given_)
+    needs_s = [need for _, need in given_]
+    layout = Layout(workers, slots, loop=loop, gap_s=gap_s, beside_s=0.5)
+    found_s = simulate(arrivals_s, [RequestNeed(one, 0.0) for one in needs_s], layout, Random(1))
+    held_s = [one + gap_s for one in needs_s]
+    waited_s = waits(arrivals_s, held_s, workers * slots)
+    expected_s = [one + need + 0.5 for one, need in zip(waited_s, needs_s, strict=True)]
+    assert found_s == pytest.approx(expected_s, abs=1e-9)
+
+
+@given(st.lists(st.tuples(WAIT, WAIT)), FEW)
+def test_a_process_per_slot_with_a_core_each_is_the_recursion_too(
+    given_: list[tuple[float, float]], workers: int
+) -> None:
+    arrivals_s = sorted(arrival for arrival, _ in given_)
+    requests = [RequestNeed(need / 2, need / 4, nogil_s=need / 4) for _, need in given_]
+    found_s = simulate(arrivals_s, requests, Layout(workers, cores=workers), Random(1))
+    waited_s = waits(arrivals_s, [need for _, need in given_], workers)
+    expected_s = [one + need for one, (_, need) in zip(waited_s, given_, strict=True)]
+    assert found_s == pytest.approx(expected_s, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(1, None, cores=2), Layout(40, 1, cores=1)], ids=["one GIL", "one core"]
+)
+def test_who_shares_a_gil_or_a_core_gets_an_equal_part(layout: Layout) -> None:
+    """Processor sharing: S / (1 - busy), whatever the service times (Kleinrock 1967)."""
+    assert mean_s([RequestNeed(0, 0.01)] * 60_000, 50, layout) == pytest.approx(0.02, rel=0.03)
+
+
+@pytest.mark.parametrize("need", [RequestNeed(0, 0.01), RequestNeed(0, 0, blocked_s=0.01)])
+def test_a_loop_serves_one_after_the_other(need: RequestNeed) -> None:
+    """M/D/1: S (1 + busy / 2 / (1 - busy)), by Pollaczek and Khinchine."""
+    layout = Layout(1, None, loop=True, hoards=True)
+    assert mean_s([need] * 60_000, 50, layout) == pytest.approx(0.015, rel=0.03)
+
+
+def test_a_wait_holds_up_no_other_request_of_a_loop() -> None:
+    layout = Layout(1, None, loop=True)
+    assert mean_s([RequestNeed(7, 0)] * 50, 50, layout) == pytest.approx(7)
+
+
+def test_who_computes_without_the_gil_holds_up_no_other_thread() -> None:
+    """Three threads at once on four cores, and on one."""
+    together = [RequestNeed(0, 0, nogil_s=1.0)] * 3
+    for cores, expected_s in ((4, 1.0), (1, 3.0)):
+        found_s = simulate([0, 0, 0], together, Layout(1, 4, cores=cores), Random(1))
+        assert found_s == pytest.approx([expected_s] * 3)
+
+
+def test_a_hoarded_request_waits_beside_an_idle_worker() -> None:
+    """Of two requests at once on two workers one in two waits for the other, if chance deals."""
+    layout = Layout(2, 1, hoards=True)
+    pairs = [simulate([0, 0], [RequestNeed(1, 0)] * 2, layout, Random(seed)) for seed in range(400)]
+    assert {round(took_s) for pair in pairs for took_s in pair} == {1, 2}
+    assert 0.35 < fmean(max(pair) > 1.5 for pair in pairs) < 0.65
+
+
+def test_a_pool_lets_so_many_in_at_once() -> None:
+    layout = Layout(4, 2, max_in_flight=2)
+    found_s = simulate([0] * 6, [RequestNeed(1, 0)] * 6, layout, Random(1))
+    assert found_s == pytest.approx([1, 1, 2, 2, 3, 3])
+
+
+def test_every_request_is_answered_once() -> None:
+    """Also those that need nothing, by the thousand behind one that takes long."""
+    requests = [RequestNeed(1, 0), *[RequestNeed(0, 0)] * 5_000]
+    for layout in (Layout(1), Layout(1, 1, loop=True), Layout(2, max_in_flight=1)):
+        found_s = simulate([0.0] * 5_001, requests, layout, Random(1))
+        assert found_s == pytest.approx([1.0] * 5_001)
+
+
+SERVER = Server("any", 2, 4, 2048, 1000)
+NEEDS = Needs("t", tuple(RequestNeed(0.02 * n, 0.001) for n in range(1, 6)), 0.001, 0.002)
+
+
+def test_a_prediction_is_repeatable_and_within_its_range() -> None:
+    row, arrivals_s = WorkerClass("any", "threads", accepts_first=True), poisson(40, 800)
+    one = predict(SERVER, row, NEEDS, arrivals_s, cores=2)
+    assert one == predict(SERVER, row, NEEDS, arrivals_s, cores=2)
+    assert one != predict(SERVER, row, NEEDS, arrivals_s, cores=2, seed=2)
+    for name in ("mean", "p50", "p95", "max"):
+        low, central, high = (getattr(part, name) for part in (one.low, one.central, one.high))
+        assert low <= central <= high
+
+
+def test_an_app_inside_a_loop_that_serves_one_at_a_time_blocks_it() -> None:
+    """tornado: each worker gets one of eight at once, and who is ready first takes the others."""
+    row = WorkerClass("tornado", "one", accepts_first=True)
+    needs = Needs("t", (RequestNeed(1.0, 0.0),), 0.0, 0.0)
+    assert predict(SERVER, row, needs, [0.0] * 8).central.max == pytest.approx(7.0)
+    sync = predict(SERVER, WorkerClass("sync", "one"), needs, [0.0] * 8)
+    assert sync.central.max == pytest.approx(4.0)
+
+
+def test_nothing_measured_is_an_error() -> None:
+    with pytest.raises(ValueError, match="requests that were measured"):
+        predict(SERVER, WorkerClass("any", "one"), Needs("t", (), 0, 0), [1.0])
