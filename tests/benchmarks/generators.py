@@ -1,8 +1,9 @@
 """What the load generators cost against each other: ratios of one run, paired and repeated.
 
-    python tests/benchmarks/generators.py [PAIRS] [--repeats 7] [--seconds 3] [--json FILE]
+    python -m tests.benchmarks.generators [PAIRS] [--repeats 7] [--seconds 3] [--json FILE]
 
-One server that does nothing has the machine's last core to itself; the generators share the first.
+The server has the machine's last core to itself: one that does nothing, or an nginx whose answers
+are all the same (but for the Date) or all differ (its $request_id). The generators share the first.
 A pair is driven in turn, the first of each repetition alternating, so that both meet the same
 machine, and each repetition gives one ratio: printed are the median and the quartiles of these, and
 what was asked. Nothing fails: on a machine that others use, the spread says so, and the last column
@@ -24,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,7 @@ import psutil
 from harness.load.registry import tool_named
 from harness.model import Command, Load, NullServer, Output, Server
 from harness.server.null_server import null_server
+from tests.benchmarks.nginx import nginx
 
 SLACK_S = 60.0
 
@@ -40,7 +43,8 @@ SLACK_S = 60.0
 @dataclass(frozen=True)
 class Pair:
     """`one` against `other` with so many connections. `asked`: (what, at least or at most, limit).
-    `wrk` runs in one thread; `requests` for `other` where it only counts."""
+    `wrk` runs in one thread; `requests` for `other` where it only counts. `answer`: what nginx
+    answers, "" for the server that does nothing. `rows`: `one` writes a row per request."""
 
     name: str
     one: str
@@ -48,11 +52,20 @@ class Pair:
     connections: int
     keepalive: bool
     asked: tuple[tuple[str, str, float], ...]
+    answer: str = ""
+    rows: bool = False
 
 
+SAME, DIFFERENT = "0123456789abcdef" * 2, "$request_id"
 PAIRS = (
     Pair("wrk", "fast", "wrk", 100, True,
          (("rps", ">=", 0.9), ("cpu_per_request", "<=", 1.5))),
+    Pair("same", "fast", "wrk", 100, True,
+         (("rps", ">=", 0.9), ("cpu_per_request", "<=", 1.5)), SAME),
+    Pair("different", "fast", "wrk", 100, True,
+         (("rps", ">=", 0.8), ("cpu_per_request", "<=", 1.8)), DIFFERENT),
+    Pair("rows", "fast", "wrk", 100, True, (("rps", ">=", 0.9),), SAME, rows=True),
+    Pair("different-rows", "fast", "wrk", 100, True, (("rps", ">=", 0.8),), DIFFERENT, rows=True),
     Pair("aiohttp", "fast", "coroutines", 100, True, (("rps", ">=", 8.0),)),
     Pair("locust", "fast", "locust-fast", 100, True, (("rps", ">=", 10.0),)),
     Pair("ab", "fast", "ab", 100, False, (("rps", ">=", 0.6),)),
@@ -78,11 +91,14 @@ def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> Seen:
         deadline_s=seconds + SLACK_S,
         keepalive=pair.keepalive,
         timed=True,
-        same_body=True,
+        same_body=pair.answer != DIFFERENT,
         summed=True,
     )
     with tempfile.TemporaryDirectory(prefix="generators-") as place:
         command = _one_thread(tool_named(tool).command(load, url, place))
+        if pair.rows and tool == pair.one:
+            rows = ("--rows", f"{place}/{tool_named(tool).OUTPUT_FILES[0]}")
+            command = Command((*command.argv, *rows), command.files)
         for name, text in command.files.items():
             Path(place, name).write_text(text)
         before, began = _busy_s(), time.monotonic()
@@ -126,22 +142,32 @@ def _busy_s() -> float:
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
+@contextmanager
+def serving(pair: Pair, core: int | None) -> Iterator[str]:
+    """The address of the server of a pair."""
+    place = Path(tempfile.mkdtemp(prefix="generators-server-"))
+    try:
+        if pair.answer:
+            with nginx(pair.answer, place, core) as url:
+                yield url
+        else:
+            asked = Server("null", 1, 1, 4096, 0, null=NullServer(core=core))
+            with null_server(asked, place) as server:
+                yield server.url
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def compare(pair: Pair, repeats: int, seconds: float) -> list[tuple[Seen, Seen]]:
     """(one, other) of each repetition."""
     cores = sorted(os.sched_getaffinity(0))
-    place = Path(tempfile.mkdtemp(prefix="generators-server-"))
-    try:
-        null = NullServer(core=cores[-1] if len(cores) > 1 else None)
-        asked = Server("null", 1, 1, 4096, 0, null=null)
-        with null_server(asked, place) as server:
-            found = []
-            for number in range(repeats + 1):
-                order = (pair.one, pair.other) if number % 2 else (pair.other, pair.one)
-                seen = {tool: drive(tool, pair, server.url, seconds, cores[0]) for tool in order}
-                found.append((seen[pair.one], seen[pair.other]))
-            return found[1:]  # the first repetition warmed the machine up
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with serving(pair, cores[-1] if len(cores) > 1 else None) as url:
+        found = []
+        for number in range(repeats + 1):
+            order = (pair.one, pair.other) if number % 2 else (pair.other, pair.one)
+            seen = {tool: drive(tool, pair, url, seconds, cores[0]) for tool in order}
+            found.append((seen[pair.one], seen[pair.other]))
+        return found[1:]  # the first repetition warmed the machine up
 
 
 def ratios(found: Sequence[tuple[Seen, Seen]], what: str) -> list[float]:
@@ -152,6 +178,8 @@ def ratios(found: Sequence[tuple[Seen, Seen]], what: str) -> list[float]:
 
 def missing(pair: Pair) -> str | None:
     tool = tool_named(pair.other)
+    if pair.answer and not shutil.which("nginx"):
+        return "nginx is not installed"
     if tool.PROGRAM and not shutil.which(tool.PROGRAM):
         return f"{tool.PROGRAM} is not installed"
     lacking = [name for name in tool.NEEDS if importlib.util.find_spec(name) is None]
@@ -164,7 +192,7 @@ def show(pair: Pair, found: Sequence[tuple[Seen, Seen]]) -> None:
         low, middle, high = statistics.quantiles(each, n=4)
         kept = middle >= limit if sign == ">=" else middle <= limit
         print(
-            f"{pair.one} / {pair.other}, {pair.connections} connections"
+            f"{pair.name}: {pair.one} / {pair.other}, {pair.connections} connections"
             f"{'' if pair.keepalive else ', one per request'}: {what.replace('_', ' ')}"
             f" {middle:.2f} ({low:.2f} to {high:.2f}), asked {sign} {limit:g}:"
             f" {'yes' if kept else 'NO'}",

@@ -1,7 +1,8 @@
 """Reads one HTTP/1 response from bytes as they come. Knows no sockets and keeps no body.
 
 A reader is a generator that asks for more bytes by yielding. A response is complete when its body
-is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3).
+is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3). The lines of
+its head are understood in one place, `Head`, also for `answers`, which reads what came whole.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ MAX_HEAD = 65_536  # bytes of all head and trailer lines of a response
 MAX_LINE = 4_096  # bytes of a chunk's size line
 
 STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
+FRAMING = (b"content-length", b"transfer-encoding", b"connection")
 CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 T = TypeVar("T")
@@ -23,6 +25,41 @@ Reading: TypeAlias = Generator[None, None, T]  # each `yield` says: more bytes, 
 
 class Garbage(Exception):
     """The bytes are not an HTTP/1 response."""
+
+
+class Head:
+    """What a status line and the header lines after it say of where a response ends, and whether
+    its connection lasts. Raises Garbage at the first line that is none."""
+
+    __slots__ = ("coding", "lasting", "length", "status")
+
+    def __init__(self, status_line: bytes) -> None:
+        if (match := STATUS_LINE.fullmatch(status_line)) is None:
+            raise Garbage("not a status line")
+        self.status = int(match[2])
+        if self.status == 101:
+            raise Garbage("a protocol switch nobody asked for")
+        self.lasting = match[1] == b"1"
+        self.length: int | None = None
+        self.coding = b""
+
+    def field(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            raise Garbage("a header without a colon")
+        if (name := name.lower()) not in FRAMING:
+            return
+        value = value.strip(b" \t")
+        if name == b"transfer-encoding":
+            self.coding = value.lower()
+        elif name == b"connection":
+            options = {option.strip() for option in value.lower().split(b",")}
+            kept = self.lasting or b"keep-alive" in options
+            self.lasting = kept and b"close" not in options
+        else:
+            if not (value.isdigit() and len(value) < 19) or self.length not in (None, int(value)):
+                raise Garbage("a bad Content-Length")
+            self.length = int(value)
 
 
 class Response:
@@ -62,55 +99,31 @@ class Response:
         return "truncated" if self._begun else "closed"
 
     def _read(self) -> Reading[None]:
-        status = 100
-        while status < 200:  # interim responses (100, 103) precede the real one
-            status = yield from self._status()
-            if status == 101:
-                raise Garbage("a protocol switch nobody asked for")
-            length, chunked = yield from self._headers()
-        self.status = status
-        if self._method == "HEAD" or status in (204, 304):
+        head = yield from self._head()
+        while head.status < 200:  # interim responses (100, 103) precede the real one
+            head = yield from self._head()
+        self.status, self._lasting = head.status, head.lasting
+        if self._method == "HEAD" or head.status in (204, 304):
             return
-        if chunked:
+        # RFC 9112, 6.3: any transfer coding overrides the length; unless the last one is chunked
+        # the body runs to the end of the stream.
+        if head.coding.endswith(b"chunked"):
             yield from self._chunks()
-        elif length is not None:
-            yield from self._skip(length)
+        elif head.length is not None and not head.coding:
+            yield from self._skip(head.length)
         else:
             self._until_close = True
             yield from self._skip(math.inf)
 
-    def _status(self) -> Reading[int]:
+    def _head(self) -> Reading[Head]:
         while not self._buffer.startswith(b"HTTP/1."):
             if not b"HTTP/1.".startswith(self._buffer):
                 raise Garbage("no status line")
             yield
-        match = STATUS_LINE.fullmatch((yield from self._line(self._head_left)))
-        if match is None:
-            raise Garbage("not a status line")
-        self._lasting = match[1] == b"1"
-        return int(match[2])
-
-    def _headers(self) -> Reading[tuple[int | None, bool]]:
-        length: int | None = None
-        coding = b""
+        head = Head((yield from self._line(self._head_left)))
         while line := (yield from self._line(self._head_left)):
-            name, colon, value = line.partition(b":")
-            if not colon:
-                raise Garbage("a header without a colon")
-            name, value = name.lower(), value.strip(b" \t")
-            if name == b"transfer-encoding":
-                coding = value.lower()
-            elif name == b"connection":
-                options = {option.strip() for option in value.lower().split(b",")}
-                kept = self._lasting or b"keep-alive" in options
-                self._lasting = kept and b"close" not in options
-            elif name == b"content-length":
-                if not (value.isdigit() and len(value) < 19) or length not in (None, int(value)):
-                    raise Garbage("a bad Content-Length")
-                length = int(value)
-        # RFC 9112, 6.3: any transfer coding overrides the length; unless the last one is chunked
-        # the body runs to the end of the stream.
-        return None if coding else length, coding.endswith(b"chunked")
+            head.field(line)
+        return head
 
     def _chunks(self) -> Reading[None]:
         while True:
