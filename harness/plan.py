@@ -157,6 +157,7 @@ def load_for(
         expect_status=app.expect_status,
         arrivals=plan.arrivals,
         schedule=schedule_seed(plan, cell, number),
+        mix=app.mix,
     )
 
 

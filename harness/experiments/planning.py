@@ -22,7 +22,18 @@ from harness.load import hosts
 from harness.load.locust import JOIN_S, PORT, host_command, worker_command
 from harness.load.registry import TOOLS, tool_named
 from harness.load.tool import Tool
-from harness.model import App, Arrivals, Cell, EnvironmentProblem, Finding, Plan, Server, UsageError
+from harness.mix import asked as asked_mix
+from harness.model import (
+    App,
+    Arrivals,
+    Cell,
+    EnvironmentProblem,
+    Finding,
+    Plan,
+    Route,
+    Server,
+    UsageError,
+)
 from harness.options import seconds
 from harness.plan import SLEEP_ENV, load_for, product
 from harness.server import preflight
@@ -35,7 +46,9 @@ FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
-def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[App, App]:
+def _apps(
+    options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
+) -> tuple[App, App]:
     own_chdir, own_app = found.settings.get("chdir"), found.settings.get("wsgi_app")
     chdir = options.chdir or str(
         Path(own_chdir).expanduser().absolute() if isinstance(own_chdir, str) else Path.cwd()
@@ -51,6 +64,7 @@ def _apps(options: argparse.Namespace, found: preflight.Interpreter) -> tuple[Ap
         body_file=options.body_file,
         expect_status=options.expect_status or 200,
         env=tuple(options.env or ()),
+        mix=mix,
     )
     if options.app is None and isinstance(own_app, str):
         common = replace(common, target=own_app, chdir=chdir)
@@ -76,7 +90,8 @@ def _sleeping(app: App, flag_s: float | None) -> App:
     except ValueError as error:
         raise UsageError(f"the app would refuse to sleep so long: {error}") from error
     env[SLEEP_ENV] = f"{nominal:g}"
-    return replace(app, sleep_s=sleep_s, env=tuple(env.items()))
+    # Of a mix each request may say how long
+    return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
 
 
 def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) -> tuple[int, ...]:
@@ -86,9 +101,11 @@ def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) 
     return value if isinstance(value, tuple) else (int(value),)  # type: ignore[arg-type]
 
 
-def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Server]:
+def _servers(
+    options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
+) -> Iterable[Server]:
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
-    wsgi_app, asgi_app = _apps(options, found)
+    wsgi_app, asgi_app = _apps(options, found, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if found.serves_asgi(row.name) else wsgi_app
         if not row.slots_known and not app.chdir:  # else it is imported from where the app is
@@ -104,7 +121,8 @@ def _servers(options: argparse.Namespace, found: preflight.Interpreter) -> Itera
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a line where the default one is missing and another takes its place."""
-    if options.tool is None and (options.rate or options.ramp or options.duration):
+    mixed = options.mix or options.access_log
+    if options.tool is None and (options.rate or options.ramp or options.duration or mixed):
         return ("fast",), [Finding("plan.tool_fast")]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
@@ -211,12 +229,13 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
+    mix, mix_notes = asked_mix(options)
     python, chdir = options.python or sys.executable, Path(options.chdir or ".")
     found = preflight.interpreter(python, chdir, options.config, options.classes)
     for name, one in found.classes.items():
         if one.get("error"):
             raise UsageError(found.lacks(name))
-    servers = tuple(_servers(options, found))
+    servers = tuple(_servers(options, found, mix))
     drops = _drops(servers, max(options.levels))
     plan = gunicorn_plan(
         "sweep",
@@ -232,7 +251,13 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         trials=options.trials or 1,
         rounds=options.rounds or 5,
         config=options.config,
-        notes=(*notes, *_warnings(options, found), *_estimates(options, tools), *islice(drops, 1)),
+        notes=(
+            *notes,
+            *mix_notes,
+            *_warnings(options, found),
+            *_estimates(options, tools),
+            *islice(drops, 1),
+        ),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         load_hosts=options.load_hosts or (),
@@ -284,11 +309,16 @@ def _with_hosts(plan: Plan) -> Plan:
 
 
 def _check_times(plan: Plan) -> None:
-    """Raises UsageError, in one sentence, for a rate, ramp or duration that nobody can keep."""
+    """Raises UsageError, in one sentence, for a rate, ramp, time or mix that no tool can keep."""
     for asked, can, words in (
         (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
         (plan.duration_s, "TIMED", "load for a time (--duration)"),
+        (
+            any(cell.server.app.mix for cell in plan.cells),
+            "MIX",
+            "send requests of several kinds (--mix, --access-log)",
+        ),
     ):
         able = [name for name, tool in TOOLS.items() if getattr(tool, can, False)]
         for name in plan.tools if asked else ():

@@ -723,7 +723,8 @@ heading.cache_cores = cache
 heading.app_cpu_per_request_s = app CPU per request
 
 # --- what is known before a run starts ------------------------------------------------------------
-plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time
+plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, or a
+    mix of requests
 plan.not_followed = with --duration and no --ramp, {tool} does not follow each request, so the parts
     of response times are estimates; without --duration they are exact
 plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
@@ -735,6 +736,11 @@ plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base c
     if it serves ASGI, add --app apps.sleep_asgi:app
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
     clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
+plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent, the very paths of
+    {exact:percent} and the routes of {share:percent} of {used:# request}
+    [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
+    [[; {other_methods:# request} of other methods left out]]
+    [[; {unreadable:# line} not understood]]
 plan.load_hosts = each trial begins when the load hosts have joined, within {join_s} s; run this on
     {hosts:list} (it serves all trials; Ctrl-C ends it):{command:block}
 

@@ -1,10 +1,12 @@
 """The command line of `workerlab sweep`: axes and amounts, and the app that is measured."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Iterable
 
+from harness import mix
 from harness import options as read
 from harness.load.registry import TOOLS
+from harness.mix import Row
 from harness.server.worker_classes import CLASSES
 
 EXAMPLES = """\
@@ -26,12 +28,13 @@ examples:
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
       --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
       your own app, in its own environment, with your own Gunicorn file
+  workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
+      ... under the requests that its users send (or those of a file: --mix)
   workerlab sweep --resume results/20261120-101500-sync
       finish an interrupted run
 """
 
 
-Row = tuple[str, Callable[[str], object], str, str]  # an option, its type, metavar and help
 AXES: tuple[Row, ...] = (
     ("--workers", read.whole_numbers, "LIST", "worker processes (4)"),
     ("--threads", read.whole_numbers, "LIST", "threads per worker, gthread only (2)"),
@@ -74,6 +77,7 @@ APP: tuple[Row, ...] = (
     ("--header", read.header, "'K: V'", "request header (repeatable)"),
     ("--body-file", read.existing_file, "FILE", "request body"),
     ("--expect-status", read.status, "CODE", "status that counts as success (200)"),
+    *mix.OPTIONS,
 )  # fmt: skip
 REPEATABLE = ("--env", "--header")
 GROUPS = {
@@ -94,8 +98,14 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
     )
     for title, rows in GROUPS.items():
-        group = to.add_argument_group(title)
-        for name, kind, metavar, text in rows:
-            action = "append" if name in REPEATABLE else "store"
-            group.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
+        add_rows(to.add_argument_group(title), rows)
     read.add_common(to)
+
+
+def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
+    for name, kind, metavar, text in rows:
+        if kind is None:
+            to.add_argument(name, action="store_true", help=text)
+        else:
+            action = "append" if name in REPEATABLE else "store"
+            to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)

@@ -1,0 +1,229 @@
+"""Access logs: which requests a mix is made of, and what is left out of it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.access_log import MOST_PATHS, counted, mix_of, route_of
+from harness.model import Finding, Route, UsageError
+from harness.report.messages import text
+
+DATE = "[10/Oct/2025:13:55:36 +0200]"
+AGENT = '"-" "Mozilla/5.0 (X11; Linux x86_64; rv:131.0) Gecko/20100101 Firefox/131.0"'
+
+
+def line(request: str, status: int = 200, before: str = "203.0.113.9 - -", after: str = "") -> str:
+    return f'{before} {DATE} "{request}" {status} 2326{after}\n'
+
+
+def get(path: str, status: int = 200) -> str:
+    return line(f"GET {path} HTTP/1.1", status)
+
+
+def written(directory: Path, *lines: str) -> Path:
+    path = directory / "access.log"
+    path.write_bytes("".join(lines).encode("latin-1"))
+    return path
+
+
+def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]:
+    routes, _ = mix_of(written(directory, *lines), queries=queries)
+    return {f"{route.method} {route.path}": route.weight for route in routes}
+
+
+def values(directory: Path, *lines: str) -> Finding:
+    (note,) = mix_of(written(directory, *lines))[1]
+    assert text(note)
+    return note
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        line("GET /cart HTTP/1.1"),
+        line("GET /cart HTTP/1.1", after=f" {AGENT}"),
+        line("GET /cart HTTP/2.0", before="2001:db8::8a2e:370:7334 - -"),
+        line("GET /cart HTTP/3", before="shop.example:443 203.0.113.9 - alice"),
+        line("GET /cart HTTP/1.0", before='"203.0.113.9, 10.0.0.1" - "alice smith"'),
+        line(
+            "GET /cart HTTP/1.1", after=r' "https://a.example/\"x\"" "curl \"8\"" 0.012 backend-3'
+        ),
+        line("GET http://shop.example:8080/cart HTTP/1.1"),
+        line("GET /cart?token=secret&q=1 HTTP/1.1"),
+        line("GET /cart HTTP/1.1").replace(" 2326", " -"),
+        line("GET /cart HTTP/1.1", 304),
+    ],
+)
+def test_a_line_of_either_format(tmp_path: Path, one: str) -> None:
+    assert mix(tmp_path, one) == {"GET /cart": 1}
+
+
+def test_addresses_users_agents_and_queries_are_kept_nowhere(tmp_path: Path) -> None:
+    before = "203.0.113.9 - alice"
+    one = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
+    found = repr(mix_of(written(tmp_path, one)))
+    assert not [word for word in ("203.0", "alice", "Mozilla", "token", "secret") if word in found]
+
+
+def test_queries_where_they_are_asked_for(tmp_path: Path) -> None:
+    lines = (get("/search?q=a"), get("/search?q=b"), get("/search?q=a"), get("/cart?"))
+    assert mix(tmp_path, *lines) == {"GET /search": 3, "GET /cart": 1}
+    expected = {"GET /search?q=a": 2, "GET /search?q=b": 1, "GET /cart": 1}
+    assert mix(tmp_path, *lines, queries=True) == expected
+    routes, _ = mix_of(written(tmp_path, *lines), queries=True)
+    assert {route.label for route in routes} == {"GET /search", "GET /cart"}
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (r"/a\"b", '/a"b'),  # Apache
+        (r"/a\x22b", '/a"b'),  # nginx
+        (r"/caf\xC3\xA9", "/caf%C3%A9"),
+        ("/caf\xc3\xa9", "/caf%C3%A9"),  # as the bytes came
+        ("//double//slash", "//double//slash"),
+        ("/a:b@c/%20d#e", "/a:b@c/%20d"),
+        ("https://shop.example", "/"),
+    ],
+)
+def test_paths_are_sent_as_they_came(tmp_path: Path, target: str, path: str) -> None:
+    assert mix(tmp_path, get(target)) == {f"GET {path}": 1}
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    note = values(
+        tmp_path,
+        *[get("/")] * 6,
+        line("HEAD / HTTP/1.1"),
+        line("POST /login HTTP/1.1", 302),
+        line("OPTIONS * HTTP/1.1"),
+        line("-", 408),
+        line("", 400),
+        line(r"\x16\x03\x01\x02", 400),
+        line("GET / ", 400),
+        line("GET cart HTTP/1.1"),
+        '10.0.0.1 - - [10/Oct/2025:13:55:36 +0200] "GET / HTTP',
+        "\n\n",
+        "# a comment\n",
+        *[get("/gone", 404)] * 2,
+        get("/broken", 500),
+    )
+    expected = {"used": 7, "paths": 2, "routes": 2, "exact": 1.0, "share": 1.0, "failing_paths": 2,
+                "failing": 3, "other_methods": 2, "unreadable": 7}  # fmt: skip
+    assert {name: note.values[name] for name in expected} == expected
+
+
+def test_a_path_is_left_out_where_most_of_its_answers_were_errors(tmp_path: Path) -> None:
+    half = [get("/half"), get("/half", 503)]
+    mostly = [get("/mostly"), get("/mostly", 404), get("/mostly", 500)]
+    assert mix(tmp_path, *half, *mostly, get("/moved", 301)) == {"GET /half": 2, "GET /moved": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/", "/"),
+        ("/post/17", "/post/{id}"),
+        ("/post/17-a.html", "/post/{id}-a.html"),
+        ("/v1/user/42/orders/7?page=3", "/v1/user/{id}/orders/{id}"),
+        ("/f/0b9a7d6c-1f2e-4a3b-8c4d-5e6f7a8b9c0d.png", "/f/{id}.png"),
+        ("/commit/deadbeef01", "/commit/{id}"),
+        ("/facade/accede", "/facade/accede"),  # words of these letters
+        ("/facedeed", "/facedeed"),
+        ("/md5/css3", "/md5/css3"),
+        ("/2026/11/22/", "/{id}/{id}/{id}/"),
+    ],
+)
+def test_numbers_uuids_and_hexadecimal_ids_make_no_other_route(path: str, route: str) -> None:
+    assert route_of(path) == route
+
+
+def test_a_route_of_one_path_keeps_its_name(tmp_path: Path) -> None:
+    routes, _ = mix_of(written(tmp_path, get("/post/1"), get("/user/1"), get("/user/2")))
+    assert {route.path: route.label for route in routes} == {
+        "/post/1": "GET /post/1",
+        "/user/1": "GET /user/{id}",
+        "/user/2": "GET /user/{id}",
+    }
+
+
+def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Path) -> None:
+    """A thousand posts are read once each, two hundred pages twice: the pages alone would fill the
+    mix, and the posts are most of the requests."""
+    posts = [get(f"/post/{number}") for number in range(1000)]
+    pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
+    path = written(tmp_path, *posts, *pages)
+    routes, (note,) = mix_of(path)
+    assert len(routes) == MOST_PATHS
+    weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
+    assert weights == [1000]
+    assert note.values["routes"] == 200
+    assert note.values["share"] == 1.0
+    assert note.values["exact"] == pytest.approx((1 + 398) / 1398)
+
+
+def test_of_more_routes_the_most_frequent_are_sent(tmp_path: Path) -> None:
+    names = [f"/{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
+    lines = [get(name) for name in names] + [get(name) for name in names[50:]]
+    routes, (note,) = mix_of(written(tmp_path, *lines))
+    assert [route.path for route in routes] == names[50:]
+    assert note.values["share"] == note.values["exact"] == pytest.approx(400 / 450)
+
+
+@pytest.mark.parametrize("name", ["access.log.gz", "rotated"])
+def test_a_zipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(get("/").encode()))
+    assert mix_of(path)[0] == (Route("/", "GET", 1.0),)
+
+
+def test_a_zipped_log_that_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "access.log.gz"
+    path.write_bytes(gzip.compress(get("/").encode() * 1000)[:-20])
+    with pytest.raises(UsageError, match="cannot be read as an access log"):
+        mix_of(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "no line of such a log"),
+        ("some text\n", "no line of such a log"),
+        (line("POST / HTTP/1.1"), "no request of GET or HEAD"),
+        (get("/", 404), "no path that was mostly answered by 2xx or 3xx"),
+    ],
+)
+def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        mix_of(written(tmp_path, content))
+
+
+@given(st.lists(st.text(max_size=80)), st.booleans())
+def test_any_lines_are_counted(lines: list[str], queries: bool) -> None:
+    found = counted(lines, queries=queries)
+    assert found.unreadable == sum(bool(one.strip()) for one in lines)
+
+
+REQUESTS = st.tuples(
+    st.sampled_from(["GET", "HEAD", "POST", "DELETE"]),
+    st.text(
+        st.characters(min_codepoint=33, max_codepoint=255, exclude_characters='"\\#\x7f\x85\xa0')
+    ),
+    st.sampled_from([200, 302, 404, 500]),
+)
+
+
+@given(st.lists(REQUESTS))
+def test_every_line_is_in_one_of_the_counts(requests: list[tuple[str, str, int]]) -> None:
+    lines = [line(f"{method} /{path} HTTP/1.1", status) for method, path, status in requests]
+    found = counted(lines, queries=True)
+    assert found.unreadable == 0
+    assert sum(n for n, _ in found.answers.values()) + found.other_methods == len(requests)
+    errors = sum(status >= 400 for method, _, status in requests if method in ("GET", "HEAD"))
+    assert sum(n for _, n in found.answers.values()) == errors
+    assert all(path.isascii() and path.isprintable() for _, path in found.answers)

@@ -1,0 +1,170 @@
+"""Mix files: what they may say, and what is told of those that cannot be understood."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.mix import asked, mix_of
+from harness.model import Route, UsageError
+
+FILE = r"""
+# what the shop's users ask for
+
+60   GET  /
+25   get  /post/17?from=feed   name='a post'   # of the feed
+10.5 POST /api body=c.json header='Content-Type: text/x' header="X-Y: it's \"#1\"" expect=201,409
+5    HEAD /missing             expect=404 # don't ask
+"""
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "shop.mix"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_as_a_person_writes_it(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    headers = (("Content-Type", "text/x"), ("X-Y", 'it\'s "#1"'))
+    body = str(tmp_path / "c.json")
+    assert mix_of(written(tmp_path, FILE)) == (
+        Route("/", "GET", 60.0),
+        Route("/post/17?from=feed", "GET", 25.0, name="a post"),
+        Route("/api", "POST", 10.5, headers, body, expect=(201, 409)),
+        Route("/missing", "HEAD", 5.0, expect=(404,)),
+    )
+
+
+def test_a_file_of_windows(tmp_path: Path) -> None:
+    path = tmp_path / "windows.mix"
+    path.write_bytes("\ufeff1 GET /\r\n2 GET /b\r\n".encode())
+    assert [route.path for route in mix_of(path)] == ["/", "/b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("GET /", "'GET /' is not weight, method and path"),
+        ("many GET /", "'many' is not a weight"),
+        ("0 GET /", "a weight of 0: must be above 0"),
+        ("-1 GET /", "a weight of -1: must be above 0"),
+        ("nan GET /", "a weight of nan: must be above 0"),
+        ("inf GET /", "a weight of inf: must be above 0"),
+        ("1 G3T /", "'G3T' is not an HTTP method"),
+        ("1 GET http://shop/", "'http://shop/' is not a path"),
+        ("1 GET cart", "'cart' is not a path"),
+        ("1 GET /caf\u00e9", "is not a path"),
+        ("1 GET / expect=2xx", "'2xx' is not a whole number"),
+        ("1 GET / expect=99", "99 is not an HTTP status"),
+        ("1 GET / expect=", "'' has an empty entry"),
+        ("1 GET / expect=200 expect=201", "expect= is there twice"),
+        ("1 GET / header=Accept", "'Accept' is not a valid header"),
+        ("1 GET / header=Accept: text/html", "'text/html' is none of"),
+        ("1 GET / body=none.json", "body=none.json is not a file"),
+        ("1 GET / name=''", "name='' has nothing to read"),
+        ("1 GET / colour=red", "'colour=red' is none of header=, body=, expect=, name="),
+        ("1 GET / twice", "'twice' is none of header=, body=, expect=, name="),
+        ("1 GET / name='a post", "a quote or backslash without an end: 'a post"),
+        ("1 GET /\\", "a quote or backslash without an end"),
+    ],
+)
+def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str, why: str) -> None:
+    path = written(tmp_path, f"# first\n1 GET /\n\n{line}\n")
+    with pytest.raises(UsageError) as caught:
+        mix_of(path)
+    told = str(caught.value)
+    assert told.startswith(f"{path}, line 4: ")
+    assert why in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n\n"])
+def test_a_file_without_a_request(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="has no request"):
+        mix_of(written(tmp_path, text))
+
+
+def test_what_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.mix"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        mix_of(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        mix_of(tmp_path)
+
+
+def test_too_many_requests(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has 1001 requests: at most 1000"):
+        mix_of(written(tmp_path, "1 GET /\n" * 1001))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=60))
+def test_any_text_is_a_mix_or_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "any.mix"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    told = ""
+    try:
+        routes = mix_of(path)
+    except UsageError as error:
+        told = str(error)
+    assert told.startswith(str(path)) if told else all(route.weight > 0 for route in routes)
+
+
+PRINTED = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.floats(1e-3, 1e9), PRINTED.map(lambda text: f"/{text}"), PRINTED, PRINTED)
+def test_what_is_quoted_comes_back(
+    tmp_path: Path, weight: float, path: str, value: str, name: str
+) -> None:
+    words = ["PUT", path, f"header=X-Any: {value}", f"name={name}"]
+    line = " ".join([repr(weight), *map(shlex.quote, words)])
+    assert mix_of(written(tmp_path, line)) == (
+        Route(path, "PUT", weight, (("X-Any", value),), name=name),
+    )
+
+
+# --- the options ----------------------------------------------------------------------------
+
+
+def options(**given: Any) -> argparse.Namespace:
+    names = ("mix", "access_log", "path", "method", "body_file", "expect_status", "header")
+    return argparse.Namespace(**{**dict.fromkeys(names), "keep_queries": False, **given})
+
+
+def test_no_mix() -> None:
+    assert asked(options(path="/", header=[("A", "b")])) == ((), ())
+
+
+def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
+    routes, notes = asked(options(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")]))
+    assert notes == ()
+    assert [route.headers for route in routes] == [
+        (("Accept", "*/*"), ("Cookie", "a=b")),
+        (("Cookie", "a=b"), ("accept", "text/html")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"mix": "a", "path": "/"}, "--mix says what is requested, and so does --path"),
+        ({"mix": "a", "access_log": "b"}, "so does --access-log"),
+        ({"access_log": "b", "method": "GET"}, "--access-log says .* so does --method"),
+        ({"mix": "a", "expect_status": 200}, "so does --expect-status"),
+        ({"mix": "a", "keep_queries": True}, "--keep-queries is about"),
+    ],
+)
+def test_options_that_exclude_each_other(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        asked(options(**given))
