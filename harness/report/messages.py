@@ -11,6 +11,7 @@ said:
     {n:is/are}             8 -> "are", 1 -> "is"
     {n:count}              10000 -> "10,000"
     {share:percent}        0.25 -> "25 %"
+    {share:fraction}       0.00083 -> "0.083 %"
     {size:bytes}           1536 -> "1.50 KB"
     {size:missing}         None -> "missing", anything else -> ""
     {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
@@ -83,6 +84,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "milliseconds": lambda seconds: f"{1e3 * seconds:.0f} ms",
     "number": amount,
     "percent": lambda share: f"{100 * share:.0f} %",
+    "fraction": lambda share: f"{100 * share:.2g} %",
     "change": lambda share: f"{100 * share:+.0f} %",
     "factor": three_digits,
     "bytes": format_bytes,
@@ -292,6 +294,26 @@ phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
 phases.drain = Drain until {end_s:duration}[[ ({why})]].
 phases.steady = Steady until {end_s:duration}[[ ({why})]].
 phases.churn = Churn until {end_s:duration}[[ ({why})]].
+
+# --- a target: what became of each of its terms ---------------------------------------------------
+target.met = {term}: met, {measured}
+target.broken = {term}: broken, {measured}
+target.not_shown = {term}: not shown[[, {measured}]]; {why}
+target.undecidable = {term}: undecidable, {why}
+target.unknown = the load tool does not tell
+target.too_few = at least {needed:count} requests are needed
+target.too_close = too close to tell
+target.step = {slow:# request} ({share:fraction}) took {above_s:duration} and more, the others
+    {below_s:duration} at most, so {metric} is one or the other by chance
+target.step_to_failed = {slow:# request} ({share:fraction}) failed, the others took
+    {below_s:duration} at most, so {metric} is one or the other by chance
+target.measured.time = {metric} {value:duration}[[ (95 % interval {low:duration} to
+    {high:duration})]]
+target.measured.failed = {failed:count} of {requests:# request} failed, which is slower than any
+    limit
+target.measured.errors = {failed:count} of {requests:# request} failed[[ ({low:fraction} to
+    {high:fraction}, each end with 95 % confidence)]]
+target.measured.rps = {value:number} req/s[[ (95 % interval {low:number} to {high:number})]]
 
 # --- a sweep: its tables --------------------------------------------------------------------------
 table.cells = Cells

@@ -1,0 +1,220 @@
+"""Whether requests keep a target (`harness.slo`): met, broken, not shown, or undecidable.
+
+    estimate of the metric: a value and its 95 % interval
+      both ends keep the limit            met
+      both ends break it                  broken
+      a quantile between two values of    undecidable: 5 % take a second, so that p95 is one or the
+      which one is STEP times the other   other by chance, in each launch anew
+      else                                not shown: too few requests, or too close to tell
+
+A failed request counts as slower than any limit, or a server that answers 500 at once would have
+the best p95. A single one breaks a limit of max or mean, therefore.
+
+The interval of a quantile stands between order statistics, that of a share is Clopper and Pearson's
+(`numbers/binomial.py`), of a mean it is Student's. Of errors each end is wrong in 5 % of cases at
+most, not in 2.5 %: then 3/limit clean requests show them (rule of three: Hanley & Lippman-Hand
+1983). Of max and throughput, and of times of which only quantiles are known, the value counts.
+
+What one launch shows is true of that launch: the next one deals its connections anew, and requests
+that queue are slow together. To promise something of a fresh launch takes several of them.
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from harness.model import Finding, Summary
+from harness.numbers.binomial import clean_needed, quantile_ranks, share_interval
+from harness.numbers.intervals import half_of_mean
+from harness.numbers.quantiles import quantile
+from harness.slo import Metric, Term
+
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+TAIL, ERROR_TAIL = 0.025, 0.05
+CLEAN = 3.0  # over the limit: as many requests without a failure show it
+STEP = 2.0  # times as long: of values next to each other in a smooth distribution hardly any are
+SLOW = 3  # requests at least above the step: one or two are no second kind of request
+
+
+class Requests(Struct, frozen=True):
+    """What became of the requests of a load. `times_s`: of the successes, in ascending order; where
+    nobody timed each (None), `summary` is of them. `rps`: successes per second."""
+
+    times_s: Sequence[float] | None = None
+    failed: int = 0
+    rps: float | None = None
+    rps_half: float = 0.0  # of its 95 % interval
+    summary: Summary = Summary()
+    succeeded: int = 0  # where nobody timed each
+
+    @property
+    def number(self) -> int:
+        return self.failed + (self.succeeded if self.times_s is None else len(self.times_s))
+
+
+class Estimate(Struct, frozen=True):
+    """Seconds (infinite: of a request that failed), a share of 1, or requests per second."""
+
+    value: float
+    low: float
+    high: float
+
+
+def requests_of(times_s: Sequence[float], failed: int = 0, rps: float | None = None) -> Requests:
+    """`times_s`: of the successes, in any order."""
+    return Requests(sorted(times_s), failed, rps)
+
+
+def value_of(metric: Metric, of: Requests) -> float | None:
+    """Of that metric; infinite where it is the time of a request that failed; None: unknown."""
+    found = estimate(metric, of)
+    return None if found is None else found.value
+
+
+def judge(term: Term, of: Requests) -> Finding:
+    """`target.met`, `.broken`, `.not_shown` or `.undecidable`, with the numbers."""
+    found = estimate(term.metric, of)
+    if found is None:
+        return _outcome("not_shown", term, of, None, Finding("target.unknown"))
+    best, worst = found.low, found.high
+    if term.kind == "rps":
+        best, worst = worst, best
+    if not term.holds(best):
+        return _outcome("broken", term, of, found)
+    few = too_few(term, of)
+    if few is not None:
+        return _outcome("not_shown", term, of, found, few)
+    if term.holds(worst):
+        return _outcome("met", term, of, found)
+    if (step := _step(term, of)) is not None:
+        return _outcome("undecidable", term, of, found, step)
+    return _outcome("not_shown", term, of, found, Finding("target.too_close"))
+
+
+def word(outcome: Finding) -> str:
+    """met, broken, not_shown or undecidable."""
+    return outcome.code.removeprefix("target.")
+
+
+def needed(term: Term) -> int:
+    """Requests at least, all of them within the limit, that show a term to be met."""
+    if term.kind == "errors":
+        return math.ceil(CLEAN / term.limit - 1e-9)
+    q = QUANTILES.get(term.metric)
+    return 1 if q is None else clean_needed(q, TAIL)
+
+
+def too_few(term: Term, of: Requests) -> Finding | None:
+    """Why no number of fast and clean ones among them could show the term."""
+    least = needed(term)
+    return Finding("target.too_few", {"needed": least}) if of.number < least else None
+
+
+# --- estimates ----------------------------------------------------------------------------------
+
+
+def estimate(metric: Metric, of: Requests) -> Estimate | None:
+    """None: unknown."""
+    if metric == "rps":
+        return _around(of.rps, of.rps_half)
+    if not of.number:
+        return None
+    if metric == "errors":
+        return Estimate(of.failed / of.number, *share_interval(of.failed, of.number, ERROR_TAIL))
+    if metric in QUANTILES:
+        return _quantile(QUANTILES[metric], of)
+    if of.failed:
+        return Estimate(math.inf, math.inf, math.inf)
+    if of.times_s is None:
+        return _around(of.summary.max if metric == "max" else of.summary.mean, 0.0)
+    if metric == "max":
+        return _around(of.times_s[-1], 0.0)
+    half = half_of_mean(of.times_s)
+    return _around(math.fsum(of.times_s) / len(of.times_s), math.inf if half is None else half)
+
+
+def _around(value: float | None, half: float) -> Estimate | None:
+    return None if value is None else Estimate(value, value - half, value + half)
+
+
+def _quantile(q: float, of: Requests) -> Estimate | None:
+    """Of the successes, followed by the failed ones."""
+    if of.times_s is None:
+        return _from_summary(q, of)
+    n = of.number
+    low, high = quantile_ranks(n, q, TAIL)
+    return Estimate(
+        _interpolated(q, of.times_s, n),
+        -math.inf if low is None else _at(of.times_s, low),
+        math.inf if high is None else _at(of.times_s, high),
+    )
+
+
+def _from_summary(q: float, of: Requests) -> Estimate | None:
+    """Where requests failed, a quantile of the others says nothing of all; but if more failed than
+    may be slow, it is the time of one of those."""
+    if share_interval(of.failed, of.number, TAIL)[0] > 1 - q:
+        return Estimate(math.inf, math.inf, math.inf)
+    name = next(name for name, one in QUANTILES.items() if one == q)
+    return None if of.failed else _around(getattr(of.summary, name), 0.0)
+
+
+def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
+    """As `numbers.quantiles.quantile`, of n values of which the last ones are infinite."""
+    if math.ceil(q * (n - 1)) >= len(times_s):
+        return math.inf
+    return quantile(times_s, q * (n - 1) / (len(times_s) - 1)) if len(times_s) > 1 else times_s[0]
+
+
+def _at(times_s: Sequence[float], rank: int) -> float:
+    return times_s[rank - 1] if rank <= len(times_s) else math.inf
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def _step(term: Term, of: Requests) -> Finding | None:
+    """Where the limit is between two kinds of requests, of about as many as the quantile divides
+    them into."""
+    if term.metric not in QUANTILES or of.times_s is None:
+        return None
+    cut = bisect_left if term.op == "<" else bisect_right
+    within = cut(of.times_s, term.limit)
+    slow = of.number - within
+    if not within or slow < SLOW:
+        return None
+    below_s, above_s = of.times_s[within - 1], _at(of.times_s, within + 1)
+    if above_s < STEP * below_s:
+        return None
+    values = {"metric": term.metric, "slow": slow, "share": slow / of.number, "below_s": below_s}
+    if math.isinf(above_s):
+        return Finding("target.step_to_failed", values)
+    return Finding("target.step", {**values, "above_s": above_s})
+
+
+def _outcome(
+    word: str, term: Term, of: Requests, found: Estimate | None, why: Finding | None = None
+) -> Finding:
+    """`low`, `high`: the interval, None where an end is not known or that of no success."""
+    values: dict[str, object] = {
+        "term": str(term),
+        "metric": term.metric,
+        "limit": term.limit,
+        "requests": of.number,
+        "failed": of.failed,
+    }
+    if found is not None:
+        interval = found.low < found.high
+        values["value"] = _finite(found.value)
+        values["low"] = _finite(found.low) if interval else None
+        values["high"] = _finite(found.high) if interval else None
+        slow = math.isinf(found.value) and term.kind == "time"
+        code = "failed" if slow else term.kind
+        values["measured"] = Finding(f"target.measured.{code}", dict(values))
+    return Finding(f"target.{word}", {**values, "why": why})
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

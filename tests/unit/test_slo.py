@@ -1,0 +1,151 @@
+"""The language of targets: what is understood, and what is said of the rest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.slo import METRICS, Mistake, Term, canonical, parse
+
+GOOD = {
+    "p95<300ms": Term("p95", "<", 0.3),
+    "p95<0.3s": Term("p95", "<", 0.3),
+    "p95<.3 s": Term("p95", "<", 0.3),
+    " P95  <  300  MS ": Term("p95", "<", 0.3),
+    "p95 < = 300ms": Term("p95", "<=", 0.3),
+    "mean<1m": Term("mean", "<", 60.0),
+    "max<=2 min": Term("max", "<=", 120.0),
+    "p50<250us": Term("p50", "<", 0.00025),
+    "p50<250µs": Term("p50", "<", 0.00025),
+    "p99<5 seconds": Term("p99", "<", 5.0),
+    "p90<1.s": Term("p90", "<", 1.0),
+    "errors<0.1%": Term("errors", "<", 0.001),
+    "errors<=.001": Term("errors", "<=", 0.001),
+    "Errors < 1 %": Term("errors", "<", 0.01),
+    "rps>=50": Term("rps", ">=", 50.0),
+    "rps>50/s": Term("rps", ">", 50.0),
+    "rps > 1.2k": Term("rps", ">", 1200.0),
+    "rps>=1.2 K req / s": Term("rps", ">=", 1200.0),
+    "RPS>=50rps": Term("rps", ">=", 50.0),
+}
+# The column, counted from 1, and words of the sentence
+BAD = {
+    "": (1, "expected p50, p90, p95, p99, max, mean, errors or rps"),
+    "  ": (3, "expected p50"),
+    "p95": (4, "in quotes"),
+    "p95 300ms": (5, "expected <, <=, > or >= after p95"),
+    "p95=300ms": (4, "after p95, not ="),
+    "p95<>300ms": (4, "not <>"),
+    "p95<": (5, "expected a number after p95<"),
+    "p95<ms": (5, "expected a number"),
+    "p95<300": (8, "300 needs a unit: us, ms, s or m"),
+    "p95<300 , max<1s": (8, "300 needs a unit"),
+    "p95<300kg": (8, "unknown unit 'kg' after 300: us, ms, s or m"),
+    "p95 < 300 %": (11, "unknown unit '%'"),
+    "p95<1e-3s": (6, "unknown unit 'e-'"),
+    "errors<1ms": (9, "unknown unit 'ms'"),
+    "rps>=50ms": (8, "unknown unit 'ms'"),
+    "p96<3s": (1, "unknown metric 'p96'"),
+    "p95<3s, latency<3s": (9, "unknown metric 'latency'"),
+    "p95>300ms": (4, "limited from above, such as p95<300ms"),
+    "errors>=1%": (7, "limited from above, such as errors<0.1%"),
+    "rps<50": (4, "limited from below, such as rps>=50"),
+    "p95<-3s": (5, "must be above 0"),
+    "p95<0ms": (5, "must be above 0"),
+    "p95<61m": (5, "at most 60 minutes"),
+    "rps>=2000k": (6, "at most 1,000,000 requests/s"),
+    "errors<=0": (9, "no number of requests shows"),
+    "errors<5": (8, "for 5 of 100 requests write 5%"),
+    "errors<100%": (8, "must be less than 1"),
+    "errors<150%": (8, "must be less than 1"),
+    "p95<0,3s": (6, "decimals with a point"),
+    "rps>=1,200": (7, "decimals with a point"),
+    "p95<3s,": (8, "expected p50"),
+    "p95<3s,,max<4s": (8, "expected p50"),
+    "p95<3s max<4s": (8, "expected a comma before 'max<4s'"),
+    "p95<3s\nmax<4s": (8, "expected a comma before"),
+    "p95<3s<4s": (7, "expected a comma before '<4s'"),
+    "p95<3s, p95<4s": (9, "p95 has a limit already: p95<3s"),
+    "p95<3s,P95<=3s": (8, "p95 has a limit already"),
+    "p95<" + "9" * 400 + "s": (5, "at most 60 minutes"),
+    "p95<3s; max<4s": (7, "expected a comma before '; max<4s'"),
+    "p95<٣s": (5, "expected a number"),
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_a_person_writes_is_understood(text: str) -> None:
+    assert parse(text) == (GOOD[text],)
+
+
+@pytest.mark.parametrize("text", BAD, ids=repr)
+def test_a_mistake_is_told_with_its_column(text: str) -> None:
+    with pytest.raises(Mistake) as told:
+        parse(text)
+    column, words = BAD[text]
+    assert str(told.value).startswith(f"column {column}: ")
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_terms_stand_in_their_order() -> None:
+    found = parse(" errors < 1 %,p95 <= .25s , rps>1k ")
+    assert [one.metric for one in found] == ["errors", "p95", "rps"]
+    assert canonical(" errors < 1 %,p95 <= .25s , rps>1k ") == "errors<1%,p95<=250ms,rps>1000"
+
+
+def test_a_hint_at_the_shell_only_where_it_may_have_taken_the_rest() -> None:
+    for text in ("p95, max<1s", "p95=3s", "p95 3s"):
+        with pytest.raises(Mistake) as told:
+            parse(text)
+        assert "quotes" not in str(told.value)
+
+
+def limits(least: float, most: float) -> st.SearchStrategy[float]:
+    return st.floats(least, most, allow_nan=False, allow_infinity=False, exclude_min=True)
+
+
+TERMS = st.one_of(
+    st.builds(
+        Term,
+        st.sampled_from([name for name in METRICS if name not in ("errors", "rps")]),
+        st.sampled_from(["<", "<="]),
+        limits(0, 3600),
+    ),
+    st.builds(Term, st.just("errors"), st.sampled_from(["<", "<="]), limits(0, 0.999)),
+    st.builds(Term, st.just("rps"), st.sampled_from([">", ">="]), limits(0, 1e6)),
+)
+
+
+@given(st.lists(TERMS, min_size=1, unique_by=lambda term: term.metric))
+def test_what_is_printed_is_read_as_the_same(terms: list[Term]) -> None:
+    text = ",".join(map(str, terms))
+    assert parse(text) == tuple(terms)
+    assert canonical(text) == text
+
+
+@given(st.text(alphabet="p95<>=, .%msrk0/xrops", max_size=30))
+def test_any_text_is_a_target_or_a_mistake_within_it(text: str) -> None:
+    try:
+        terms = parse(text)
+    except Mistake as mistake:
+        column = int(str(mistake).partition(":")[0].removeprefix("column "))
+        assert 1 <= column <= len(text) + 1
+    else:
+        assert parse(",".join(map(str, terms))) == terms
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"),
+    [
+        ("p95<300ms", 0.3, False),
+        ("p95<=300ms", 0.3, True),
+        ("p95<300ms", 0.29, True),
+        ("rps>50", 50.0, False),
+        ("rps>=50", 50.0, True),
+        ("rps>=50", 49.9, False),
+    ],
+)
+def test_a_limit_itself(text: str, value: float, *, holds: bool) -> None:
+    assert parse(text)[0].holds(value) is holds
