@@ -129,6 +129,7 @@ class Server(Struct, frozen=True):
     app: App = App()  # what Gunicorn serves
     name: str = ""  # of the configuration, where an experiment names it; begins its trials' keys
     null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
+    preload: bool = False  # the app is loaded once, before the workers are forked
 
     @property
     def key(self) -> str:
@@ -136,7 +137,8 @@ class Server(Struct, frozen=True):
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
         several = f"-x{self.instances}" if self.instances > 1 else ""
-        return f"{key}-wc{self.worker_connections}{several}"
+        preload = "-preload" if self.preload else ""
+        return f"{key}-wc{self.worker_connections}{several}{preload}"
 
 
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
@@ -359,6 +361,10 @@ class Span(Struct, frozen=True, gc=False):
     end_ns: int | None  # None: never ended
     accept_ns: int | None = None  # of its connection, of all requests on it; None: not timed
     request_id: str | None = None  # what the client called it, where its load tool names requests
+    # Where the CPU of each request is measured. `steps_ns`: how long the steps of its coroutine
+    # took in all, by the wall clock
+    cpu_ns: int | None = None
+    steps_ns: int | None = None
 
 
 class Spans(Struct, frozen=True):
@@ -445,6 +451,22 @@ class ServiceSample(Struct, frozen=True):
     rss_bytes: Mapping[str, int]
 
 
+class WorkersSample(Struct, frozen=True):
+    """CPU seconds that each worker has used since it began, by pid: all its threads, those that
+    have ended among them, and the programs that it ran and awaited."""
+
+    at_ns: int
+    cpu_s: Mapping[int, float]
+
+
+class MemorySample(Struct, frozen=True):
+    """What the processes of the servers hold, maps of the lab's own left out."""
+
+    at_ns: int
+    pss_bytes: int  # of all of them: pages that several share are counted once
+    private_bytes: Mapping[int, int]  # of each worker, by pid: pages that nobody shares
+
+
 class AppMetricsSample(Struct, frozen=True):
     """What the app counts of itself at one moment, of all workers together since they started: see
     `observe/app_metrics.py` for what the names mean."""
@@ -456,8 +478,9 @@ class AppMetricsSample(Struct, frozen=True):
 class Observations(Struct, frozen=True):
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
-    `missing`: which sampler (queue, processes, connections, counters, services, app_metrics) gave
-    nothing or died, and why; what it gave before that stays, but must not be summed up.
+    `missing`: which sampler (queue, processes, connections, counters, services, app_metrics,
+    workers, memory) gave nothing or died, and why; what it gave before that stays, but must not be
+    summed up.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -466,6 +489,8 @@ class Observations(Struct, frozen=True):
     counters: Counters | None = None
     services: tuple[ServiceSample, ...] = ()
     app_metrics: tuple[AppMetricsSample, ...] = ()
+    workers: tuple[WorkersSample, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
     missing: Mapping[str, str] = {}
@@ -586,8 +611,8 @@ class Memory(Struct, frozen=True):
 class Needs(Struct, frozen=True):
     """What the requests of a trial needed. `requests`: a sample of them, in order of arrival, whose
     mean CPU is that of the workers per request, Gunicorn's own part included. `gap_s`: how much
-    longer than in the app a request holds its slot. `beside_s`: of a response, what holds no slot
-    and is no waiting (connect, transfer, the load tool)."""
+    longer than for its waiting, computing and blocking a request holds its slot. `beside_s`: of a
+    response, what holds no slot and is none of these (connect, transfer, the load tool)."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]

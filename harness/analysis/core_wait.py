@@ -160,6 +160,11 @@ def lost_share(
     return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
 
 
+def elsewhere_s(each_s: float, under_way: float, held_s: float) -> float:
+    """z, of which H(each) is `held_s`; 0 where the station alone takes longer."""
+    return _beside_s(each_s, under_way, held_s, 0.0) if held_s > 0 else 0.0
+
+
 def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
     """z, of which H(c + w) = h: something else holds a request for longer than a lone one."""
     most_s = held_s

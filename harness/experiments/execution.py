@@ -199,4 +199,5 @@ def task_for(
         command=tool_named(one.cell.tool).command,
         services=launch.services,
         longer=lambda load, record: longer(plan, one, directory, load, record),
+        needs=one.cell.inside == "needs",
     )

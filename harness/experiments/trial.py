@@ -30,6 +30,7 @@ FLOOD_BYTES = 96 << 20  # no tool has that much to say
 NS = 1e9
 KEEP_BYTES = 1 << 20  # of a flood
 RAMP_SAMPLES = 12  # of the TCP states while the connections come up
+IDLE_S = 1.0  # before a load whose CPU is counted
 TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
 
 Watch = Callable[[Any, Observer], None]
@@ -54,6 +55,7 @@ class Task(Struct, frozen=True):
     watch: Watch | None = None
     services: Mapping[str, int] = {}
     longer: Longer = no_longer
+    needs: bool = False
 
 
 def null_task(one: Trial, run_directory: Path) -> Task:
@@ -171,6 +173,7 @@ def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) ->
     )
     try:
         with _observer(task, server, load) as observer:
+            time.sleep(IDLE_S if task.needs else 0)
             known["load_start_ns"] = time.monotonic_ns()
             with Guarded(
                 argv, cwd=workdir, env=os.environ, grace_s=1.0,
@@ -192,7 +195,7 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     place = (server.host, server.port, server.process.pid)
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
     pids = tuple(server.proofs)
-    return Observer(task.directory, *place, pids, others, states_s, task.services)
+    return Observer(task.directory, *place, pids, others, states_s, task.services, needs=task.needs)
 
 
 def _watch(

@@ -16,16 +16,19 @@ from harness.model import (
     AppMetricsSample,
     ConnectionSample,
     Counters,
+    MemorySample,
     Observations,
     ProcessSample,
     QueueSample,
     ServiceSample,
+    WorkersSample,
 )
 from harness.observe.kernel import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
-SOMETIMES = ("services", "app_metrics")  # not every app stands on something, or counts
+# Not every app stands on something, or counts; not every trial asks what requests need
+SOMETIMES = ("services", "app_metrics", "workers", "memory")
 
 
 class Header(Struct, frozen=True):
@@ -48,6 +51,8 @@ class Line(Struct, forbid_unknown_fields=True):
     counters: CountersSample | None = None
     services: ServiceSample | None = None
     app_metrics: AppMetricsSample | None = None
+    workers: WorkersSample | None = None
+    memory: MemorySample | None = None
     lost: Lost | None = None
     end: int | None = None
 

@@ -10,6 +10,7 @@ phase.
     {"queue" | "processes" | "connections" | "counters": a sample}
     {"services": a sample}                          where the app stands on what the lab started
     {"app_metrics": a sample}                       where the app publishes them
+    {"workers" | "memory": a sample}                where asked for, the memory after the load
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
@@ -38,6 +39,7 @@ from harness.observe.cpu import Processes, Services
 from harness.observe.kernel import sample_counters, syn_steps_s
 from harness.observe.observations import FILE
 from harness.observe.tcp import AcceptQueues, Connections
+from harness.observe.workers import sample_memory, sample_workers
 
 SHARE = 0.015  # of a core, per sampler
 JITTER = 0.25
@@ -79,15 +81,19 @@ class Observer:
         others: Collection[tuple[str, int, int | None]] = (),
         states_s: float = 60.0,
         services: Mapping[str, int] | None = None,
+        *,
+        needs: bool = False,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
         servers beside it, added up. `states_s`: the connections are looked at as often as this at
-        least, whatever that costs. `services`: what the app stands on, pids by name."""
+        least, whatever that costs. `services`: what the app stands on, pids by name. `needs`: the
+        CPU of each worker is sampled, and after the load its memory."""
         places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
-        self._processes = Processes(server_pid, *(pid for _, _, pid in others))
+        masters = (server_pid, *(pid for _, _, pid in others))
+        self._processes = Processes(*masters)
         connections, metrics = Connections(places, workers), partial(sample_app_metrics, directory)
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
@@ -101,6 +107,11 @@ class Observer:
         ]
         if services:
             self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
+        self._after: list[Sampler] = []  # asked once, when the load has ended
+        if needs:
+            self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
+            memory = partial(sample_memory, masters, workers, directory)
+            self._after.append(Sampler("memory", memory, 0.0, 0.0))
         self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -158,7 +169,7 @@ class Observer:
                 if sampler.due_s is not None and sampler.due_s <= now_s:
                     self._take(handle, sampler)
         self._processes.tool_ended(self._tool_wait_s)
-        for sampler in self.samplers:
+        for sampler in (*self.samplers, *self._after):
             if sampler.last and sampler.due_s is not None:
                 self._take(handle, sampler)
         _write(handle, "end", time.monotonic_ns())

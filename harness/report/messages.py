@@ -1442,7 +1442,14 @@ sampler.connections = TCP connections
 sampler.counters = kernel counters
 sampler.services = CPU of storage and cache
 sampler.app_metrics = app metrics
+sampler.workers = CPU of each worker
+sampler.memory = memory of the workers
 
+# what a request needs
+needs.no_requests = No request was answered as expected, so what one needs is not known
+needs.no_cpu = The CPU of the workers was not seen, so what a request needs is not known
+needs.gap_alone = No request waited for a slot, so how long one is held beside the app is taken from
+    lone requests
 # notes
 note.recorded = {text}
 note.ab_first_byte_last = ab timed the first byte of {requests:# request} after the end of the same

@@ -36,6 +36,8 @@ def _write_launch(launch: Launch) -> None:
         "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
         **{name: getattr(server, name) for name in planned},
     }
+    if server.preload:  # else the user's file may say so
+        settings["preload_app"] = True
     if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
         row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
         settings["timeout"] = max(BLOCKED_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s))

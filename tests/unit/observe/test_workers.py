@@ -1,0 +1,106 @@
+"""CPU and memory of real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.observe.workers import held, ran_s, sample_memory, sample_workers
+
+CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
+SPIN = """
+import time
+def spin(cpu_s):
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+"""
+# A thread that has ended, and a program that was awaited: each says that it is done
+THREAD = f"{SPIN}\nimport threading\none = threading.Thread(target=spin, args=({CPU_S},))\n"
+THREAD += "one.start()\none.join()\nprint('done', flush=True)\ninput()\n"
+CHILD = f"{SPIN}\nimport subprocess, sys\nif sys.argv[1:]:\n    spin({CHILD_S})\n    sys.exit()\n"
+CHILD += "subprocess.run([sys.executable, '-I', '-S', sys.argv[0], 'child'])\n"
+CHILD += "print('done', flush=True)\ninput()\n"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of shared pages")
+
+
+def started(place: Path, text: str) -> subprocess.Popen[bytes]:
+    (place / "program.py").write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(place / "program.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"done\n"
+    return process
+
+
+@pytest.mark.parametrize(("text", "least_s"), [(THREAD, CPU_S), (CHILD, CHILD_S - 0.02)])
+def test_threads_and_programs_that_have_ended_count(
+    tmp_path: Path, text: str, least_s: float
+) -> None:
+    """A child's share is counted in ticks of 10 ms, its user's and its system's each cut off."""
+    with started(tmp_path, text) as process:
+        assert sample_workers([process.pid]).cpu_s[process.pid] >= least_s
+        process.kill()
+
+
+def test_what_has_ended_is_said_to(tmp_path: Path) -> None:
+    with started(tmp_path, THREAD) as process:
+        process.kill()
+    with pytest.raises(psutil.NoSuchProcess):
+        ran_s(process.pid)
+
+
+# Two processes that share 64 MB; then the child writes to half of it; and one maps a file
+SHARING = """
+import mmap, os, sys
+own = bytearray(b"x") * (64 << 20)
+go, ready = os.pipe(), os.pipe()
+pid = os.fork()
+if not pid:
+    with open(sys.argv[0] + ".map", "w+b") as file:
+        file.truncate(16 << 20)
+        shared = mmap.mmap(file.fileno(), 16 << 20)
+        shared[:: mmap.PAGESIZE] = bytes(range(0, 1)) * (len(shared) // mmap.PAGESIZE)
+        own[: 32 << 20 : mmap.PAGESIZE] = b"y" * ((32 << 20) // mmap.PAGESIZE)
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+    os._exit(0)
+os.read(ready[0], 1)
+print(f"done {pid}", flush=True)
+input()
+"""
+
+
+@LINUX
+def test_shared_pages_count_once_and_the_labs_maps_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SHARING)
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", str(tmp_path / "program.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline().split()[1])
+        found = sample_memory([process.pid], [child], tmp_path)
+        with_map = sample_memory([process.pid], [child], tmp_path / "elsewhere")
+        process.kill()
+    assert found is not None
+    assert with_map is not None
+    assert 96 * MB <= found.pss_bytes <= 96 * MB + 40 * MB  # 64, and 32 of the child's own
+    assert 32 * MB <= found.private_bytes[child] <= 32 * MB + 20 * MB
+    assert with_map.pss_bytes - found.pss_bytes == pytest.approx(16 * MB, abs=MB)
+
+
+@LINUX
+def test_this_process() -> None:
+    found = held(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
+    assert 0 < found.private <= found.pss
+    assert sample_memory([None], [os.getpid()], Path("/nowhere")) is not None
