@@ -1,8 +1,9 @@
 """The engine of `fast`: one thread, one poll loop, no objects made for a request.
 
 What a request costs here is what the kernel asks for it (poll, recv, send) and as little Python as
-can be. A response whose bytes equal those of one that was read and verified in full is verified by
-that comparison; any other is read in full (http1), and becomes the one to compare with.
+can be. A response that came whole is recognised by what was verified before (answers); any other is
+read in full (http1), and becomes one to compare with. Times are counted, and rows written, together
+for all responses of a turn of the loop: by then the next requests are on their way.
 
 A slot is a client: it holds one connection and one request at a time. In the closed loop it sends
 its next request as soon as one is answered; in the open model requests are due at their intended
@@ -29,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from harness.load.generators.answers import Answer, Answers
 from harness.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
 from harness.load.generators.http1 import Garbage, Response
 from harness.load.generators.request import Destination
@@ -37,13 +39,14 @@ from harness.numbers.histogram import Histogram
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
 AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
+ROOM = 1_024  # bytes that a response has at first; twice as much for the next where that was full
 BATCH = 20_000  # response times that are counted together
-NOTHING = b"\0"  # which no answer is
 SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
 LOOK_NS = 250_000_000  # how often the deadline is looked at
 PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
 FOREVER = 1 << 62
 NS = 1_000_000_000
+LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # of document.COLUMNS: a success on a kept connection
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
@@ -71,6 +74,7 @@ class Slot:
     """A client. Times are absolute nanoseconds."""
 
     to: Destination
+    answers: Answers  # of its request
     source: str | None
     sock: socket.socket | None = None
     fd: int = -1
@@ -84,7 +88,7 @@ class Slot:
     reused: int = NEW
     response: Response | None = None  # being read
     busy: bool = False  # a request is under way
-    plain: bool = False  # one that may be answered by the bytes that are known
+    plain: bool = False  # one on a connection that was used, wholly sent
     waiting: bool = False  # to be connected, or to send more
     unsent: bytes | memoryview = b""  # of the request
 
@@ -118,24 +122,25 @@ class Poller:
 
 
 class Engine:
-    """Sends a share. `tally` has what was seen; `reference` the first body, for the others; `rows`
-    takes a line per request."""
+    """Sends a share. `tally` has what was seen; `rows` takes a line per request."""
 
     def __init__(self, share: Share, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
-        self.reference = share.reference
         self._share, self._words, self._rows = share, share.words, rows
         self._rate = share.words.rate_rps
         self._poll = Poller()
         self._open: dict[int, Slot] = {}
         self._quota = self._left = FOREVER if share.requests is None else share.requests
         self._number = share.first
-        self._known, self._known_keeps = NOTHING, False  # a whole response, verified
-        self._known_status = self._known_body = 0
-        # Closed loop on kept connections, requests that all are the same and go out in one piece
-        short = all(len(place.request) <= SHORT for place in share.destinations)
-        self._plain = share.words.keepalive and not self._rate and rows is None and short
-        self._took: list[int] = []  # response times of such, to be counted
+        words = share.words
+        self._answers = Answers(words.method, words.judge, compared=words.same_body)
+        self._answers.reference = share.reference
+        # Kept connections, and requests that go out in one piece
+        self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
+        self._room = ROOM
+        self._took: list[int] = []  # response times of recognised answers, to be counted
+        self._lags: list[int] = []  # to be counted, too
+        self._lines: list[tuple[int, ...]] = []  # of `_rows`, to be written: cells of LINE
         self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
         self._ties = itertools.count()
         self._idle: list[Slot] = []
@@ -143,16 +148,21 @@ class Engine:
         self._arrived = 0
         self._under_way = 0
         self._alone = False
-        duration_s = share.words.duration_s
+        duration_s = words.duration_s
         self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
-        self._struck_ns = share.origin_ns + int(share.words.deadline_s * NS)
+        self._struck_ns = share.origin_ns + int(words.deadline_s * NS)
+
+    @property
+    def reference(self) -> tuple[int, int] | None:
+        """(bytes, checksum) of the first body, where the others are compared with it."""
+        return self._answers.reference
 
     def run(self, *, lone: bool = False) -> None:
         """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
         share, places = self._share, self._share.destinations
         sources = self._words.sources or (None,)
         slots = [
-            Slot(places[i % len(places)], sources[i % len(sources)])
+            Slot(places[i % len(places)], self._answers, sources[i % len(sources)])
             for i in range(share.concurrency)
         ]
         try:
@@ -173,6 +183,7 @@ class Engine:
             for slot in list(self._open.values()):
                 self._close(slot)
             self._poll.close()
+            self._write()
 
     def _alone_first(self, slot: Slot) -> bool:
         """One request, on a connection that may be used again; False: the deadline has struck."""
@@ -262,7 +273,9 @@ class Engine:
         self._under_way += 1
         if self._rate:
             slot.tried_ns = time.monotonic_ns()
-            self.tally.lag.record(slot.tried_ns - start_ns)
+            self._lags.append(slot.tried_ns - start_ns)
+            if len(self._lags) >= BATCH:
+                self._count()
         if slot.sock is not None:
             slot.reused, slot.connect_ns = KEPT, start_ns
             self._send(slot)
@@ -347,8 +360,8 @@ class Engine:
         """The hot loop: everything that most answers need, and nothing else. A slot that is
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
-        before, now = len(took), 0
-        known, size = self._known, len(self._known) + 1
+        room, direct = self._room, not self._rate and self._rows is None
+        before, now, bodies = len(took), 0, 0
         for fd, _ in events:
             slot = slots.get(fd)
             if slot is None:  # closed by what happened before
@@ -357,33 +370,57 @@ class Engine:
                 self._look(slot)
                 continue
             try:
-                data = slot.recv(size)  # no more than what is known, to see whether it is that
+                data = slot.recv(room)
             except BlockingIOError:
                 continue
             except OSError:
                 self._lost(slot, "reset", clock())
                 continue
-            now = clock()
-            if data != known or not self._left:
-                self._read(slot, data, now)
-                if slot.response is not None:  # there may be more of it
-                    self._look(slot)
+            now, answers = clock(), slot.answers
+            same = data == answers.known
+            answer = answers.known_answer if same else answers.recognised(data)
+            if answer is None or not answer.keeps or not self._left:
+                self._read_on(slot, data, now)
                 continue
             took.append(now - slot.start_ns)
-            self._left -= 1
-            slot.start_ns = now
-            try:
-                slot.send(slot.to.request)
-            except OSError:
-                self._lost(slot, "reset", clock())
+            bodies += answer.body_bytes
+            if direct:
+                self._left -= 1
+                slot.start_ns = now
+                try:
+                    slot.send(slot.to.request)
+                except OSError:
+                    self._lost(slot, "reset", clock())
+            else:
+                self._follow(slot, answer, now)
         if len(took) != before:
-            self._served(now)
+            self._served(now, bodies)
 
-    def _served(self, now: int) -> None:
-        """Known answers have come, the last of them `now`."""
+    def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
+        """After an answer that was recognised, where requests have rows or a rate."""
+        if self._rows is not None:
+            start_ns, took_ns = slot.start_ns - self._share.origin_ns, now - slot.start_ns
+            self._lines.append((start_ns, took_ns, took_ns, answer.status, slot.number))
+        slot.plain = slot.busy = False
+        self._under_way -= 1
+        self._next(slot, now)
+
+    def _served(self, now: int, body_bytes: int) -> None:
+        """Recognised answers have come, the last of them `now`, with so much in their bodies."""
+        self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._took) >= BATCH:
             self._count()
+        if self._lines:
+            self._write()
+
+    def _read_on(self, slot: Slot, data: bytes, now: int) -> None:
+        """Other bytes on a plain connection, and what may have come after them."""
+        self._read(slot, data, now)
+        if slot.response is not None:
+            if len(data) >= self._room:
+                self._room = min(AT_ONCE, 2 * self._room)
+            self._look(slot)
 
     def _look(self, slot: Slot) -> None:
         """What a slot that is not plain has to say, or can do."""
@@ -407,11 +444,11 @@ class Engine:
             return
         response, begins = slot.response, slot.response is None
         slot.plain = False
-        if begins and data == self._known:
+        if begins and (answer := slot.answers.recognised(data)) is not None:
             slot.first_ns = now
             self._took.append(now - slot.start_ns)
-            self._served(now)
-            self._over(slot, now, self._known_status, keeps=self._known_keeps)
+            self._served(now, answer.body_bytes)
+            self._over(slot, now, answer.status, keeps=answer.keeps and not slot.waiting)
             return
         if not data:
             if cause := "closed" if response is None else response.end():
@@ -421,7 +458,7 @@ class Engine:
             return
         if response is None:
             compared = self._words.same_body
-            first = compared and self.reference is None
+            first = compared and slot.answers.reference is None
             response = slot.response = Response(self._words.method, summed=compared, hashed=first)
             slot.first_ns = now
         try:
@@ -430,14 +467,7 @@ class Engine:
             self._failed(slot, "protocol", now)
             return
         if complete and self._answered(slot, now) and begins:
-            self._remember(data, response)
-
-    def _remember(self, data: bytes, response: Response) -> None:
-        """A response that was right, whole and by itself: others will be compared with it."""
-        self._count()
-        self._known, self._known_keeps = data, response.keeps
-        self._plain = self._plain and response.keeps
-        self._known_status, self._known_body = response.status or 0, response.body_bytes
+            slot.answers.remember(data, response)
 
     def _answered(self, slot: Slot, now: int) -> bool:
         """A response is complete; whether it is a success."""
@@ -445,12 +475,12 @@ class Engine:
         assert response is not None
         cause = self._words.judge(response.status)
         if cause is None and self._words.same_body:
-            body = (response.body_bytes, response.checksum)
-            if self.reference is None:
-                self.reference = body
+            body, answers = (response.body_bytes, response.checksum), slot.answers
+            if answers.reference is None:
+                answers.reference = body
                 digest = response.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
-            cause = None if body == self.reference else "body"
+            cause = None if body == answers.reference else "body"
         self.tally.done(slot.start_ns, slot.first_ns, now, cause, response.body_bytes)
         keeps = response.keeps and not slot.waiting
         self._over(slot, now, response.status, cause, keeps=keeps)
@@ -507,15 +537,22 @@ class Engine:
             slot.sock.close()
             slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
 
+    def _write(self) -> None:
+        """The rows of answers that were recognised, all on kept connections."""
+        lines, self._lines = self._lines, []
+        if self._rows is not None:
+            self._rows.write("".join(map(LINE.__mod__, lines)))
+
     def _count(self) -> None:
-        """The answers that equal the known one."""
+        """The answers that were recognised, and the requests that were late."""
+        self.tally.lag.record_all(self._lags)
+        self._lags.clear()
         if self._took:
             part, tally = Histogram(), self.tally
             part.record_all(self._took)
             tally.response.add(part)
             tally.first_byte.add(part)
             tally.complete += part.count
-            tally.body_bytes += part.count * self._known_body
             tally.in_flight_ns += part.sum
             self._took.clear()
 

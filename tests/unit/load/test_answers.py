@@ -1,0 +1,157 @@
+"""What is recognised is what http1 reads, whatever the bytes; and what is usual is recognised."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from harness.load.generators.answers import KEPT_HEADS, LONGEST, Answer, Answers
+from harness.load.generators.http1 import Garbage, Response
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+OTHER = LENGTH.replace(b"hello", b"hullo")
+
+
+def judge(status: int) -> str | None:
+    return None if 200 <= status < 400 else "status"
+
+
+def answers_of(method: str = "GET", *, compared: bool = False) -> Answers:
+    return Answers(method, judge, compared=compared)
+
+
+def fed(answers: Answers, data: bytes, method: str = "GET") -> tuple[Answer, int] | None:
+    """What http1 says of these bytes where they are a success, whole; remembered by `answers`.
+    (what it is, checksum of its body)."""
+    response = Response(method, summed=True)
+    try:
+        complete = response.feed(data)
+    except Garbage:
+        return None
+    if not complete or response.status is None or judge(response.status):
+        return None
+    answers.remember(data, response)
+    return Answer(response.status, response.body_bytes, response.keeps), response.checksum
+
+
+# --- responses, right and wrong -----------------------------------------------------------
+
+STATUS_LINES = st.one_of(
+    st.sampled_from([b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK"]),
+    st.sampled_from([b"HTTP/1.1 204 No", b"HTTP/1.1 304 Not", b"HTTP/1.1 302 Found"]),
+    st.sampled_from([b"HTTP/1.1 100 Continue", b"HTTP/1.1 101 Up", b"HTTP/1.1 404 No"]),
+    st.sampled_from([b"HTTP/1.1 200", b"HTTP/1.1 2000 OK", b"HTTP/2 200 OK", b"", b"\r\n"]),
+    st.binary(max_size=20),
+)
+CONNECTION = st.sampled_from(
+    [b"close", b"keep-alive", b"Keep-Alive, x", b"x ,CLOSE", b"close, keep-alive", b"upgrade"]
+)
+NAMES = st.sampled_from([b"Content-Length", b"content-length", b"Content-Length "])
+FIELDS = st.one_of(
+    st.builds(lambda value: b"Connection: " + value, CONNECTION),
+    st.builds(lambda name, n: name + b": %d" % n, NAMES, st.integers(0, 40)),
+    st.sampled_from([b"Transfer-Encoding: chunked", b"transfer-encoding:", b"Content-Length: x"]),
+    st.sampled_from([b"Date: x", b"X: a\rb", b"X: a\nContent-Length: 1", b"no colon", b":", b""]),
+    st.builds(lambda text: b"ETag: " + text, st.binary(max_size=8)),
+)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> bytes:
+    """Some right, some nearly so; most with a length that fits."""
+    body = draw(st.binary(max_size=40))
+    fields = draw(st.lists(FIELDS, max_size=3))
+    if draw(st.booleans()):
+        place = draw(st.integers(0, len(fields)))
+        fields.insert(place, b"Content-Length: %d" % len(body))
+    head = b"\r\n".join([draw(STATUS_LINES), *fields])
+    after = draw(st.sampled_from([b"", b"", b"\r\n", LENGTH]))
+    return head + b"\r\n\r\n" + body + after
+
+
+@given(st.lists(responses(), min_size=1, max_size=6), st.sampled_from(["GET", "HEAD"]))
+@example([LENGTH, LENGTH + LENGTH, LENGTH[:-1], OTHER], "GET")
+@example([b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n"], "GET")
+@example([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"], "GET")
+@example([LENGTH.removesuffix(b"hello"), LENGTH], "HEAD")
+def test_what_is_recognised_is_what_http1_reads(texts: list[bytes], method: str) -> None:
+    """In any order, so that heads seen before cannot lend their meaning to other bytes."""
+    answers = answers_of(method)
+    for data in [*texts, *texts]:
+        answer = answers.recognised(data)
+        read = fed(answers, data, method)
+        assert answer is None or (read is not None and answer == read[0])
+
+
+@given(st.lists(responses(), min_size=1, max_size=4), st.data())
+def test_cut_anywhere_it_is_what_http1_reads(texts: list[bytes], draw: st.DataObject) -> None:
+    answers = answers_of()
+    for data in texts:
+        fed(answers, data)
+        part = data[: draw.draw(st.integers(0, len(data)))]
+        answer, read = answers.recognised(part), fed(answers_of(), part)
+        assert answer is None or (read is not None and answer == read[0])
+
+
+@given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=4))
+def test_where_bodies_are_compared_only_the_reference_is_recognised(
+    first: bytes, other: bytes, date: bytes
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nDate: %b\r\nContent-Length: %d\r\n\r\n"
+    answers = answers_of(compared=True)
+    assert answers.recognised(head % (b"x", len(first)) + first) is None  # nothing to compare with
+    answers.reference = len(first), zlib.crc32(first)
+    if b"\r" in date or b"\n" in date:
+        return
+    answer = answers.recognised(head % (date, len(other)) + other)
+    assert (answer is not None) == (first == other)
+
+
+# --- what is usual ------------------------------------------------------------------------
+
+
+def test_bodies_that_differ_are_recognised_by_their_head_and_counted() -> None:
+    answers = answers_of()
+    for body in (b"a", b"b", b"hello", b""):
+        head = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        answer = answers.recognised(head + body)
+        assert answer == Answer(200, len(body), keeps=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (LENGTH, Answer(200, 5, keeps=True)),
+        (LENGTH.replace(b"1.1", b"1.0"), Answer(200, 5, keeps=False)),
+        (
+            LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+            Answer(200, 5, keeps=False),
+        ),
+        (LENGTH.replace(b"200 OK", b"302 Found"), Answer(302, 5, keeps=True)),
+        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", Answer(304, 0, keeps=True)),
+        (LENGTH.replace(b"200 OK", b"404 Not Found"), None),
+        (LENGTH + b"x", None),
+        (LENGTH[:-1], None),
+        (b"HTTP/1.1 200 OK\r\n\r\nhello", None),
+        (LENGTH.replace(b"5", b"5\r\nX: " + b"x" * LONGEST), None),
+        (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n", None),
+    ],
+)
+def test_each_by_its_kind(data: bytes, wanted: Answer | None) -> None:
+    assert answers_of().recognised(data) == wanted
+
+
+def test_heads_that_all_differ_take_no_memory() -> None:
+    answers = answers_of()
+    for number in range(3 * KEPT_HEADS):
+        data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
+        assert answers.recognised(data) == Answer(200, 5, keeps=True)
+        assert len(answers._heads) <= KEPT_HEADS
+
+
+def test_an_interim_response_is_no_answer_whatever_is_expected() -> None:
+    answers = Answers("GET", lambda status: None if status == 103 else "status", compared=False)
+    assert answers.recognised(b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n") is None
