@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.prediction import predict
+from harness.analysis.prediction.events import Layout
 from harness.analysis.prediction.recursion import waits
-from harness.analysis.prediction.simulation import Layout, simulate
+from harness.analysis.prediction.simulation import simulate
 from harness.model import Needs, RequestNeed, Server, WorkerClass
 
 WAIT = st.floats(0, 5)
@@ -39,7 +40,7 @@ def test_where_requests_only_wait_it_is_the_recursion(
     found_s = simulate(arrivals_s, [RequestNeed(one, 0.0) for one in needs_s], layout, Random(1))
     held_s = [one + gap_s for one in needs_s]
     waited_s = waits(arrivals_s, held_s, workers * slots)
-    expected_s = [one + need + 0.5 for one, need in zip(waited_s, needs_s, strict=True)]
+    expected_s = [one + held + 0.5 for one, held in zip(waited_s, held_s, strict=True)]
     assert found_s == pytest.approx(expected_s, abs=1e-9)
 
 
@@ -131,3 +132,27 @@ def test_an_app_inside_a_loop_that_serves_one_at_a_time_blocks_it() -> None:
 def test_nothing_measured_is_an_error() -> None:
     with pytest.raises(ValueError, match="requests that were measured"):
         predict(SERVER, WorkerClass("any", "one"), Needs("t", (), 0, 0), [1.0])
+
+
+def test_who_is_woken_first_hoards_most() -> None:
+    """Of four workers with odds of 8, 4, 2, 1 the first gets 8/15 of what comes, more than it can
+    serve; equal odds leave none with more than it can."""
+    arrivals_s, requests = poisson(56, 8_000), [RequestNeed(0.05, 0.0)] * 8_000
+    waited_s = [
+        fmean(simulate(arrivals_s, requests, Layout(4, 1, hoards=True, fairness=one), Random(1)))
+        for one in (1.0, 0.5)
+    ]
+    assert waited_s[0] < 0.2  # M/D/1 at 70 %: 0.11
+    assert waited_s[1] > 5.0  # 30 requests a second for one that serves 20
+
+
+def test_of_a_class_that_hoards_the_range_holds_every_dealing() -> None:
+    server, arrivals_s = Server("any", 4, 1, 2048, 1000), poisson(56, 2_000)
+    needs = Needs("t", (RequestNeed(0.05, 0.0),), 0.0, 0.0)
+    found = predict(server, WorkerClass("any", "threads", accepts_first=True), needs, arrivals_s)
+    assert found.low.p95 is not None
+    assert found.high.p95 is not None
+    assert found.low.p95 < 0.5
+    assert found.high.p95 > 5.0
+    fair = predict(server, WorkerClass("any", "threads"), needs, arrivals_s)
+    assert fair.low == fair.high  # all requests are alike, and nothing is left to chance

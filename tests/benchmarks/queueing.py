@@ -1,0 +1,69 @@
+"""The recursion against theory that is exact, at ten million arrivals each.
+
+    python tests/benchmarks/queueing.py [--arrivals 10000000] [--seed 12]
+
+Pollaczek and Khinchine for one slot, whatever the service times; Erlang C for four with exponential
+ones. Service times of mean 1; the hyperexponential ones are ten times as long in one case of ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from itertools import accumulate
+from random import Random
+from statistics import fmean
+
+from harness.analysis.prediction.recursion import waits
+from harness.analysis.prediction.theory import allen_cunneen
+
+SHORT_S = 1 / 1.9  # the mean of nine of ten hyperexponential service times
+
+
+def constant(_: Random) -> float:
+    return 1.0
+
+
+def exponential(rng: Random) -> float:
+    return rng.expovariate(1.0)
+
+
+def hyperexponential(rng: Random) -> float:
+    return rng.expovariate(1 / (10 * SHORT_S if rng.random() < 0.1 else SHORT_S))
+
+
+HYPER_SQUARE = 2 * (0.9 * SHORT_S**2 + 0.1 * (10 * SHORT_S) ** 2)
+CASES: tuple[tuple[str, Callable[[Random], float], float, int, float], ...] = (
+    ("M/D/1", constant, 1.0, 1, 0.5),
+    ("M/D/1", constant, 1.0, 1, 0.8),
+    ("M/M/1", exponential, 2.0, 1, 0.5),
+    ("M/M/1", exponential, 2.0, 1, 0.8),
+    ("M/H2/1", hyperexponential, HYPER_SQUARE, 1, 0.5),
+    ("M/H2/1", hyperexponential, HYPER_SQUARE, 1, 0.8),
+    ("M/M/4", exponential, 2.0, 4, 0.5),
+    ("M/M/4", exponential, 2.0, 4, 0.8),
+)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("--arrivals", type=int, default=10_000_000)
+    words.add_argument("--seed", type=int, default=12)
+    options = words.parse_args()
+    print("| queue | busy | waiting by theory | by the recursion | ratio | seconds |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name, service, square, slots, busy in CASES:
+        begun = time.perf_counter()
+        rng, count = Random(options.seed), options.arrivals
+        arrivals = accumulate(rng.expovariate(busy * slots) for _ in range(count))
+        own = Random(f"services of {options.seed}")
+        found = fmean(waits(arrivals, (service(own) for _ in range(count)), slots))
+        exact = allen_cunneen(busy * slots, 1.0, square, slots)  # here all of them are
+        took = time.perf_counter() - begun
+        cells = (f"{busy:.0%}", f"{exact:.4f}", f"{found:.4f}", f"{found / exact:.4f}")
+        print(f"| {name} | {' | '.join(cells)} | {took:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
