@@ -523,7 +523,7 @@ class Summary(Struct, frozen=True):
     p95: float | None = None
     p99: float | None = None
     max: float | None = None
-    p90: float | None = None
+    p90: float | None = None  # last, for those that fill it by place
 
 
 class Timing(Struct, frozen=True, gc=False):

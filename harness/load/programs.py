@@ -193,7 +193,7 @@ def _agree(name: str, said: Document, line: str) -> None:
 def summary_of(histogram: Histogram) -> Summary:
     """Of nanoseconds, in seconds."""
     at = histogram.quantile
-    values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most)
+    values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most, at(0.90))
     return Summary(*(None if value is None else value / NS for value in values_ns))
 
 

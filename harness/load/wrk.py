@@ -128,6 +128,7 @@ class _Exact(msgspec.Struct, frozen=True):
     p50_us: Figure | None
     p95_us: Figure | None
     p99_us: Figure | None
+    p90_us: Figure | None = None
 
     @property
     def socket_errors(self) -> dict[str, int]:
@@ -136,8 +137,8 @@ class _Exact(msgspec.Struct, frozen=True):
     @property
     def response(self) -> Summary:
         """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so max."""
-        figures = (self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.max_us)
-        known = figures if self.max_us else ()
+        middle = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
+        known = (*middle, self.max_us, self.p90_us) if self.max_us else ()
         return Summary(*(None if us is None else us / 1e6 for us in known))
 
 

@@ -22,9 +22,11 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def summarise(values: Iterable[float]) -> tuple[float | None, ...]:
-    """Mean, median, 95 %, 99 % and most, in the unit of the values; all None of an empty sample."""
+    """Mean, median, 95 %, 99 %, most and 90 %, in the unit of the values; all None of an empty
+    sample."""
     ordered = sorted(values)
     if not ordered:
-        return (None,) * 5
+        return (None,) * 6
     mean = min(max(math.fsum(ordered) / len(ordered), ordered[0]), ordered[-1])
-    return mean, *(quantile(ordered, q) for q in (0.50, 0.95, 0.99)), ordered[-1]
+    p50, p90, p95, p99 = (quantile(ordered, q) for q in (0.50, 0.90, 0.95, 0.99))
+    return mean, p50, p95, p99, ordered[-1], p90

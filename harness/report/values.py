@@ -11,7 +11,7 @@ from harness.model import Breakdown, CellResult, ClassResult, Finding, Label, Su
 from harness.report.messages import text
 from harness.report.naming import taken
 
-STATISTICS = ("mean", "p50", "p95", "p99", "max")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 import pytest
@@ -135,3 +136,6 @@ def test_ab_rows_say_what_its_files_say(name: str) -> None:
     assert meaning.response.max == pytest.approx(max(totals) / 1000, abs=5.1e-4)
     middle = sorted(totals)[(len(totals) - 1) // 2 : len(totals) // 2 + 1]
     assert meaning.response.p50 == pytest.approx(sum(middle) / len(middle) / 1000, abs=5.1e-4)
+    if len(totals) > 1:
+        p90_ms = quantiles(totals, n=10, method="inclusive")[8]
+        assert meaning.response.p90 == pytest.approx(p90_ms / 1000, abs=5.1e-4)

@@ -127,15 +127,16 @@ def test_no_quantile(values: list[float], q: float) -> None:
 
 
 def test_a_summary_of_nothing_knows_nothing() -> None:
-    assert summarise([]) == (None,) * 5
+    assert summarise([]) == (None,) * 6
 
 
 @given(SAMPLES)
 def test_a_summary_does_not_depend_on_order(values: list[float]) -> None:
     assert summarise(values) == summarise(sorted(values))
-    mean, p50, _, p99, most = summarise(values)
+    mean, p50, _, p99, most, p90 = summarise(values)
     assert mean == pytest.approx(statistics.fmean(values))
     assert most == max(values)
     assert p50 is not None
     assert p99 is not None
-    assert p50 <= p99
+    assert p90 is not None
+    assert p50 <= p90 <= p99
