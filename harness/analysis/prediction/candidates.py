@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 from harness.analysis.prediction.events import Layout
 from harness.analysis.prediction.simulation import simulate
 from harness.model import Needs, RequestNeed, Server, Summary, WorkerClass
-from harness.numbers.quantiles import summarise
+from harness.numbers.quantiles import quantile, summarise
 
 UNFAIR = 0.4  # the odds of a worker beside the one before it, at worst
 UNFAIR_LOOP = 0.6
@@ -57,7 +57,7 @@ def predict(
         rng = Random(f"{seed}-{number}")
         requests = rng.choices(_as_served(needs.requests, worker_class), k=len(arrivals_s))
         one = replace(layout, fairness=fairness)
-        found.append(Summary(*summarise(simulate(arrivals_s, requests, one, rng))))
+        found.append(_summary(sorted(simulate(arrivals_s, requests, one, rng))))
     return Predicted(*(_each(found, pick) for pick in (median, min, max)))
 
 
@@ -97,6 +97,10 @@ def _as_served(requests: Sequence[RequestNeed], row: WorkerClass) -> Sequence[Re
     if not _in_loop(row):
         return requests
     return [replace(one, wait_s=0.0, blocked_s=one.blocked_s + one.wait_s) for one in requests]
+
+
+def _summary(ordered_s: Sequence[float]) -> Summary:
+    return replace(Summary(*summarise(ordered_s)), p90=quantile(ordered_s, 0.90))
 
 
 def _each(found: Sequence[Summary], pick: Callable[[list[float]], float]) -> Summary:

@@ -115,7 +115,7 @@ def test_a_prediction_is_repeatable_and_within_its_range() -> None:
     one = predict(SERVER, row, NEEDS, arrivals_s, cores=2)
     assert one == predict(SERVER, row, NEEDS, arrivals_s, cores=2)
     assert one != predict(SERVER, row, NEEDS, arrivals_s, cores=2, seed=2)
-    for name in ("mean", "p50", "p95", "max"):
+    for name in ("mean", "p50", "p90", "p95", "p99", "max"):
         low, central, high = (getattr(part, name) for part in (one.low, one.central, one.high))
         assert low <= central <= high
 
