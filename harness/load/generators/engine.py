@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from harness.load.generators.answers import Answer, Answers
+from harness.load.generators.answers import Answer, Answers, Body
 from harness.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
 from harness.load.generators.http1 import Garbage, Response
 from harness.load.generators.request import Destination
@@ -86,7 +86,7 @@ class Slot:
     first_ns: int = 0  # of its answer's first byte; 0: not yet
     number: int = 0
     reused: int = NEW
-    response: Response | None = None  # being read
+    response: Response | Body | None = None  # being read
     busy: bool = False  # a request is under way
     plain: bool = False  # one on a connection that was used, wholly sent
     waiting: bool = False  # to be connected, or to send more
@@ -138,7 +138,8 @@ class Engine:
         # Kept connections, and requests that go out in one piece
         self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
         self._room = ROOM
-        self._took: list[int] = []  # response times of recognised answers, to be counted
+        self._took: list[int] = []  # response times of answers that came whole, to be counted
+        self._pieces: list[tuple[int, int]] = []  # (first byte, response) of others, to be counted
         self._lags: list[int] = []  # to be counted, too
         self._lines: list[tuple[int, ...]] = []  # of `_rows`, to be written: cells of LINE
         self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
@@ -409,7 +410,7 @@ class Engine:
         """Recognised answers have come, the last of them `now`, with so much in their bodies."""
         self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
-        if len(self._took) >= BATCH:
+        if len(self._took) + len(self._pieces) >= BATCH:
             self._count()
         if self._lines:
             self._write()
@@ -456,17 +457,16 @@ class Engine:
             else:
                 self._answered(slot, now)
             return
-        if response is None:
-            compared = self._words.same_body
-            first = compared and slot.answers.reference is None
-            response = slot.response = Response(self._words.method, summed=compared, hashed=first)
-            slot.first_ns = now
         try:
-            complete = response.feed(data)
+            if response is None:
+                slot.first_ns = now
+                response = slot.response = slot.answers.begun(data)
+            else:
+                response.feed(data)
         except Garbage:
             self._failed(slot, "protocol", now)
             return
-        if complete and self._answered(slot, now) and begins:
+        if response.complete and self._answered(slot, now) and begins:
             slot.answers.remember(data, response)
 
     def _answered(self, slot: Slot, now: int) -> bool:
@@ -481,7 +481,10 @@ class Engine:
                 digest = response.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == answers.reference else "body"
-        self.tally.done(slot.start_ns, slot.first_ns, now, cause, response.body_bytes)
+        self._pieces.append((slot.first_ns - slot.start_ns, now - slot.start_ns))
+        self._served(now, response.body_bytes)
+        if cause is not None:
+            self.tally.errors[cause] += 1
         keeps = response.keeps and not slot.waiting
         self._over(slot, now, response.status, cause, keeps=keeps)
         return cause is None
@@ -544,17 +547,20 @@ class Engine:
             self._rows.write("".join(map(LINE.__mod__, lines)))
 
     def _count(self) -> None:
-        """The answers that were recognised, and the requests that were late."""
+        """What was seen since the last time: answers, and how late requests were sent."""
         self.tally.lag.record_all(self._lags)
         self._lags.clear()
-        if self._took:
+        if self._took or self._pieces:
             part, tally = Histogram(), self.tally
             part.record_all(self._took)
-            tally.response.add(part)
             tally.first_byte.add(part)
+            tally.first_byte.record_all([first_ns for first_ns, _ in self._pieces])
+            part.record_all([took_ns for _, took_ns in self._pieces])
+            tally.response.add(part)
             tally.complete += part.count
             tally.in_flight_ns += part.sum
             self._took.clear()
+            self._pieces.clear()
 
     def _strike(self, now: int) -> None:
         """The deadline: what is under way has failed, what was not sent never will be."""

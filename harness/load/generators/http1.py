@@ -27,6 +27,16 @@ class Garbage(Exception):
     """The bytes are not an HTTP/1 response."""
 
 
+def framing(line: bytes) -> tuple[bytes, bytes] | None:
+    """(name, value) of a header line that says where a response ends or whether its connection
+    lasts; None for any other. Raises Garbage where it is no header line."""
+    name, colon, value = line.partition(b":")
+    if not colon:
+        raise Garbage("a header without a colon")
+    name = name.lower()
+    return (name, value.strip(b" \t")) if name in FRAMING else None
+
+
 class Head:
     """What a status line and the header lines after it say of where a response ends, and whether
     its connection lasts. Raises Garbage at the first line that is none."""
@@ -44,12 +54,9 @@ class Head:
         self.coding = b""
 
     def field(self, line: bytes) -> None:
-        name, colon, value = line.partition(b":")
-        if not colon:
-            raise Garbage("a header without a colon")
-        if (name := name.lower()) not in FRAMING:
+        if (found := framing(line)) is None:
             return
-        value = value.strip(b" \t")
+        name, value = found
         if name == b"transfer-encoding":
             self.coding = value.lower()
         elif name == b"connection":

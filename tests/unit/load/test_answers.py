@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.load.generators.answers import KEPT_HEADS, LONGEST, Answer, Answers
+from harness.load.generators.answers import KEPT, LONGEST, Answer, Answers, Body
 from harness.load.generators.http1 import Garbage, Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -96,6 +97,42 @@ def test_cut_anywhere_it_is_what_http1_reads(texts: list[bytes], draw: st.DataOb
         assert answer is None or (read is not None and answer == read[0])
 
 
+def state_of(reader: Response | Body) -> tuple[object, ...]:
+    return (reader.complete, reader.body_bytes, reader.complete and (reader.status, reader.keeps),
+            reader.checksum)  # fmt: skip
+
+
+@given(responses(), st.lists(st.integers(1, 40)), st.booleans(), st.booleans())
+@example(LENGTH + LENGTH, [38], False, True)
+@example(LENGTH, [38, 1, 1], True, True)
+def test_in_pieces_it_is_read_as_http1_reads_it(
+    data: bytes, sizes: list[int], known: bool, compared: bool
+) -> None:
+    """After each piece: what has come so far, and in the end how the stream ended."""
+    answers, response = answers_of(compared=compared), Response("GET", summed=compared)
+    answers.reference = (0, 0)
+    if known:
+        answers.recognised(data)
+    stops = [*accumulate(sizes), len(data)]
+    reader = None
+    for start, stop in pairwise([0, *stops]):
+        if not (piece := data[start:stop]) or response.complete:
+            break
+        try:
+            response.feed(piece)
+        except Garbage:
+            with pytest.raises(Garbage):
+                reader.feed(piece) if reader is not None else answers.begun(piece)
+            return
+        if reader is None:
+            reader = answers.begun(piece)
+        else:
+            reader.feed(piece)
+        assert state_of(reader) == state_of(response)
+    if reader is not None and not reader.complete:
+        assert reader.end() == response.end()
+
+
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=4))
 def test_where_bodies_are_compared_only_the_reference_is_recognised(
     first: bytes, other: bytes, date: bytes
@@ -119,6 +156,14 @@ def test_bodies_that_differ_are_recognised_by_their_head_and_counted() -> None:
         head = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         answer = answers.recognised(head + body)
         assert answer == Answer(200, len(body), keeps=True)
+
+
+def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
+    head, body = LENGTH[:-5], LENGTH[-5:]
+    assert isinstance(answers_of().begun(head), Body)
+    assert isinstance(answers_of().begun(head + body[:2]), Body)
+    assert isinstance(answers_of().begun(head[:-1]), Response)
+    assert isinstance(answers_of(compared=True).begun(head), Response)  # the first is digested
 
 
 @pytest.mark.parametrize(
@@ -146,10 +191,10 @@ def test_each_by_its_kind(data: bytes, wanted: Answer | None) -> None:
 
 def test_heads_that_all_differ_take_no_memory() -> None:
     answers = answers_of()
-    for number in range(3 * KEPT_HEADS):
+    for number in range(3 * KEPT):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
         assert answers.recognised(data) == Answer(200, 5, keeps=True)
-        assert len(answers._heads) <= KEPT_HEADS
+        assert max(len(answers._heads), len(answers._tells)) <= KEPT
 
 
 def test_an_interim_response_is_no_answer_whatever_is_expected() -> None:

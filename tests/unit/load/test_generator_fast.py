@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from itertools import chain, cycle, repeat
+from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -622,6 +622,62 @@ def test_every_body_must_equal_the_first_where_that_is_asked_for(other: bytes) -
     assert (found.requests, found.errors) == (40, {"body": 10})
     found, _ = load_site(served, 1, 40, ("--keepalive",))
     assert found.errors == {}
+
+
+def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:
+    """Every answer differs from all others, and has a body of the next of these sizes."""
+    numbers, lengths = count(1), cycle(sizes)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number, length = next(numbers), next(lengths)
+        bad = bad_every and number % bad_every == 0
+        head = b"HTTP/1.1 %d X\r\nX-Number: %d\r\nContent-Length: %d\r\n\r\n"
+        body = b"%d" % number * length
+        await saying(head % (500 if bad else 200, number, length) + body[:length], then="stay")(
+            reader, writer
+        )
+
+    return answer
+
+
+@pytest.mark.parametrize("load", [tally_of, lambda *words: said_of(*words)[1]], ids=["", "rows"])
+@pytest.mark.parametrize("words", [("--requests", "600"), ("--duration", "0.5", "--rate", "600")])
+@pytest.mark.parametrize("sizes", [(5,), (0, 5, 700, 3_000, 200_000)])
+def test_answers_that_all_differ_are_each_counted(
+    sizes: tuple[int, ...], words: tuple[str, ...], load: Callable[..., Tally]
+) -> None:
+    site = Site(numbered(sizes, bad_every=3))
+    tally = within_patience(against(site, load, "--concurrency", "4", "--keepalive", *words))
+    sent = len(site.requests)
+    assert tally.sent == tally.complete == tally.response.count == tally.first_byte.count == sent
+    assert tally.errors == {"non_2xx": sent // 3}
+    assert tally.body_bytes == sum(islice(cycle(sizes), sent))
+    assert site.connections <= 4
+
+
+def test_rows_of_answers_that_all_differ_say_what_the_document_says() -> None:
+    """The parser compares them."""
+    found, site = load_site(numbered((5, 3_000), bad_every=4), 4, 400, ("--keepalive",))
+    assert (found.requests, found.errors) == (400, {"non_2xx": 100})
+    assert {t.request_id for t in found.timings} == {str(n) for n in range(1, 401)}
+    assert sum(timing.status == 500 for timing in found.timings) == 100
+    site = Site(numbered((5, 3_000)))
+    words = ("--concurrency", "4", "--duration", "0.5", "--rate", "400", "--keepalive")
+    output, tally = within_patience(against(site, said_of, *words))
+    rows = FAST.parse(output).timings
+    assert len(rows) == tally.sent == len(site.requests)
+    assert all(row.end_s is not None and row.end_s >= (row.first_byte_s or 0) > 0 for row in rows)
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+@pytest.mark.parametrize("words", [(), ("--same-body",)])
+def test_a_body_that_breaks_off_is_no_answer_however_well_its_head_is_known(
+    then: str, words: tuple[str, ...]
+) -> None:
+    turns = cycle([(LENGTH, "stay"), (DATED, "stay"), (LENGTH, "stay"), (DATED[:-1], then)])
+    found, _ = load_site(answers(turns), 1, 40, ("--keepalive", *words))
+    cause = "truncated" if then == "close" else "reset"
+    assert (found.requests, found.errors) == (30, {cause: 10})
 
 
 def test_a_known_answer_in_pieces_is_one_answer() -> None:
