@@ -396,6 +396,49 @@ class Beats(Struct, frozen=True):
     cut: tuple[int, ...] = ()  # the workers whose first beats had to make room
 
 
+class CodeLine(Struct, frozen=True, gc=False):
+    """A line that a worker's event loop was seen on. `called`: the name that it calls, as its
+    source spells it; `inside`: the function that was running, where that is another. Either may not
+    be known. `app`: whether the line is the app's own; else the app has none on the stack, and it
+    is that of a library."""
+
+    number: int  # in its trial
+    file: str  # below the directory of the app, or that of installed packages
+    line: int
+    function: str
+    called: str = ""
+    inside: str = ""
+    app: bool = True
+
+
+class StackSample(Struct, frozen=True, gc=False):
+    """One look at what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
+
+    at_ns: int
+    length_ns: int  # since the sample before; up to `others_ran_ns` likewise
+    waited_ns: int  # the sampler had no core
+    ran_ns: int  # CPU of the loop's thread
+    others_ran_ns: int  # of all other threads
+    late_ns: int  # after it was due: the sampler had no core, or no GIL
+    overdue_ns: int  # the loop's next beat
+    since_ns: int  # the loop's last beat; up to `others_cpu_ns` likewise
+    cpu_ns: int  # of the loop's thread
+    queued_ns: int  # it was ready to run and had no core
+    others_cpu_ns: int
+    stuck_ns: int  # the same call of the app was seen for so long, without a beat
+    sleeps: int  # whether the loop's thread does (1), rather than run or wait for a core
+    number: int  # of the line; 0: none, the loop waits or runs nothing but itself; 1: not kept
+    other: int  # of the line of another thread that may have kept the GIL; 0: none
+
+
+class Stacks(Struct, frozen=True):
+    """What the event loop of one worker was seen to run, in order of time."""
+
+    pid: int | None = None  # None: none was looked at
+    samples: tuple[StackSample, ...] = ()
+    lines: Mapping[int, CodeLine] = {}  # by number
+
+
 class QueueSample(Struct, frozen=True):
     """The listening socket at one moment."""
 

@@ -30,6 +30,7 @@ from harness.model import (
     Record,
     Span,
     Spans,
+    Stacks,
     Summary,
     Trial,
     Usage,
@@ -61,6 +62,7 @@ class TrialData(Struct, frozen=True):
     elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
     body_sha256: str | None = None  # of the only right answer, where it is known beforehand
     beats: Beats = Beats()
+    stacks: Stacks = Stacks()
     null: NullCounts | None = None  # what the null server counted, where there is one
 
     @property

@@ -23,6 +23,7 @@ from harness.model import (
     Record,
     Report,
     Spans,
+    Stacks,
     Trial,
     UsageError,
     WorkerClass,
@@ -31,6 +32,7 @@ from harness.numbers.histogram import Histogram
 from harness.observe.beats import read_beats
 from harness.observe.observations import read_observations
 from harness.observe.spans import read_spans
+from harness.observe.stacks import read_stacks
 from harness.plan import counts, grid
 from harness.run_store import Run
 from harness.server.null_server import COUNTS
@@ -72,10 +74,10 @@ def _measured(run: Path) -> bool:
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All sources of one trial; `run`: the directory of its run."""
     raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
-    measurement, spans, beats, parse_error = None, Spans(()), Beats(), None
+    measurement, spans, beats, stacks, parse_error = None, Spans(()), Beats(), Stacks(), None
     if record is not None:
         try:
-            spans, beats = read_spans(raw), read_beats(raw)
+            spans, beats, stacks = read_spans(raw), read_beats(raw), read_stacks(raw)
         except (ValueError, OSError) as error:
             parse_error = f"the workers' maps cannot be read: {error}"
     if record is not None and record.load_start_ns is not None:
@@ -92,6 +94,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         parse_error=parse_error,
         spans=spans,
         beats=beats,
+        stacks=stacks,
         app=app.target,
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and counted,

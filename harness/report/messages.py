@@ -1245,6 +1245,18 @@ loop.late = Something blocks the event loop at least {blocked:percent} of the ti
 loop.one_at_a_time = Workers serve one request at a time: something blocks the event loop
     ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
     app)
+# which lines hold up an event loop
+blocking.library = a library's, called by no line of the app
+blocking.thread = nor its event loop: the call is made in another thread
+blocking.where = {file} line {line} in {function}()[[ ({library})]]
+blocking.line = {+blocking.where} blocks the event loop {share:percent} of the time[[; it calls
+    {called}]][[, which waits in {inside}]]; the loop is held up for as long as
+    {longest_s:duration}.
+blocking.computing = {+blocking.where} computes on the event loop {share:percent} of the
+    time[[; it calls {called}]]; the loop is held up for as long as {longest_s:duration}.
+blocking.gil_held = {+blocking.where} holds the GIL {share:percent} of the time[[; it calls
+    {called}]]; for as long as {longest_s:duration} no other thread of its worker
+    runs[[, {thread}]].
 diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
     requests/s while {how}{+diagnosis.end}
 busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })

@@ -17,7 +17,8 @@ import runpy
 import socket
 import stat
 import sys
-from collections.abc import Mapping
+from _thread import get_ident  # gevent and eventlet put others in its place, for greenlets
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -200,11 +201,27 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     }
 
 
+def look_at_loop(worker: Any, loop: int) -> None:
+    """The lab's part in the event loop, and beside it in the thread `loop`. OSError: no room."""
+
+    def create(of: ModuleType, kind: str) -> Callable[[], Any]:
+        path = PROBE.free_path(TRIAL, kind)
+        return lambda: PROBE.create_map(path, of.RECORDS, of.MAGIC, of.RECORD.size)
+
+    if STACKS is None or not STACKS.chosen(TRIAL):
+        HEARTBEAT.start(worker, create(HEARTBEAT, "beats"))
+        return
+    heart = HEARTBEAT.start(worker, create(HEARTBEAT, "beats"), every_ns=STACKS.BEAT_NS)
+    if heart is not None:
+        STACKS.start(worker, heart, loop, TRIAL, create(STACKS, "stacks"))
+
+
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's part of post_worker_init: the app is loaded, no request has come yet."""
     kind = app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
+    loop = get_ident()  # Gunicorn runs it in the thread that it calls its hooks in
 
     def first_request() -> None:
         proof.update(
@@ -217,11 +234,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
         write_json(name, proof)
         if launch["beats"]:
             with contextlib.suppress(OSError):  # no room: then it is not known
-                HEARTBEAT.start(worker, create_beats)
-
-    def create_beats() -> Any:
-        path = PROBE.free_path(TRIAL, "beats")
-        return PROBE.create_map(path, HEARTBEAT.RECORDS, HEARTBEAT.MAGIC, HEARTBEAT.RECORD.size)
+                look_at_loop(worker, loop)
 
     if launch["records"]:  # the benchmark of the probe's cost needs a server without it
         PROBE.time_accepts(worker)
@@ -234,3 +247,5 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
 PROBE, HEARTBEAT = _load("probe"), _load("heartbeat")
+# Before gevent and eventlet replace what it needs
+STACKS = _load("stacks") if LAUNCH["inside"] == "stacks" else None

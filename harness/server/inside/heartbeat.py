@@ -102,8 +102,12 @@ class Others:
 class Heart:
     """Beats from `begin` on, which has to run on the loop."""
 
-    def __init__(self, shared: mmap.mmap, records: int, after: After) -> None:
-        self.shared, self.after = shared, after
+    due = 0  # the next beat; 0: it has not begun
+
+    def __init__(
+        self, shared: mmap.mmap, records: int, after: After, every_ns: int = EVERY_NS
+    ) -> None:
+        self.shared, self.after, self.every_ns = shared, after, every_ns
         self.place, self.end = HEADER_BYTES, HEADER_BYTES + records * RECORD.size
         self.stopped = False
 
@@ -114,8 +118,8 @@ class Heart:
         os.register_at_fork(after_in_child=self.stop)
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
-        self.due = now() + EVERY_NS
-        self.after(EVERY_NS / 1e9, self.beat)
+        self.due = now() + self.every_ns
+        self.after(self.every_ns / 1e9, self.beat)
 
     def stop(self) -> None:
         self.stopped = True
@@ -136,27 +140,38 @@ class Heart:
         pack_into(self.shared, place, at, length, late, own, waited, of_others, waits)
         self.place = place + RECORD.size if place + RECORD.size < self.end else HEADER_BYTES
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
-        delay_ns = SOON_NS if late > LATE_NS else EVERY_NS
+        delay_ns = SOON_NS if late > LATE_NS else self.every_ns
         self.due = now() + delay_ns
         self.after(delay_ns / 1e9, self.beat)
 
 
-def start(worker: Any, create: Callable[[], mmap.mmap], records: int = RECORDS) -> None:
-    """Beat from now on, on the loop that serves this worker; called inside a request. Nothing where
+def start(
+    worker: Any,
+    create: Callable[[], mmap.mmap],
+    records: int = RECORDS,
+    every_ns: int = EVERY_NS,
+) -> Heart | None:
+    """Beat from now on, on the loop that serves this worker; called inside a request. None where
     it has no loop, or where the kernel does not say what a late beat waited for. `create`: the map,
     for so many records."""
     ancestors = {base.__name__ for base in type(worker).__mro__}
     if not available():
-        return
+        return None
     if "GeventWorker" in ancestors:
-        Heart(create(), records, gevent_timers()).begin()
-    elif "EventletWorker" in ancestors:
+        heart = Heart(create(), records, gevent_timers(), every_ns)
+        heart.begin()
+        return heart
+    if "EventletWorker" in ancestors:
         from eventlet.hubs import get_hub
 
-        Heart(create(), records, get_hub().schedule_call_global).begin()
-    elif loop := asyncio_loop(worker):
-        heart = Heart(create(), records, asyncio_timers(loop))
+        heart = Heart(create(), records, get_hub().schedule_call_global, every_ns)
+        heart.begin()
+        return heart
+    if loop := asyncio_loop(worker):
+        heart = Heart(create(), records, asyncio_timers(loop), every_ns)
         loop.call_soon_threadsafe(heart.begin, context=contextvars.Context())
+        return heart
+    return None
 
 
 def gevent_timers() -> After:

@@ -1,0 +1,164 @@
+"""Which lines of the app hold up the event loop, from a trial in which a thread looked at the loop
+of one worker (`server/inside/stacks.py`, `Cell.inside` "stacks").
+
+A sample counts where the loop's next beat is overdue: else the loop is not held up, whatever it
+runs. Why it is overdue follows from the kernel's counters since the beat before, as for the beats
+themselves (`event_loop`); waiting for a core is no doing of the app.
+
+    blocking.line       the thread slept: what neither its CPU, nor waiting for a core, nor other
+                        threads explain of being overdue
+    blocking.computing  the same call of the app was seen before, no beat came in between, and the
+                        thread computed: one long burst. Many short ones in a row, of one request
+                        each, hold up a beat as much, but they are the work there is to do
+    blocking.gil_held   the sampling thread came late and had not waited for a core: it did not get
+                        the GIL. Whatever computes in Python hands it over at the end of a switch
+                        interval (0.5 ms in such a trial), and computes no more until it is handed
+                        back. So where a thread computed for longer, one call kept the GIL: of the
+                        line that the thread stood on when it came free again
+
+A sample stands for the time since the one before. A line's share leaves out its waits for a core;
+lines of one function that computes are added up, and the most frequent one is named. A share below
+1 % delays no request in a hundred, and a tenth of what the first of a kind has is where its
+neighbours are seen when the loop goes on.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from harness.analysis.facts import Facts
+from harness.analysis.samples import NS
+from harness.model import CodeLine, Finding, StackSample
+
+HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
+HELD_NS = 3_000_000  # the GIL
+SHARE, LEAST = 0.01, 3  # of the time, and samples
+BESIDE = 0.1  # of the first of a kind
+THREAD = Finding("blocking.thread")
+
+Part = Callable[[StackSample], float]  # nanoseconds of a sample that count; 0: none
+
+
+def asleep_ns(one: StackSample) -> float:
+    """As `event_loop.unexplained_ns`; 0 where the loop is not held up. A wait for a core that has
+    not ended is in no counter yet."""
+    if not one.sleeps:
+        return 0.0
+    explained = one.cpu_ns + one.queued_ns + one.others_cpu_ns
+    return one.length_ns if one.overdue_ns - explained > HELD_UP_NS else 0.0
+
+
+def computing_ns(one: StackSample) -> float:
+    """In the same call as before, while the loop's thread had a core."""
+    held_up = one.stuck_ns > 0 and one.overdue_ns - one.queued_ns > HELD_UP_NS
+    computed = one.cpu_ns >= (one.since_ns - one.queued_ns) / 2
+    return _with_core_ns(one) if held_up and computed and not held_ns(one) else 0.0
+
+
+def held_ns(one: StackSample) -> float:
+    """For how long the loop's thread kept the GIL while the sampling thread was due."""
+    return 0.0 if _others_held(one) else _kept_ns(one, max(one.ran_ns, 0))
+
+
+def held_by_others_ns(one: StackSample) -> float:
+    """Likewise another thread."""
+    return _kept_ns(one, one.others_ran_ns) if _others_held(one) else 0.0
+
+
+def _others_held(one: StackSample) -> bool:
+    return one.others_ran_ns > one.ran_ns
+
+
+def _kept_ns(one: StackSample, ran_ns: int) -> float:
+    """Either it computed while the sampler was due, of which Python code does 0.5 ms; or it slept:
+    neither waited for a core."""
+    late_ns = one.late_ns - one.waited_ns
+    if _others_held(one):  # the loop's thread may have kept it without a core
+        late_ns -= one.queued_ns
+    computed_ns = min(late_ns, ran_ns - (one.length_ns - one.late_ns))
+    kept_ns = max(computed_ns, late_ns - one.queued_ns - one.others_ran_ns)
+    return kept_ns if kept_ns > HELD_NS else 0.0
+
+
+def _with_core_ns(one: StackSample) -> float:
+    """Its time without what the loop's thread waited for a core, at the rate since its beat."""
+    waited = min(1.0, one.queued_ns / one.since_ns) if one.since_ns > 0 else 0.0
+    return one.length_ns * (1 - waited)
+
+
+def blocking(facts: Facts) -> tuple[Finding, ...]:
+    """Of a trial with stacks; the lines that take most of the time first. (): nothing holds up its
+    loop, or none was looked at."""
+    window, stacks = facts.window, facts.data.stacks
+    if window is None or not stacks.samples:
+        return ()
+    samples = [one for one in stacks.samples if window.contains(one.at_ns)]
+    others = [replace(one, number=one.other) for one in samples]
+    parts: list[tuple[str, list[StackSample], Part]] = [
+        ("blocking.line", samples, asleep_ns),
+        ("blocking.computing", samples, computing_ns),
+        ("blocking.gil_held", samples, held_ns),
+        ("blocking.gil_held", others, held_by_others_ns),
+    ]
+    found = [
+        Finding(code, {**values, "thread": THREAD if of is others else None}, trials=(facts.key,))
+        for code, of, part in parts
+        for values in _lines(code, of, stacks.lines, part)
+    ]
+    found.sort(key=lambda one: one.values["samples"], reverse=True)
+    unique = {(one.values["file"], one.values["function"]): one for one in reversed(found)}
+    return tuple(one for one in found if one in unique.values())
+
+
+def _lines(
+    code: str, samples: Sequence[StackSample], lines: Any, part: Part
+) -> Iterable[dict[str, Any]]:
+    """The values of the findings of one kind, the longest first."""
+    whole_ns = sum(one.length_ns for one in samples)
+    places = defaultdict[object, list[StackSample]](list)
+    for one in samples:
+        if one.number in lines:
+            places[_place(code, lines[one.number])].append(one)
+    amounts = {place: sum(map(part, own)) for place, own in places.items()}
+    most = max(amounts.values(), default=0.0)
+    for place in sorted(amounts, key=lambda place: -amounts[place]):
+        own, counted = places[place], [one for one in places[place] if part(one)]
+        enough = amounts[place] >= max(SHARE * whole_ns, BESIDE * most)
+        if enough and len(counted) >= LEAST:
+            held = code == "blocking.gil_held"
+            share_ns = amounts[place] if held else sum(map(_with_core_ns, own))
+            longest_ns = max(map(part if held else _lasted_ns, counted))
+            yield {
+                **_named(counted, lines, part),
+                "share": share_ns / whole_ns,
+                "longest_s": longest_ns / NS,
+                "samples": len(counted),
+            }
+
+
+def _place(code: str, line: CodeLine) -> object:
+    """What counts as one: the line, or where it computes, its function."""
+    function = line.file, line.function
+    return function if code == "blocking.computing" else (*function, line.line)
+
+
+def _lasted_ns(one: StackSample) -> float:
+    return max(0, one.since_ns - one.queued_ns)
+
+
+def _named(samples: Sequence[StackSample], lines: Any, part: Part) -> dict[str, Any]:
+    """The line that these samples are of most of the time, and what it calls there mostly."""
+    amounts = defaultdict[int, float](float)
+    for one in samples:
+        amounts[one.number] += part(one)
+    line: CodeLine = lines[max(amounts, key=amounts.__getitem__)]
+    return {
+        "file": line.file,
+        "line": line.line,
+        "function": line.function,
+        "called": line.called or None,
+        "inside": line.inside if line.inside not in ("", line.called) else None,
+        "library": None if line.app else Finding("blocking.library"),
+    }

@@ -1,0 +1,294 @@
+"""Which line of the app is running while the worker's event loop is held up: a thread that looks at
+the loop's stack a hundred times a second. One file, stdlib only, syntax of Python 3.10, loaded by
+path as the probe.
+
+That a loop is held up, and whether by a call that sleeps, is for its beats to say (`heartbeat`).
+This thread only names the line: the deepest frame of the app, what it called there, and what the
+loop had done since its last beat. A loop that beats in time is not held up, whatever it runs when
+it is looked at; so each sample says how long the beat is overdue, and for how long without a beat
+the same call of the app has been seen (`stuck`).
+
+The thread needs the GIL to look. Of a loop that computes it gets it at the end of a switch
+interval, or when some call releases it: at the default of 5 ms short bursts would be booked on the
+next call that does, so the interval is made short. A call that holds the GIL cannot be looked into
+at all: the thread comes late, by more than its own wait for a core, and finds the loop on the line
+of that call, for the interpreter hands over the GIL as soon as it returns.
+
+It costs a few per cent of a core, and a short interval makes threads hand over the GIL more often:
+it is for a trial of its own, in one worker. Samples are a ring in a shared map, as beats are; the
+lines they stand for are written to a file as they turn up, no more than LINES of them.
+
+Rejected: a signal (its handler runs between bytecodes of the very thread that is asleep in a call,
+and ends that call early), py-spy (it needs ptrace), `sys.setprofile` (it slows every call), frames
+of the whole stack (nobody reads them, and there is no end of different ones).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import linecache
+import mmap
+import os
+import re
+import site
+import struct
+import sys
+import sysconfig
+
+# Originals: gevent and eventlet replace them later, and a greenlet would not run while the loop
+# is held up
+from _thread import start_new_thread
+from collections.abc import Callable
+from itertools import islice
+from os import pread, write
+from time import clock_gettime_ns, process_time_ns, pthread_getcpuclockid, sleep
+from time import monotonic_ns as now
+from types import CodeType, FrameType
+from typing import Any
+
+MAGIC = b"WLSTACK1"
+# Nanoseconds, as the fields of StackSample: when; since the sample before: how long, this thread
+# without a core, CPU of the loop's thread and of all others; how late; how long the beat is
+# overdue; since the beat before: how long, CPU and waiting for a core of the loop's thread, CPU of
+# others; for how long the same call was seen. Then whether the loop's thread sleeps, and the
+# numbers of two lines: the loop's, another thread's
+RECORD = struct.Struct("<15q")
+RECORDS = 1 << 15  # five minutes
+HEADER_BYTES = 64  # as of every map
+EVERY_NS = 10_000_000
+BEAT_NS = 5_000_000  # between beats, meanwhile
+SWITCH_S = 0.0005
+LATE_NS = 3_000_000  # so late, some thread may have kept the GIL
+LINES = 1000
+IDLE, OTHER = 0, 1  # numbers that stand for no line: in the loop itself; one line too many
+SCHEDSTAT = "/proc/thread-self/schedstat"
+HERE = os.path.dirname(os.path.realpath(__file__))
+OURS = {f"{HERE}/{name}.py" for name in ("probe", "heartbeat", "boot", "stacks", "gunicorn_conf")}
+# What runs the loop: frames below these are no part of a request, and a loop in them is idle
+LOOPS = re.compile(r"/(asyncio/(base_events|events|runners|unix_events)|selectors)\.py$")
+HUBS = re.compile(r"/(asyncio|gevent|eventlet/hubs|uvloop)/[^/]+\.py$")
+CALL = re.compile(rb"([A-Za-z_][\w.]*)\s*\(")
+
+
+class Files:
+    """Whose a file is: the app's, a library's, or the loop's."""
+
+    def __init__(self, chdir: str, target: str) -> None:
+        self.chdir = os.path.realpath(chdir)
+        self.package = package_of(target)
+        paths = sysconfig.get_paths()
+        self.stdlib = [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib")]
+        sites = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
+        self.sites = [os.path.realpath(path) for path in (*sites, site.getusersitepackages())]
+        self.outside = [*self.stdlib, *self.sites]
+        prefix = os.path.realpath(sys.prefix)
+        if sys.prefix != sys.base_prefix and not below(self.chdir, prefix):
+            self.outside.append(prefix)  # a virtual environment, perhaps in the app's directory
+        self.known: dict[str, tuple[str, str]] = {}
+
+    def of(self, code: CodeType) -> tuple[str, str]:
+        """Its kind, "app", "library", "stdlib" or "loop", and the name to call it by."""
+        name = code.co_filename
+        if name not in self.known:
+            self.known[name] = self._look_up(name)
+        return self.known[name]
+
+    def _look_up(self, name: str) -> tuple[str, str]:
+        path = os.path.realpath(name)
+        if path in OURS or LOOPS.search(path) or HUBS.search(path):
+            return "loop", path
+        if self.package and (path == self.package or below(path, self.package)):
+            home = self.chdir if below(path, self.chdir) else os.path.dirname(self.package)
+            return "app", os.path.relpath(path, home)
+        if name.startswith("<") or "/site-packages/" in path or "/dist-packages/" in path:
+            inside = path.rpartition("-packages/")[2]
+            return ("stdlib", name) if name.startswith("<") else ("library", inside)
+        for kind, places in (("library", self.sites), ("stdlib", self.outside)):
+            for place in places:
+                if below(path, place):
+                    return kind, os.path.relpath(path, place)
+        if below(path, self.chdir):
+            return "app", os.path.relpath(path, self.chdir)
+        return "library", path
+
+
+def below(path: str, place: str) -> bool:
+    return path.startswith(place.rstrip("/") + "/")
+
+
+def package_of(target: str) -> str:
+    """The directory of the app's package, or the file of its module; "" where it has none."""
+    module = target.partition(":")[0]
+    top = sys.modules.get(module.partition(".")[0])
+    paths = list(getattr(top, "__path__", ()))
+    path = paths[0] if len(paths) == 1 else getattr(top, "__file__", None)
+    return os.path.realpath(path) if path else ""
+
+
+def name_of(code: CodeType) -> str:
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def called_by(frame: FrameType) -> str:
+    """The name that is called where this frame stands, as its source spells it; "" where it calls
+    none, or none that is known. Arguments may be secrets, and stay out."""
+    code, number = frame.f_code, frame.f_lineno or 0
+    lines = [line.encode() for line in linecache.getlines(code.co_filename)]
+    if not 0 < number <= len(lines):
+        return ""
+    if not hasattr(code, "co_positions"):  # before Python 3.11
+        names = CALL.findall(lines[number - 1])
+        return names[0].decode() if len(names) == 1 else ""
+    first, last, begin, end = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    text = lines[first - 1][begin:] if last > first else lines[first - 1][begin:end]
+    found = CALL.match(text)
+    return found[1].decode() if found else ""
+
+
+class Sampler:
+    """Looks at the thread `loop`, whose beats are those of `heart`."""
+
+    def __init__(self, heart: Any, loop: int, files: Files, shared: mmap.mmap, lines: int) -> None:
+        self.heart, self.loop, self.files = heart, loop, files
+        self.shared, self.lines = shared, lines  # `lines`: a file's descriptor
+        self.numbers: dict[tuple[CodeType, int, CodeType], int] = {}
+        self.stopped = False
+        self.outermost: FrameType | None = None  # of the app, in the sample before
+        self.seen_at = self.seen_beat = 0
+        self.computed: dict[int, int] = {}  # CPU of other threads, by the kernel's number
+
+    def run(self) -> None:
+        while not self.heart.due:
+            sleep(EVERY_NS / 1e9)
+        handle = os.open(SCHEDSTAT, os.O_RDONLY)
+        clock = pthread_getcpuclockid(self.loop)
+        loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
+        place, end = HEADER_BYTES, len(self.shared)
+        waits, ran, process = queued_ns(handle), clock_gettime_ns(clock), process_time_ns()
+        last, due = now(), now() + EVERY_NS
+        while not self.stopped:
+            sleep(max(0, due - now()) / 1e9)
+            at, heart = now(), self.heart
+            frames = sys._current_frames()
+            sleeps = state(loop) in b"SD"
+            ran_before, process_before, waits_before = ran, process, waits
+            ran, process = clock_gettime_ns(clock), process_time_ns()
+            beat, beat_due, beat_ran, beat_process = heart.at, heart.due, heart.cpu, heart.process
+            number, stuck = self.look(frames.pop(self.loop, None), at, beat)
+            other = self.holder(frames) if at - due > LATE_NS else IDLE
+            frames.clear()  # or they would keep alive what the app has done with
+            beat_waits = heart.queued
+            waits, loop_waits = queued_ns(handle), queued_ns(heart.schedstat)
+            length, own, since = at - last, ran - ran_before, ran - beat_ran
+            RECORD.pack_into(
+                *(self.shared, place, at, length, waits - waits_before, own),
+                *(process - process_before - own, at - due),
+                at - beat_due if beat_due > beat else 0,  # else it is beating right now
+                *(at - beat, max(0, since), max(0, loop_waits - beat_waits)),
+                *(max(0, process - beat_process - since), stuck, sleeps, number, other),
+            )
+            place = place + RECORD.size if place + RECORD.size < end else HEADER_BYTES
+            last = at
+            due = max(due + EVERY_NS, now() + EVERY_NS // 10)
+
+    def look(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
+        """(number of the line, for how long the same call of the app was seen)."""
+        deepest, outermost, library = self.frames_of(frame)
+        if outermost is None or outermost is not self.outermost or beat != self.seen_beat:
+            self.outermost, self.seen_at, self.seen_beat = outermost, at, beat
+        named = deepest or library
+        if named is None or frame is None:
+            return IDLE, 0
+        return self.number(named, frame), at - self.seen_at
+
+    def frames_of(
+        self, frame: FrameType | None
+    ) -> tuple[FrameType | None, FrameType | None, FrameType | None]:
+        """Of a thread that is in `frame`: the app's deepest and outermost, a library's deepest."""
+        deepest, outermost, library = None, None, None
+        while frame is not None and not LOOPS.search(frame.f_code.co_filename):
+            kind, _ = self.files.of(frame.f_code)
+            if kind == "app":
+                deepest, outermost = deepest or frame, frame
+            elif kind == "library":
+                library = library or frame
+            frame = frame.f_back
+        return deepest, outermost, library
+
+    def holder(self, frames: dict[int, FrameType]) -> int:
+        """The line of the other thread that has computed most since this was asked last: if one of
+        them has kept the GIL, it has just let it go."""
+        known: Any = getattr(sys.modules.get("threading"), "_active", {})
+        most, number, computed = 0, IDLE, self.computed
+        self.computed = {}
+        for ident, frame in frames.items():
+            deepest, _, library = self.frames_of(frame)
+            named, thread = deepest or library, known.get(ident)
+            native = getattr(thread, "native_id", None)
+            if named is None or native is None:
+                continue
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{native}/schedstat") as file:
+                self.computed[native] = int(file.read().split()[0])
+            cpu = self.computed.get(native, 0) - computed.get(native, 0)
+            if cpu > most:
+                most, number = cpu, self.number(named, frame)
+        return number
+
+    def number(self, named: FrameType, innermost: FrameType) -> int:
+        key = named.f_code, named.f_lineno or 0, innermost.f_code
+        known = self.numbers.get(key)
+        if known is None:
+            known = OTHER
+            if len(self.numbers) < LINES:
+                known = self.numbers[key] = OTHER + 1 + len(self.numbers)
+                self.put_down(known, named, innermost)
+        return known
+
+    def put_down(self, number: int, named: FrameType, innermost: FrameType) -> None:
+        kind, file = self.files.of(named.f_code)
+        inner = "" if innermost is named else f"{innermost.f_globals.get('__name__', '')}."
+        line = {
+            "number": number,
+            "file": file,
+            "line": named.f_lineno,
+            "function": name_of(named.f_code),
+            "called": called_by(named),
+            "inside": inner and inner + name_of(innermost.f_code),
+            "app": kind == "app",
+        }
+        write(self.lines, json.dumps(line).encode() + b"\n")
+
+
+def queued_ns(handle: int) -> int:
+    """How long the thread of this open `schedstat` has waited for a core so far."""
+    return int(pread(handle, 64, 0).split(None, 2)[1])
+
+
+def state(handle: int) -> bytes:
+    """Of the thread of this open `stat`: R is running, or ready to and without a core."""
+    return pread(handle, 512, 0).rpartition(b")")[2][1:2]
+
+
+def chosen(directory: str) -> bool:
+    """Whether this is the worker to look into: the first that serves a request."""
+    with contextlib.suppress(OSError):
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        os.close(os.open(os.path.join(directory, "stacks.pid"), flags, 0o644))
+        return True
+    return False
+
+
+def start(
+    worker: Any, heart: Any, loop: int, directory: str, create: Callable[[], mmap.mmap]
+) -> None:
+    """Sample the thread `loop` from now on. Raises OSError where there is no room for it."""
+    files = Files(worker.cfg.chdir, getattr(worker.app, "app_uri", None) or "")
+    path = os.path.join(directory, f"stacks-{os.getpid()}.jsonl")
+    lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    sampler = Sampler(heart, loop, files, create(), lines)
+    os.register_at_fork(after_in_child=lambda: setattr(sampler, "stopped", True))
+    sys.setswitchinterval(SWITCH_S)
+    start_new_thread(sampler.run, ())

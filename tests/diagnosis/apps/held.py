@@ -1,0 +1,77 @@
+"""What holds up an event loop, each on a line that a comment marks:
+
+    /?what=NAME&ms=30&wait=50&each=1
+
+`wait` gives way to other requests; then, in each `each`-th request, NAME for about `ms`."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import socket
+import time
+from collections.abc import Callable
+from time import sleep  # gevent patches the module after a preloaded app has copied this
+from urllib.parse import parse_qs
+
+BODY = b"done\n"
+counter = itertools.count(1)
+
+
+def sleeps(ms: float) -> None:
+    time.sleep(ms / 1000)  # line: sleeps
+
+
+def copied(ms: float) -> None:
+    sleep(ms / 1000)  # line: copied
+
+
+def asks(ms: float) -> None:
+    """As a client does whose server takes long."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(ms / 1000)
+    with ours, theirs, ours.makefile("rb") as answer:
+        try:
+            answer.readline()  # line: asks
+        except TimeoutError:
+            return
+
+
+def computes(ms: float) -> None:
+    until = time.thread_time() + ms / 1000
+    while time.thread_time() < until:
+        pow(3, 7)  # line: computes
+
+
+def backtracks(ms: float) -> None:
+    """Holds the GIL all the time."""
+    length = 16 + int(max(1.0, ms / 2)).bit_length()
+    re.match(r"(?:a+)+b", "a" * length)  # line: backtracks
+
+
+def adds(ms: float) -> None:
+    """Likewise."""
+    sum(range(int(40_000 * ms)))  # line: adds
+
+
+def hashes(ms: float) -> None:
+    """Releases the GIL."""
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", int(2000 * ms))  # line: hashes
+
+
+def nothing(_ms: float) -> None:
+    pass
+
+
+WHAT: dict[str, Callable[[float], None]] = {
+    one.__name__: one for one in (sleeps, copied, asks, computes, backtracks, adds, hashes, nothing)
+}
+
+
+def asked(query: str) -> tuple[float, Callable[[float], None], float]:
+    """(seconds to wait, what to do then, for how many ms)."""
+    said = {name: values[0] for name, values in parse_qs(query).items()}
+    due = next(counter) % int(said.get("each", 1)) == 0
+    what = WHAT[said.get("what", "nothing")] if due else nothing
+    return float(said.get("wait", 0)) / 1000, what, float(said.get("ms", 30))

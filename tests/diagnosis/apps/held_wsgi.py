@@ -1,0 +1,20 @@
+"""A WSGI app whose loop is held up as the query says: see `held`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from held import BODY, asked
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+def app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+    wait_s, what, ms = asked(environ["QUERY_STRING"])
+    time.sleep(wait_s)  # patched, where there is a loop
+    what(ms)
+    headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))]
+    start_response("200 OK", headers)
+    return [BODY]
