@@ -53,9 +53,10 @@ def predict(
         raise ValueError("a prediction needs requests that were measured, arrivals and a draw")
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
     found = []
+    sample = _as_served(needs, worker_class)
     for number, fairness in enumerate(_fairness(worker_class, draws)):
         rng = Random(f"{seed}-{number}")
-        requests = rng.choices(_as_served(needs.requests, worker_class), k=len(arrivals_s))
+        requests = rng.choices(sample, k=len(arrivals_s))
         one = replace(layout, fairness=fairness)
         found.append(_summary(sorted(simulate(arrivals_s, requests, one, rng))))
     return Predicted(*(_each(found, pick) for pick in (median, min, max)))
@@ -71,7 +72,7 @@ def layout_of(
         hoards=row.accepts_first,
         loop=row.loop or in_loop,
         cores=cores,
-        gap_s=needs.gap_s,
+        gap_s=0.0 if in_loop else needs.gap_s,
         beside_s=needs.beside_s,
         max_in_flight=max_in_flight,
     )
@@ -93,10 +94,13 @@ def _in_loop(row: WorkerClass) -> bool:
     return row.accepts_first and row.slots == "one"
 
 
-def _as_served(requests: Sequence[RequestNeed], row: WorkerClass) -> Sequence[RequestNeed]:
+def _as_served(needs: Needs, row: WorkerClass) -> Sequence[RequestNeed]:
     if not _in_loop(row):
-        return requests
-    return [replace(one, wait_s=0.0, blocked_s=one.blocked_s + one.wait_s) for one in requests]
+        return needs.requests
+    return [
+        replace(one, wait_s=0.0, blocked_s=one.blocked_s + one.wait_s + needs.gap_s)
+        for one in needs.requests
+    ]
 
 
 def _summary(ordered_s: Sequence[float]) -> Summary:

@@ -114,12 +114,13 @@ class Events:
         self.now_s = at_s
         if worker is None:
             self.running -= 1
-        else:
-            worker.work, _ = heapq.heappop(worker.jobs)
-            worker.at = self.work
-            self._renew(worker)
-            self.running -= not worker.jobs
-        self.worked(request) if worker is not None else self.worked_beside(request)
+            self.worked_beside(request)
+            return
+        worker.work, _ = heapq.heappop(worker.jobs)
+        worker.at = self.work
+        self._renew(worker)
+        self.running -= not worker.jobs
+        self.worked(request)
 
     def compute(self, request: int, cpu_s: float) -> None:
         """With the GIL of its worker, and whoever else wants it."""

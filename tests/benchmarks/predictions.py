@@ -1,0 +1,191 @@
+"""Predicted against measured: response times of real apps on real servers, for `docs/queueing.md`.
+
+    python tests/benchmarks/predictions.py [--seconds 25] [--cases 0,1,2] [--json FILE]
+
+Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
+workers with one thread each. From them alone its capacity is computed, and what a Poisson schedule
+at 60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
+worker class's packages, a quiet machine and a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import run_store
+from harness.analysis.facts import Facts, facts_of
+from harness.analysis.needs import needs_of
+from harness.analysis.prediction import Predicted, predict
+from harness.experiments import trial
+from harness.experiments.execution import task_for
+from harness.experiments.reading import evidence
+from harness.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
+from harness.numbers.quantiles import quantile
+from harness.server.preflight import cores
+from harness.server.worker_classes import ASGI_CLASSES, class_named
+from tests.builders.open_load import APP
+
+IO = {"MEAN_S": "0.05"}
+COMPUTES = {"MEAN_S": "0", "CPU_S": "0.02"}
+MIXED = {"MEAN_S": "0.03", "CPU_S": "0.005"}
+TAIL = {"MEAN_S": "0.05", "KIND": "tail"}
+CASES = (
+    ("waits 50 ms", IO, "sync", 4, 1),
+    ("waits 50 ms", IO, "gthread", 1, 4),
+    ("waits 50 ms", IO, "gthread", 2, 8),
+    ("waits 50 ms", IO, "gevent", 2, 1),
+    ("computes 20 ms", COMPUTES, "sync", 2, 1),
+    ("computes 20 ms", COMPUTES, "gthread", 2, 4),
+    ("waits 30 ms, computes 5 ms", MIXED, "gthread", 2, 4),
+    ("waits 30 ms, computes 5 ms", MIXED, "uvicorn", 2, 1),
+    ("waits 50 ms, 3 % 1 s", TAIL, "sync", 8, 1),
+    ("waits 50 ms, 3 % 1 s", TAIL, "gthread", 2, 8),
+)
+PARTS = ("wait_s", "cpu_s", "blocked_s", "nogil_s")
+SHARES = (0.6, 0.85)
+NEEDS_S, NS = 5.0, 1e9
+HEAD = (
+    "| app | server | busy | requests/s | p95 predicted | range | measured | predicted / measured "
+    "| inside | mean predicted | measured |"
+)
+
+
+class Run:
+    """Trials one by one, in a directory of their own."""
+
+    def __init__(self, place: Path, seconds: float) -> None:
+        self._place, self._seconds, self._count = place, seconds, 0
+        self._plan = Plan("sweep", (), 1, 5, 12, sys.executable, None, {}, (), duration_s=seconds)
+        run_store.create(place, self._plan, {})
+
+    def facts(self, cell: Cell, rps: float | None = None) -> Facts:
+        self._count += 1
+        one = Trial(cell, self._count)
+        plan = Plan(
+            *("sweep", (cell,), 1, 5, 12, sys.executable, None, {}, ()),
+            duration_s=NEEDS_S if rps is None else self._seconds,
+            arrivals="poisson",
+        )
+        record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
+        found = facts_of(evidence(one, record, plan, self._place))
+        if not isinstance(found, Facts):
+            raise SystemExit(f"{one.key}: {found}, {record.fault}")
+        return found
+
+
+def needs_for(run: Run, server: Server) -> Needs:
+    alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
+    found = needs_of(run.facts(Cell(alone, "fast", 4, inside="needs")))
+    if not isinstance(found, Needs):
+        raise SystemExit(f"{server.key}: {found}")
+    return found
+
+
+def mean_s(requests: tuple[RequestNeed, ...], *names: str) -> float:
+    return math.fsum(getattr(one, name) for one in requests for name in names) / len(requests)
+
+
+def capacity_rps(server: Server, needs: Needs) -> float:
+    """The smallest of what slots, workers and cores allow."""
+    requests, slots = needs.requests, class_named(server.worker_class).slots_of(server)
+    held_s = mean_s(requests, "wait_s", "cpu_s", "blocked_s", "nogil_s") + needs.gap_s
+    cpu_s = mean_s(requests, "cpu_s", "nogil_s")
+    alone_s = mean_s(requests, "cpu_s", "blocked_s")
+    by_slots = math.inf if slots is None else slots / held_s
+    return min(by_slots, server.workers / alone_s, (cores() or 1) / cpu_s)
+
+
+def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> dict[str, float]:
+    cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed)
+    facts = run.facts(cell, rps)
+    timings = facts.measurement.timings
+    arrivals_s = [one.start_s for one in timings]
+    took_s = sorted(one.end_s for one in timings if one.end_s is not None and not one.cause)
+    tool = (facts.record.tool_cpu_s or 0.0) / (arrivals_s[-1] or 1.0)
+    found: Predicted = predict(
+        server,
+        class_named(server.worker_class),
+        needs,
+        arrivals_s,
+        cores=(cores() or 1) - tool,
+        draws=7,
+        seed=seed,
+    )
+    ends = {"low": found.low, "central": found.central, "high": found.high}
+    return {
+        **{f"p95_{name}_s": one.p95 or 0.0 for name, one in ends.items()},
+        **{f"mean_{name}_s": one.mean or 0.0 for name, one in ends.items()},
+        "p95_s": quantile(took_s, 0.95),
+        "mean_s": math.fsum(took_s) / len(took_s),
+        "requests": len(took_s),
+        "failed": len(timings) - len(took_s),
+    }
+
+
+def row(what: str, server: Server, share: float, rps: float, one: dict[str, float]) -> str:
+    def ms(name: str) -> str:
+        return f"{one[f'{name}_s'] * 1e3:.0f} ms"
+
+    place = f"{server.worker_class} {server.workers}"
+    if server.worker_class == "gthread":
+        place += f" x {server.threads}"
+    inside = one["p95_low_s"] <= one["p95_s"] <= one["p95_high_s"]
+    cells = (
+        *(what, place, f"{share:.0%}", f"{rps:.0f}", ms("p95_central")),
+        f"{ms('p95_low')} to {ms('p95_high')}",
+        ms("p95"),
+        f"{one['p95_central_s'] / one['p95_s']:.2f}",
+        *("yes" if inside else "no", ms("mean_central"), ms("mean")),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def cases(run: Run, numbers: list[int], code: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    for number in numbers:
+        what, env, name, workers, threads = CASES[number]
+        target = "known:asgi" if name in ASGI_CLASSES else "known:wsgi"
+        app = App(target=target, chdir=str(code), env=tuple(env.items()))
+        server = Server(name, workers, threads, 2048, 1000, app=app)
+        needs = needs_for(run, server)
+        for share in SHARES:
+            rps = share * capacity_rps(server, needs)
+            one = compared(run, server, needs, rps, 10 * number + round(share * 10))
+            extra = {
+                "needs": {name: mean_s(needs.requests, name) for name in PARTS},
+                "gap_s": needs.gap_s,
+                "beside_s": needs.beside_s,
+            }
+            load = os.getloadavg()[0]
+            said = {"case": CASES[number], "share": share, "rps": rps, "load": load, **extra, **one}
+            yield row(what, server, share, rps, one), said
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("--seconds", type=float, default=25.0)
+    words.add_argument("--json", type=Path, help="keep the figures")
+    words.add_argument("--cases", default=",".join(map(str, range(len(CASES)))))
+    options = words.parse_args()
+    found = []
+    print(HEAD, "\n|", "---|" * HEAD.count(" |"), sep="", flush=True)
+    with tempfile.TemporaryDirectory(prefix="predictions-") as directory:
+        code = Path(directory) / "app"
+        code.mkdir()
+        (code / "known.py").write_text(APP)
+        run = Run(Path(directory) / "run", options.seconds)
+        for line, said in cases(run, list(map(int, options.cases.split(","))), code):
+            print(line, flush=True)
+            found.append(said)
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
