@@ -349,8 +349,22 @@ class Record(Struct, frozen=True):
     pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
     lone_end_ns: int | None = None  # of the lone requests
     lone_begun_ns: tuple[int, ...] = ()  # of each of lone_s; others failed, before it or between
+    # Of a mix: lone_s are rounds of its routes; what each request of a round stands for, sum 1
+    lone_weights: tuple[float, ...] = ()
     arrivals: Arrivals = "even"  # open model: with the seed and planned_duration_s, of asked_rps:
     schedule: int = 0  # what `harness.numbers.arrivals.schedule` makes again
+
+    @property
+    def alone_s(self) -> tuple[float, ...]:
+        """What a lone request costs: of a mix the mean of each round, by weight."""
+        count = len(self.lone_weights)
+        if not count:
+            return self.lone_s
+        rounds = (self.lone_s[at : at + count] for at in range(0, len(self.lone_s), count))
+        return tuple(
+            sum(weight * took_s for weight, took_s in zip(self.lone_weights, one, strict=True))
+            for one in rounds
+        )
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -581,6 +595,18 @@ class Timing(Struct, frozen=True, gc=False):
     cause: str | None  # of the failure; None: a success
     request_id: str | None = None
     reused: bool = False  # sent on a connection that was there already; `connect_s` is then 0
+    route: int | None = None  # of a mix: its place in Load.mix
+
+
+class RouteResult(Struct, frozen=True):
+    """What became of the requests of one route of a mix."""
+
+    requests: int  # complete answers, whatever their status
+    failed: int
+    errors: Mapping[str, int] = {}  # why, by cause
+    response: Summary = Summary()  # of successes
+    statuses: Mapping[str, int] = {}  # of answers with a status that was not expected
+    answer: str = ""  # the first of these: what a person would read first in its body
 
 
 class Measurement(Struct, frozen=True):
@@ -610,6 +636,7 @@ class Measurement(Struct, frozen=True):
     body_sha256: str | None = None  # of the body that every complete answer had, where it compares
     notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
+    routes: Mapping[str, RouteResult] = {}  # of a mix, by label
 
 
 class NullCounts(Struct, frozen=True):
@@ -793,6 +820,7 @@ class CellResult(Struct, frozen=True):
     unsent: int | None = None
     lag: Summary = Summary()
     app_metrics: AppMetrics | None = None  # of an app that publishes them
+    routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     diagnosis: Finding | None = None  # what holds it up, and what to change
     findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[Finding, ...] = ()

@@ -72,7 +72,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
     # In a closed loop N/X (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = said_s if facts.open_model and said_s is not None else by_law_s
-    lone = facts.record.lone_s or (response_s,)
+    lone = facts.record.alone_s or (response_s,)
     stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
     return wait_in(
         Stretch(

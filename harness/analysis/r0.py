@@ -3,7 +3,8 @@
 Three sources, the first that is precise enough:
 
     lone requests      one after the other, before the load: their median where their mean is
-                       within 5 % of it, else their mean; the 95 % interval is Student's
+                       within 5 % of it, else their mean; the 95 % interval is Student's.
+                       Of a mix, rounds of its routes, each with the mean of its requests by weight
     the lightest load  the mean span of its lowest level and what a lone request takes beside its
                        span, where that lies inside the interval of the lone ones and is known
                        better: of a random service a few lone requests say little
@@ -57,8 +58,10 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
     for trial in trials:
         found = values[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
-            own = trial.measurement.lone_s if trial.measurement else None
-            found += [one for one in (*trial.record.lone_s, own or 0.0) if one > 0]
+            # Of a mix, the tool's own is of one of its requests
+            mixed = trial.measurement is None or bool(trial.record.lone_weights)
+            own = None if mixed else trial.measurement.lone_s
+            found += [one for one in (*trial.record.alone_s, own or 0.0) if one > 0]
     return {server: _of_lone(found) for server, found in values.items()}
 
 

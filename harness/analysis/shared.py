@@ -108,8 +108,8 @@ def _than_alone(facts: Facts) -> Longer | None:
     others have fewer to share with."""
     beside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
     alone = sorted(max(0.0, one - beside_s) for one in facts.record.lone_s)
-    if window is None or spans is None or not alone:
-        return None
+    if window is None or spans is None or not alone or facts.record.lone_weights:
+        return None  # of a mix, there are not as many lone requests of each route as in the load
     inside = [span for span in spans if window.contains(span.start_ns)]
     by_worker: dict[int, list[float]] = defaultdict(list)
     for span in inside:
@@ -164,7 +164,7 @@ def _with_no_more(facts: Facts, series: Series) -> Longer | None:
     above = [one for one in series.closed if one.connections >= STEP * n]
     if any(_lost(one) > QUARTER or computes(one) or stalled(one) for one in (facts, *above)):
         return None
-    own, lone_s = _mean(facts), fmean(facts.record.lone_s)
+    own, lone_s = _mean(facts), fmean(facts.record.alone_s)
     more = max(one.connections for one in above)
     if own is None:
         return None

@@ -68,7 +68,7 @@ class LoneResponse:
     def learn(self, one: Trial, record: Record) -> None:
         if record.lone_s:
             server = one.cell.server
-            self._measured[server.name, server.app.target] = fmean(record.lone_s)
+            self._measured[server.name, server.app.target] = fmean(record.alone_s)
 
     def predict(self, one: Trial) -> float | None:
         """Seconds the trial will take; None as long as nobody can know."""

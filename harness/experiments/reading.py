@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from harness import codec
 from harness import run_store as store
 from harness.analysis import TrialData, analyse
-from harness.load.programs import summary_of
 from harness.load.registry import tool_named
+from harness.load.routes import summary_of
 from harness.model import (
     Beats,
     Finding,

@@ -102,6 +102,7 @@ def _run(task: Task, known: dict[str, Any]) -> Fault | None:
                 warmup_s=server.warmup_s,
                 lone_s=tuple(server.lone_s),
                 lone_begun_ns=tuple(server.lone_begun_ns),
+                lone_weights=server.lone_weights,
                 lone_end_ns=time.monotonic_ns(),
             )
             fault = _drive(task, server, known)
@@ -131,7 +132,8 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
 
 
 def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
-    load = task.load(fmean(server.lone_s) if server.lone_s else 0.0)
+    alone_s = Record(task.key, None, **known).alone_s
+    load = task.load(fmean(alone_s) if alone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
     fault = _one_load(task, server, load, known)

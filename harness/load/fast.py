@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from harness.load.generators.document import AGAIN, COLUMNS, KEPT
+from harness.load.generators.document import AGAIN, COLUMNS, KEPT, MIXED
 from harness.load.programs import Document, Program, measurement
 from harness.load.tool import table_lines
 from harness.model import Measurement, Output, ParseError, Summary, Timing
@@ -32,14 +32,16 @@ from harness.numbers.quantiles import summarise
 
 ROWS = "requests.csv"
 # As in COLUMNS; of a name the probe keeps 16 bytes
-ROW = re.compile(r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])", re.ASCII)
+ROW = re.compile(
+    r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])(?:,(\d{1,9}))?", re.ASCII
+)
 
 Row = tuple[Timing, bool]  # a request, and whether it was sent again
 
 
 @dataclass(frozen=True)
 class Fast(Program):
-    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = True
+    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = MIX = True
     OUTPUT_FILES = (ROWS,)
     INSTALL_HINT = "It comes with the lab: there is nothing to install."
 
@@ -49,7 +51,7 @@ class Fast(Program):
         found = measurement(said)
         if not said.asked.rows:
             return found
-        rows = _rows(output.files.get(ROWS))
+        rows = _rows(output.files.get(ROWS), MIXED if said.routes else COLUMNS)
         _agree(said, rows)
         return _exact(found, rows)
 
@@ -77,16 +79,16 @@ def _summary(values_s: Iterable[float | None]) -> Summary:
     return Summary(*summarise(value_s for value_s in values_s if value_s is not None))
 
 
-def _rows(text: str | None) -> list[Row]:
+def _rows(text: str | None, columns: str) -> list[Row]:
     """Every request, by start. ParseError at the first line that is not a whole row."""
-    lines = table_lines(text, "fast", ROWS, COLUMNS)
+    lines = table_lines(text, "fast", ROWS, columns)
     return sorted(map(_row, lines), key=lambda row: row[0].start_s)
 
 
 def _row(line: str) -> Row:
     if (match := ROW.fullmatch(line)) is None:
         raise ParseError("a row of an unknown form", line)
-    *cells, cause, number, reused = match.groups()
+    *cells, cause, number, reused, place = match.groups()
     start, *cells = cells
     *moments, status = (int(cell) if cell else None for cell in cells)
     reached = [moment for moment in moments if moment is not None]
@@ -98,7 +100,8 @@ def _row(line: str) -> Row:
     if how == KEPT and connect_s != 0:
         raise ParseError("a row that connected, and did not", line)
     moments_s = (int(start) / 1e9, connect_s, first_byte_s, end_s)
-    return Timing(*moments_s, status, cause or None, number, how == KEPT), how == AGAIN
+    route = None if place is None else int(place)
+    return Timing(*moments_s, status, cause or None, number, how == KEPT, route), how == AGAIN
 
 
 def _agree(said: Document, rows: Sequence[Row]) -> None:

@@ -32,7 +32,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from harness.load.generators.document import WRONG
-from harness.load.programs import Count, Digest, converted, recorded, summary_of
+from harness.load.programs import Digest, converted, recorded
+from harness.load.routes import Count, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram

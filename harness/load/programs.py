@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from harness.load.generators.document import FORMAT
+from harness.load.routes import FILE, NS, Account, Count, mix_file, results, summary_of
 from harness.load.tool import Tool
 from harness.model import (
     Command,
@@ -25,18 +26,15 @@ from harness.model import (
     Measurement,
     Output,
     ParseError,
-    Summary,
     UsageError,
 )
 from harness.numbers.histogram import Histogram
 
 T = TypeVar("T")
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
 EVERY_CORE = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
-NS = 1e9
 LATE_NS = 10e6  # later than that is no rounding of a timer
 DEADLINE_SHARE = 0.95  # the generator ends by itself before the harness gives up on it
 FOLLOWED = 50_000  # arrivals of an open cell: a row for each costs little
@@ -90,7 +88,8 @@ class Program(Tool):
             "processes": load.processes if load.processes > 1 else None,
             "rate": load.rate_rps,
             "arrivals": load.arrivals if load.rate_rps else None,
-            "seed": load.schedule if load.rate_rps else None,
+            "seed": load.schedule if load.rate_rps or load.mix else None,
+            "mix": f"{workdir}/{FILE}" if load.mix else None,
             "ramp": f"{load.ramp_s:g}" if load.ramp_s else None,
             "source": ",".join(load.sources),
             "ports": "{}-{}".format(*load.ports) if load.ports else None,
@@ -103,7 +102,7 @@ class Program(Tool):
         words += [f"--header={name}: {value}" for name, value in load.headers]
         if self.NAMES_REQUESTS and followed(load):
             words += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]
-        return Command(argv=tuple(words))
+        return Command(argv=tuple(words), files=mix_file(load))
 
     def parse(self, output: Output) -> Measurement:
         return measurement(self.document_of(output))
@@ -163,6 +162,7 @@ class Document(msgspec.Struct, frozen=True):
     lone_ns: Count | None
     notes: list[str]
     body_sha256: Digest | None = None  # of the body that all answers had
+    routes: dict[str, Account] = {}  # of a mix, by label
 
 
 def converted(said: object, kind: type[T]) -> T:
@@ -178,6 +178,12 @@ def _agree(name: str, said: Document, line: str) -> None:
     ]
     if said.asked.requests is not None:
         pairs.append(("requests", said.asked.requests, said.sent + said.unsent))
+    if routes := said.routes.values():
+        pairs += [
+            ("requests by route", said.sent, sum(one.sent for one in routes)),
+            ("answers by route", said.complete, sum(one.complete for one in routes)),
+            ("failures by route", said.failed, sum(sum(one.errors.values()) for one in routes)),
+        ]
     for what, one, other in pairs:
         if one != other:
             raise ParseError(f"{name} disagrees with itself on {what}: {one}, {other}", line)
@@ -188,13 +194,6 @@ def _agree(name: str, said: Document, line: str) -> None:
         raise ParseError(f"{name} sent nothing", line)
     if max(said.complete, said.failed) > said.sent:
         raise ParseError(f"{name} counts more answers than requests", line)
-
-
-def summary_of(histogram: Histogram) -> Summary:
-    """Of nanoseconds, in seconds."""
-    at = histogram.quantile
-    values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most, at(0.90))
-    return Summary(*(None if value is None else value / NS for value in values_ns))
 
 
 def measurement(said: Document) -> Measurement:
@@ -218,6 +217,7 @@ def measurement(said: Document) -> Measurement:
         lag=summary_of(said.lag),
         cpu_s=said.cpu_ns / NS,
         body_sha256=said.body_sha256,
+        routes=results([said.routes]),
         notes=tuple(_notes(said)),
     )
 

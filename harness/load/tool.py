@@ -69,5 +69,8 @@ def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str
 
 def given_twice(load: Load) -> str | None:
     """The first of the headers, by name, that are there more than once."""
-    names = [name.lower() for name, _ in load.headers]
-    return min((name for name in names if names.count(name) > 1), default=None)
+    for headers in (load.headers, *(route.headers for route in load.mix)):
+        names = [name.lower() for name, _ in headers]
+        if twice := min((name for name in names if names.count(name) > 1), default=None):
+            return twice
+    return None

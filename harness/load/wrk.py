@@ -28,7 +28,7 @@ from typing import Annotated
 
 import msgspec
 
-from harness.load.programs import Count
+from harness.load.routes import Count
 from harness.load.tool import Tool, given_twice
 from harness.model import (
     Command,

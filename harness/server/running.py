@@ -64,6 +64,7 @@ class Serving(Struct, kw_only=True):
     warmup_s: float = 0.0
     lone_s: list[float] = []  # response times of requests on their own
     lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
+    lone_weights: tuple[float, ...] = ()  # as in Record
     warnings: list[Finding] = []
     drops: bool = False  # the load has more connections than the accept queue takes
     others: list[Serving] = []  # of the same kind, beside this one

@@ -43,6 +43,7 @@ class Body:
 
     __slots__ = ("_answer", "_left", "_summed", "body_bytes", "checksum", "status")
     digest = None
+    begin = b""
 
     def __init__(self, answer: Answer, *, summed: bool) -> None:
         self.status, self._answer, self._left = answer.status, answer, answer.body_bytes
@@ -71,9 +72,13 @@ class Body:
 
 class Answers:
     """Of one kind of request. `judge`: the cause of the failure that a status is. `reference`:
-    (bytes, checksum) of the body that each must have where they are compared, once it is known."""
+    (bytes, checksum) of the body that each must have where they are compared, once it is known.
+    `kept`: as in Response."""
 
-    def __init__(self, method: str, judge: Callable[[int], str | None], *, compared: bool) -> None:
+    def __init__(
+        self, method: str, judge: Callable[[int], str | None], *, compared: bool, kept: int = 0
+    ) -> None:
+        self._kept = kept
         self.known, self.known_answer = NOTHING, Answer(0, 0, keeps=False)
         self.reference: tuple[int, int] | None = None
         self._method, self._judge, self._compared = method, judge, compared
@@ -103,7 +108,7 @@ class Answers:
         first = self._compared and self.reference is None
         reader: Response | Body
         if first or answer is None or len(data) >= stop + answer.body_bytes:
-            reader = Response(self._method, summed=self._compared, hashed=first)
+            reader = Response(self._method, summed=self._compared, hashed=first, kept=self._kept)
             reader.feed(data)
         else:
             reader = Body(answer, summed=self._compared)

@@ -8,6 +8,10 @@
      "deadline_struck",
      "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
 
+and of a mix "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
+"response"}}: `statuses` of answers that were not expected, `body` how the first of these began,
+`response` of successes.
+
 `complete`: answers read to the end, whatever their status; `failed`: requests without a success,
 which `errors` splits by cause. `unsent`: planned, or due by the rate, and never sent.
 `duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
@@ -30,6 +34,7 @@ from harness.load.generators.words import Words
 from harness.numbers.histogram import Histogram
 
 FORMAT = 3
+BODY_BYTES = 8_192  # of an answer that was not expected: past the style sheet of most error pages
 WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
@@ -38,8 +43,10 @@ ASKED = (
     "keepalive",
 )
 # Of a row per request. start: since the origin; the others since start, empty where never reached;
-# status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN.
+# status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN;
+# route: its place in the mix.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
+MIXED = f"{COLUMNS},route"
 NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
 CAUSES = {
     errno.ECONNREFUSED: "refused",
@@ -53,6 +60,57 @@ CAUSES = {
 def cause_of_errno(number: int | None) -> str:
     """What a failed system call is called among the causes of failures."""
     return CAUSES.get(number or 0, "connect")
+
+
+@dataclass
+class RouteTally:
+    """What was seen of a route of a mix. `took`: response times of successes, to be counted."""
+
+    sent: int = 0
+    complete: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    body: bytes | None = None  # how the first answer of an unexpected status began
+    response: Histogram = field(default_factory=Histogram)
+    took: list[int] = field(default_factory=list)
+
+    def done(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
+        """An answer was read to the end."""
+        self.complete += 1
+        if cause is None:
+            self.took.append(took_ns)
+            return
+        self.errors[cause] += 1
+        self.statuses[status or 0] += 1
+        self.body = body if self.body is None else self.body
+
+    def recognised(self, took_ns: int) -> None:
+        """An answer came that is known to be a success."""
+        self.complete += 1
+        self.took.append(took_ns)
+
+    def count(self) -> None:
+        self.response.record_all(self.took)
+        self.took.clear()
+
+    def add(self, other: RouteTally) -> None:
+        self.sent += other.sent
+        self.complete += other.complete
+        self.errors.update(other.errors)
+        self.statuses.update(other.statuses)
+        self.response.add(other.response)
+        self.body = other.body if self.body is None else self.body
+
+    def to_json(self) -> dict[str, object]:
+        self.count()
+        return {
+            "sent": self.sent,
+            "complete": self.complete,
+            "errors": dict(sorted(self.errors.items())),
+            "statuses": {str(status): n for status, n in sorted(self.statuses.items())},
+            "body": (self.body or b"").decode(errors="replace"),
+            "response": self.response.to_json(),
+        }
 
 
 @dataclass
@@ -77,6 +135,7 @@ class Tally:
     first_byte: Histogram = field(default_factory=Histogram)
     lag: Histogram = field(default_factory=Histogram)
     notes: list[str] = field(default_factory=list)
+    routes: dict[str, RouteTally] = field(default_factory=dict)  # of a mix, by label
 
     def begin(self, now_ns: int) -> None:
         """A request is sent now."""
@@ -123,6 +182,9 @@ class Tally:
         for name in HISTOGRAMS:
             getattr(self, name).add(getattr(other, name))
         self.errors.update(other.errors)
+        for label, route in other.routes.items():
+            route.count()
+            self.routes.setdefault(label, RouteTally()).add(route)
         self.notes += [note for note in other.notes if note not in self.notes]
         self.deadline_struck = self.deadline_struck or other.deadline_struck
         self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
@@ -135,6 +197,7 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
+    routes = {label: route.to_json() for label, route in tally.routes.items()}
     planned = tally.sent + tally.unsent if words.requests is None else words.requests
     return {
         "generator": name,
@@ -152,4 +215,5 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
         **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
         "lone_ns": tally.lone_ns,
         "notes": tally.notes,
+        **({"routes": routes} if routes else {}),
     }

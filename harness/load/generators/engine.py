@@ -33,6 +33,7 @@ from typing import TextIO
 from harness.load.generators.answers import Answer, Answers, Body
 from harness.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
 from harness.load.generators.http1 import Garbage, Response
+from harness.load.generators.kinds import Kind, of_mix, only, turns
 from harness.load.generators.request import Destination
 from harness.load.generators.words import Words
 from harness.numbers.histogram import Histogram
@@ -47,6 +48,7 @@ PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in 
 FOREVER = 1 << 62
 NS = 1_000_000_000
 LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # of document.COLUMNS: a success on a kept connection
+MIXED_LINE = f"{LINE.rstrip()},%d\n"
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
@@ -66,6 +68,7 @@ class Share:
     step: int = 1
     offset: int = 0
     moments: Sequence[int] = ()  # nanoseconds, ascending
+    mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of words.mix
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
 
 
@@ -73,8 +76,9 @@ class Share:
 class Slot:
     """A client. Times are absolute nanoseconds."""
 
+    kind: Kind  # of its request
     to: Destination
-    answers: Answers  # of its request
+    answers: Answers  # of its kind
     source: str | None
     sock: socket.socket | None = None
     fd: int = -1
@@ -85,6 +89,7 @@ class Slot:
     connect_ns: int | None = None  # when its connection was up
     first_ns: int = 0  # of its answer's first byte; 0: not yet
     number: int = 0
+    place: int = 0  # of its destination
     reused: int = NEW
     response: Response | Body | None = None  # being read
     busy: bool = False  # a request is under way
@@ -133,8 +138,10 @@ class Engine:
         self._quota = self._left = FOREVER if share.requests is None else share.requests
         self._number = share.first
         words = share.words
-        self._answers = Answers(words.method, words.judge, compared=words.same_body)
-        self._answers.reference = share.reference
+        self._kind = only(words, share.destinations)
+        self._kind.answers.reference = share.reference
+        self._mix = of_mix(words, share.mix, self.tally)
+        self._turns = turns(words, share.first, share.step)
         # Kept connections, and requests that go out in one piece
         self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
         self._room = ROOM
@@ -156,14 +163,20 @@ class Engine:
     @property
     def reference(self) -> tuple[int, int] | None:
         """(bytes, checksum) of the first body, where the others are compared with it."""
-        return self._answers.reference
+        return self._kind.answers.reference
 
     def run(self, *, lone: bool = False) -> None:
         """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
         share, places = self._share, self._share.destinations
         sources = self._words.sources or (None,)
         slots = [
-            Slot(places[i % len(places)], self._answers, sources[i % len(sources)])
+            Slot(
+                kind=self._kind,
+                to=places[i % len(places)],
+                answers=self._kind.answers,
+                source=sources[i % len(sources)],
+                place=i % len(places),
+            )
             for i in range(share.concurrency)
         ]
         try:
@@ -272,6 +285,8 @@ class Engine:
         slot.start_ns = slot.tried_ns = start_ns
         slot.busy, slot.first_ns = True, 0
         self._under_way += 1
+        if self._mix:
+            self._draw(slot)
         if self._rate:
             slot.tried_ns = time.monotonic_ns()
             self._lags.append(slot.tried_ns - start_ns)
@@ -284,9 +299,17 @@ class Engine:
             slot.reused = NEW
             self._connect(slot)
 
+    def _draw(self, slot: Slot) -> None:
+        """Which request of the mix it is."""
+        kind = slot.kind = self._mix[next(self._turns)]
+        slot.to, slot.answers = kind.to[slot.place], kind.answers
+        if kind.tally is not None:
+            kind.tally.sent += 1
+
     def _connect(self, slot: Slot) -> None:
-        if len(self._share.destinations) > 1:
-            slot.to = random.choice(self._share.destinations)
+        if (places := len(self._share.destinations)) > 1:
+            slot.place = random.randrange(places)
+            slot.to = slot.kind.to[slot.place]
         slot.connect_ns = None
         try:
             sock = slot.sock = socket.socket(slot.to.family, socket.SOCK_STREAM)
@@ -361,7 +384,7 @@ class Engine:
         """The hot loop: everything that most answers need, and nothing else. A slot that is
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
-        room, direct = self._room, not self._rate and self._rows is None
+        room, direct = self._room, not (self._rate or self._mix) and self._rows is None
         before, now, bodies = len(took), 0, 0
         for fd, _ in events:
             slot = slots.get(fd)
@@ -398,10 +421,14 @@ class Engine:
             self._served(now, bodies)
 
     def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
-        """After an answer that was recognised, where requests have rows or a rate."""
+        """After an answer that was recognised, where requests have rows, a rate or a mix."""
+        took_ns, route = now - slot.start_ns, slot.kind.tally
+        if route is not None:
+            route.recognised(took_ns)
         if self._rows is not None:
-            start_ns, took_ns = slot.start_ns - self._share.origin_ns, now - slot.start_ns
-            self._lines.append((start_ns, took_ns, took_ns, answer.status, slot.number))
+            start_ns = slot.start_ns - self._share.origin_ns
+            own = () if route is None else (slot.kind.place,)
+            self._lines.append((start_ns, took_ns, took_ns, answer.status, slot.number, *own))
         slot.plain = slot.busy = False
         self._under_way -= 1
         self._next(slot, now)
@@ -448,6 +475,8 @@ class Engine:
         if begins and (answer := slot.answers.recognised(data)) is not None:
             slot.first_ns = now
             self._took.append(now - slot.start_ns)
+            if slot.kind.tally is not None:
+                slot.kind.tally.recognised(now - slot.start_ns)
             self._served(now, answer.body_bytes)
             self._over(slot, now, answer.status, keeps=answer.keeps and not slot.waiting)
             return
@@ -473,7 +502,7 @@ class Engine:
         """A response is complete; whether it is a success."""
         response = slot.response
         assert response is not None
-        cause = self._words.judge(response.status)
+        cause = slot.kind.words.judge(response.status)
         if cause is None and self._words.same_body:
             body, answers = (response.body_bytes, response.checksum), slot.answers
             if answers.reference is None:
@@ -485,6 +514,8 @@ class Engine:
         self._served(now, response.body_bytes)
         if cause is not None:
             self.tally.errors[cause] += 1
+        if (route := slot.kind.tally) is not None:
+            route.done(now - slot.start_ns, cause, response.status, response.begin)
         keeps = response.keeps and not slot.waiting
         self._over(slot, now, response.status, cause, keeps=keeps)
         return cause is None
@@ -515,6 +546,8 @@ class Engine:
         """A request will not be answered. What follows waits for a turn of the loop, or nobody
         would be served where every connect() fails; in a timed run even longer."""
         self.tally.failed(cause, slot.start_ns, now)
+        if slot.kind.tally is not None:
+            slot.kind.tally.errors[cause] += 1
         self._ended(slot, None, None, cause)
         self._close(slot)
         if self._rate:
@@ -528,7 +561,8 @@ class Engine:
             start_ns, reached = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
             since = ("" if moment is None else moment - start_ns for moment in reached)
             own = (status or "", cause or "", slot.number, slot.reused)
-            cells = (start_ns - self._share.origin_ns, *since, *own)
+            route = (slot.kind.place,) if self._mix else ()
+            cells = (start_ns - self._share.origin_ns, *since, *own, *route)
             self._rows.write(",".join(map(str, cells)) + "\n")
         slot.busy, slot.response = False, None
         self._under_way -= 1
@@ -544,7 +578,8 @@ class Engine:
         """The rows of answers that were recognised, all on kept connections."""
         lines, self._lines = self._lines, []
         if self._rows is not None:
-            self._rows.write("".join(map(LINE.__mod__, lines)))
+            line = MIXED_LINE if self._mix else LINE
+            self._rows.write("".join(map(line.__mod__, lines)))
 
     def _count(self) -> None:
         """What was seen since the last time: answers, and how late requests were sent."""
@@ -561,6 +596,8 @@ class Engine:
             tally.in_flight_ns += part.sum
             self._took.clear()
             self._pieces.clear()
+        for route in self.tally.routes.values():
+            route.count()
 
     def _strike(self, now: int) -> None:
         """The deadline: what is under way has failed, what was not sent never will be."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.load.generators.document import COLUMNS, Tally
+from harness.load.generators.document import COLUMNS, MIXED, Tally
 from harness.load.generators.engine import Engine, Share
 from harness.load.generators.request import destination
 from harness.load.generators.words import Words
@@ -30,10 +30,13 @@ def run(words: Words) -> Tally:
     """The whole load. ValueError for what cannot be sent; OSError for an unknown host or a file
     that cannot be written."""
     destinations = tuple(destination(words, url) for url in words.urls)
+    mix = tuple(
+        tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
+    )
     moments, amount = words.moments(), (words.concurrency, words.requests)
     fork_ns = FORK_NS * words.processes if moments and words.processes > 1 else 0
     origin_ns = time.monotonic_ns() + fork_ns
-    whole = Share(words, destinations, *amount, origin_ns, words.rows, moments=moments)
+    whole = Share(words, destinations, *amount, origin_ns, words.rows, moments=moments, mix=mix)
     lone = words.requests is not None and not words.ramp_s
     if words.processes == 1:
         return _send(whole, lone=lone).tally
@@ -81,7 +84,8 @@ def _send(share: Share, *, lone: bool = False) -> Engine:
         rows = None
         if share.rows is not None:
             rows = stack.enter_context(open(share.rows, "w", BUFFER_BYTES, "ascii"))
-            rows.write(COLUMNS + "\n" if share.rows == share.words.rows else "")
+            columns = MIXED if share.words.mix else COLUMNS
+            rows.write(columns + "\n" if share.rows == share.words.rows else "")
         engine = Engine(share, rows)
         engine.run(lone=lone)
     return engine

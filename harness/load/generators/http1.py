@@ -1,4 +1,5 @@
-"""Reads one HTTP/1 response from bytes as they come. Knows no sockets and keeps no body.
+"""Reads one HTTP/1 response from bytes as they come. Knows no sockets and keeps no body, or its
+begin where that is asked for.
 
 A reader is a generator that asks for more bytes by yielding. A response is complete when its body
 is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3). The lines of
@@ -70,7 +71,13 @@ class Head:
 
 
 class Response:
-    def __init__(self, method: str, *, summed: bool = False, hashed: bool = False) -> None:
+    """`kept`: so many bytes of the body's begin are there to be read in `begin`."""
+
+    def __init__(
+        self, method: str, *, summed: bool = False, hashed: bool = False, kept: int = 0
+    ) -> None:
+        self.begin = b""
+        self._kept = kept
         self.status: int | None = None
         self.complete = False
         self.body_bytes = 0  # so far
@@ -165,6 +172,8 @@ class Response:
         while True:
             size = int(min(count, len(self._buffer)))
             self.body_bytes += size
+            if len(self.begin) < self._kept:
+                self.begin += bytes(self._buffer[: min(size, self._kept - len(self.begin))])
             if self._summed or self.digest is not None:
                 with memoryview(self._buffer) as view:
                     self.checksum = zlib.crc32(view[:size], self.checksum)

@@ -1,9 +1,12 @@
 """The words that all generators understand, checked: who cannot do one refuses it."""
 
+from __future__ import annotations
+
 import argparse
+import json
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -11,7 +14,7 @@ from urllib.parse import urlsplit
 from harness.numbers.arrivals import KINDS, schedule
 
 # Fields of Words that not every generator can do; the others all can
-OPTIONAL = ("processes", "rate_rps", "arrivals", "seed", "sources", "ports", "rows")
+OPTIONAL = ("processes", "rate_rps", "arrivals", "seed", "sources", "ports", "rows", "mix")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Words:
     ports: tuple[int, int] | None = None  # the local ones to use
     same_body: bool = False
     rows: str | None = None  # a file to write a line per request to
+    mix: tuple[Kind, ...] = ()  # of its requests; (): all are the one above
+    expect: tuple[int, ...] | None = None  # of a mix, instead of expect_status; (): any 2xx and 3xx
 
     def moments(self) -> Sequence[int]:
         """When its requests are due, nanoseconds after the beginning; none without a rate."""
@@ -46,9 +51,47 @@ class Words:
 
     def judge(self, status: int | None) -> str | None:
         """The cause of the failure that a complete answer of this status is, None for a success."""
+        if self.expect is not None:
+            fine = status in self.expect if self.expect else 200 <= (status or 0) < 400
+            return None if fine else "status"
         if self.expect_status == 200:  # as good as any 2xx where nobody said otherwise
             return None if status is not None and 200 <= status < 300 else "non_2xx"
         return None if status == self.expect_status else "status"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of request of a mix: `words` are those of the load with what is its own."""
+
+    label: str  # of its route, which it may share with others
+    weight: float
+    words: Words
+
+
+def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[Kind, ...]:
+    """Of a mix as `harness/load/routes.py` writes it. OSError where a body cannot be read."""
+    return tuple(
+        Kind(
+            label=one["label"],
+            weight=one["weight"],
+            words=replace(
+                words,
+                urls=tuple(_elsewhere(url, one["path"]) for url in words.urls),
+                method=one["method"],
+                headers=tuple((name, value) for name, value in one["headers"]),
+                body=Path(one["body_file"]).read_bytes() if one["body_file"] else None,
+                expect=tuple(one["expect"]),
+                mix=(),
+            ),
+        )
+        for one in mix
+    )
+
+
+def _elsewhere(url: str, path: str) -> str:
+    """Another path of the same server; not joined, which would normalise it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -121,6 +164,13 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--source", "sources", lambda text: tuple(text.split(",")), "local addresses, by commas"),
     ("--ports", "ports", port_range, "local ports to connect from, LO-HI (Linux 6.3)"),
     ("--rows", "rows", str, "file to write a row per request to"),
+    (
+        "--mix",
+        "mix",
+        lambda path: json.loads(Path(path).read_bytes()),
+        "JSON file of what to request instead: objects of label, weight, method, path, headers,"
+        " body_file, expect; the seed says which comes when",
+    ),
 )
 
 
@@ -147,7 +197,9 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
     given["ramp_s"] = max(0.0, given.get("ramp_s", 0.0))
     for several in given.keys() & {"urls", "headers"}:
         given[several] = tuple(given[several])
+    mix = given.pop("mix", ())
     words = Words(**given)
+    words = replace(words, mix=kinds(words, mix))
     for option, field, *_ in OPTIONS:
         lacking = field in OPTIONAL and field not in supports
         if lacking and getattr(words, field) != getattr(Words, field):

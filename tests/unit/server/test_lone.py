@@ -17,7 +17,7 @@ import pytest
 
 from harness.model import App, Server
 from harness.server.running import Faulty, Running, explained
-from harness.server.warmup import TRIES, Lone
+from harness.server.warmup import TRIES, Lone, routes_of
 from tests.builders.launch import launch
 
 RESET = 0
@@ -73,7 +73,7 @@ def sometimes(wrong: int, share: float) -> Iterator[int]:
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_an_app_that_fails_some_is_measured(tmp_path: Path, wrong: int, share: float) -> None:
     with serving(tmp_path, sometimes(wrong, share)) as server:
-        lone = Lone(server)
+        lone = Lone(server, *routes_of(server.launch.app))
         for _ in range(60):
             assert lone.ask() > 0
     assert lone.answered == 60
@@ -82,7 +82,7 @@ def test_an_app_that_fails_some_is_measured(tmp_path: Path, wrong: int, share: f
 
 def test_the_first_answer_may_be_wrong(tmp_path: Path) -> None:
     with serving(tmp_path, cycle([500, 200, 200, 200])) as server:
-        lone = Lone(server)
+        lone = Lone(server, *routes_of(server.launch.app))
         lone.ask()
         assert (lone.answered, lone.failed) == (1, 1)
 
@@ -105,7 +105,7 @@ def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, words:
             yield status
 
     with serving(tmp_path, always()) as server, pytest.raises(Faulty) as found:
-        Lone(server).ask()
+        Lone(server, *routes_of(server.launch.app)).ask()
     assert asked == TRIES
     assert found.value.fault.kind == "answer"
     assert found.value.fault.reason.startswith(words)
@@ -115,7 +115,7 @@ def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, words:
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:
     """After it has answered once: a limit of requests, a cache that is gone."""
     with serving(tmp_path, cycle([200, 500, 500, 500])) as server:
-        lone = Lone(server)
+        lone = Lone(server, *routes_of(server.launch.app))
         with pytest.raises(Faulty):
             all(lone.ask() for _ in range(60))
 
