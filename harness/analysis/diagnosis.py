@@ -115,7 +115,7 @@ def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
     """What a request computes, where others kept the workers from a core: how much they got of it
     then says nothing. It has to be most of what a lone one takes; or a part of it, and the workers
     computed or waited for a core all the time."""
-    used, lone_s = facts.usage.server_cores, min(facts.record.lone_s, default=0.0)
+    used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, waited = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or disturbance(facts) is None or not waited:
         return None

@@ -59,8 +59,8 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
         found = values[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
             # Of a mix, the tool's own is of one of its requests
-            mixed = trial.measurement is None or bool(trial.record.lone_weights)
-            own = None if mixed else trial.measurement.lone_s
+            mixed, measurement = bool(trial.record.lone_weights), trial.measurement
+            own = measurement.lone_s if measurement and not mixed else None
             found += [one for one in (*trial.record.alone_s, own or 0.0) if one > 0]
     return {server: _of_lone(found) for server, found in values.items()}
 

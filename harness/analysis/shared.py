@@ -99,7 +99,7 @@ def computes(facts: Facts) -> bool:
     # What waiting for a core cost is known, but for that of processes which requests start and end
     needs = MOSTLY if core_wait(facts) else NEEDS_CPU
     crowded = usage.host_busy is not None and usage.host_busy > FULL
-    alone_s = min(facts.record.lone_s, default=0.0)
+    alone_s = min(facts.record.alone_s, default=0.0)
     return crowded and bool(facts.rps) and used / facts.rps >= needs * alone_s
 
 
