@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import json
+import signal
 import socket
 import struct
 import sys
@@ -889,6 +890,29 @@ def test_the_program_does_as_the_tool_commands(tmp_path: Path) -> None:
     found = FAST.parse(output)
     assert (found.requests, found.failed, len(found.timings)) == (10, 0, 10)
     assert output.stderr == ""
+
+
+def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path) -> None:
+    """But those of the turn in which the interrupt came: never more than there are connections."""
+
+    async def both() -> int:
+        site = Site(saying(LENGTH, then="stay"))
+        async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            load = replace(PLAIN, requests=10_000_000, keepalive=True)
+            argv = FAST.command(load, url, str(tmp_path)).argv
+            process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+            while len(site.requests) < 200:
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+            assert process.returncode == 130
+            return len(site.requests)
+
+    sent = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    rows = (tmp_path / ROWS).read_text()
+    assert rows.endswith("\n")
+    assert sent - 2 * PLAIN.concurrency <= rows.count("\n") - 1 <= sent
 
 
 @pytest.mark.parametrize(
