@@ -367,6 +367,17 @@ class Record(Struct, frozen=True):
         )
 
 
+class SpanCost(Struct, frozen=True, gc=False):
+    """What the thread of a request did for it while it was in the app, nanoseconds. `queued_ns`:
+    ready to run and without a core. `steps_ns`: on a loop that it shares, how long its steps took
+    in all by the wall clock, both others included. `route`: its place in the mix."""
+
+    cpu_ns: int
+    queued_ns: int
+    steps_ns: int | None = None
+    route: int | None = None
+
+
 class Span(Struct, frozen=True, gc=False):
     """One request inside a worker. Nanoseconds, CLOCK_MONOTONIC."""
 
@@ -375,10 +386,7 @@ class Span(Struct, frozen=True, gc=False):
     end_ns: int | None  # None: never ended
     accept_ns: int | None = None  # of its connection, of all requests on it; None: not timed
     request_id: str | None = None  # what the client called it, where its load tool names requests
-    # Where the CPU of each request is measured. `steps_ns`: how long the steps of its coroutine
-    # took in all, by the wall clock
-    cpu_ns: int | None = None
-    steps_ns: int | None = None
+    cost: SpanCost | None = None  # where it is measured what each request needs
 
 
 class Spans(Struct, frozen=True):

@@ -4,27 +4,30 @@ its slot; what the server needs of memory; how long it takes to boot.
     hold = wait + CPU + blocked + gap           what takes a slot away from others
     R    = hold + waiting for a slot + beside
 
-The trial is one with `Cell.inside` "needs". The load to take: a closed loop of a few connections
-more than a *small* number of slots (sync: 2 workers, 4 connections; gthread: 2 workers of 1 or 2
-threads, as many connections as slots and 2; a class with a loop: 2 workers, 4 connections). Then
-there is always somebody who waits, so the gap is measured; there are many requests a second, so
-what idle workers compute is little of theirs; and few requests are in one worker at once, so that
-they hardly wait for each other inside the app. At a low rate the gap is that of lone requests.
+The trial is one with `Cell.inside` "needs". The load to take: a closed loop of two connections more
+than a *small* number of slots: sync with 2 workers and 4 connections tells most of a WSGI app; of a
+class with a loop 2 workers and 4 connections. Then there is always somebody who waits for a slot,
+so that the gap is measured; there are many requests a second, so that what idle workers compute is
+little of theirs; two workers show what memory each adds; and few requests are in one worker at
+once, so that they hardly wait for each other inside the app. At a low rate the gap is that of lone
+requests.
 
 CPU is what all workers used from the load's begin to its end, less what they used per second while
 they idled before it (an event loop's heartbeat is 1 % of a core), divided by the requests. It has
 everything: parsing, threads of libraries, programs that the app ran. Of a single request the probe
-knows the CPU where its class can tell it; the rest, Gunicorn's own part, is added evenly.
+knows the CPU where its class can tell it (`server/inside/costs.py`); what these do not add up to,
+Gunicorn's own part for one, is added evenly.
 
-What a request waits for is what of its span is left. Requests that are in one worker at once wait
-for each other to compute, as all wait for a core: that is no need. How much it was follows from
-how many they were, by the formula of `core_wait` (one station and a delay beside it): it is taken
-off in proportion to what each computed. Rejected: the lone requests' spans, which are few and of
-one route.
+What a request waits for is what is left of its span without its CPU and the time it was ready to
+run and had no core, both measured of each; on a loop without all of its steps. But requests that
+are in one worker at once wait for each other, too: for the GIL, or for the loop. How long follows
+from how many they were, by the formula of `core_wait` (one station and a delay beside it), and is
+taken off: of each by what it computed, on a loop evenly. Where that is a large part, the rest is
+uncertain, and a note says so. Rejected: the lone requests' spans, few and of one route.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from msgspec import Struct
@@ -37,11 +40,15 @@ from harness.analysis.holding import queued_gap_s
 from harness.analysis.occupancy import overhead_s
 from harness.analysis.samples import NS
 from harness.analysis.window import completions, ended
-from harness.model import Finding, Memory, Needs, RequestNeed, Span, WorkersSample
+from harness.model import Finding, Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
 
 MOST = 5000  # requests of the sample
 IDLE_LEAST_S = 0.3  # before the load, to say what an idle worker computes
 BLOCKED, LATE = 0.01, 3  # of the time, and beats: less is not said to be blocked
+BLOCKED_LEAST_S = 0.0005  # of a request, where it was measured: clocks and interrupts are less
+# What makes uncertain how long a request would have waited alone: so much of its time in the app
+# taken off for others, or a loop (or GIL) that more than one kept busy for so much of the time
+CONTENDED, FULL, ALONE = 0.25, 0.8, 1.2
 
 
 class Cost(Struct, frozen=True):
@@ -66,11 +73,14 @@ def needs_of(facts: Facts) -> Needs | Finding:
         return Finding("needs.no_cpu")
     gap_s, notes = _gap(facts)
     overhead = overhead_s(facts)
-    own_s = _own_s(spans, cost, gap_s or overhead)
-    outside_s = max(0.0, cost.cpu_s - fmean(own_s))  # of its CPU, not in its span
+    parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
+    outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
+    crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
+    if not crowd.certain:
+        notes = (*notes, Finding("needs.contended"))
     return Needs(
         trial=facts.key,
-        requests=_requests(facts, spans, own_s, cost, outside_s),
+        requests=_requests(facts, spans, parts, outside_s, crowd.lost_s),
         gap_s=max(0.0, (gap_s or 0.0) - outside_s),
         beside_s=max(0.0, overhead - max(gap_s or 0.0, outside_s)),
         start_s=facts.record.start_s,
@@ -117,39 +127,105 @@ def _idle(before: Sequence[WorkersSample]) -> float:
     return _used_s(first, last) / length_s if length_s >= IDLE_LEAST_S else 0.0
 
 
-def _own_s(spans: Sequence[Span], cost: Cost, outside_s: float) -> list[float]:
-    """CPU of each inside its span. Where it is not known of each, it is the mean: at least all but
-    what Gunicorn can have used while the request was not in the app."""
-    known = [span.cpu_ns for span in spans if span.cpu_ns is not None]
-    if len(known) == len(spans):
-        return [cpu_ns / NS for cpu_ns in known]
-    return [max(0.0, cost.cpu_s - outside_s)] * len(spans)
-
-
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def _requests(
-    facts: Facts, spans: Sequence[Span], own_s: Sequence[float], cost: Cost, outside_s: float
-) -> tuple[RequestNeed, ...]:
-    held_s = [((span.end_ns or 0) - span.start_ns) / NS for span in spans]
-    mean_s, own_mean_s, blocked_s = fmean(held_s), fmean(own_s), _blocked_s(facts, len(spans))
-    inside = own_mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0
-    station_s = own_mean_s + blocked_s + inside * cost.core_wait_s
-    wait_s = elsewhere_s(station_s, under_way(spans), mean_s)
-    lost_s = max(0.0, mean_s - own_mean_s - blocked_s - wait_s)  # to each other, and to cores
+class Part(Struct, frozen=True, gc=False):
+    """Of one request in the app, seconds. `queued_s`: ready to run and without a core."""
 
-    def need(span: Span, length_s: float, cpu_s: float) -> RequestNeed:
-        lost = lost_s * (cpu_s / own_mean_s if own_mean_s > 0 else 1.0)
+    length_s: float
+    cpu_s: float
+    queued_s: float
+    blocked_s: float
+
+    @property
+    def busy_s(self) -> float:
+        """How long it kept the loop or the GIL from others, at most."""
+        return min(self.length_s, self.cpu_s + self.queued_s + self.blocked_s)
+
+    @property
+    def left_s(self) -> float:
+        """What it waited, for others of its worker or beside them."""
+        return self.length_s - self.busy_s
+
+
+def _parts(facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float) -> tuple[Part, ...]:
+    """Where it is not known of each request what it computed, it is the mean: at least all but what
+    Gunicorn can have used while the request was not in the app."""
+    known = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
+    mean_s = fmean(known) if known else max(0.0, cost.cpu_s - outside_s)
+    queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
+    asleep_s = [one for span in spans if (one := _asleep_s(span.cost)) is not None]
+    blocks = bool(asleep_s) and fmean(asleep_s) >= BLOCKED_LEAST_S
+    blocked_s = 0.0 if asleep_s else _blocked_s(facts, len(spans))
+
+    def part(span: Span) -> Part:
+        length_s, cost = ((span.end_ns or 0) - span.start_ns) / NS, span.cost
+        if cost is None:
+            return Part(length_s, mean_s, queued_s, blocked_s)
+        own_s = (_asleep_s(cost) or 0.0) if blocks else blocked_s
+        return Part(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s)
+
+    return tuple(map(part, spans))
+
+
+def _asleep_s(cost: SpanCost | None) -> float | None:
+    """In its steps; None where it has none."""
+    if cost is None or cost.steps_ns is None:
+        return None
+    return max(0, cost.steps_ns - cost.cpu_ns - cost.queued_ns) / NS
+
+
+class Crowd(Struct, frozen=True):
+    """`lost_s`: how long a request waited for others of its worker, on average. `certain`: whether
+    that says what it would have waited by itself."""
+
+    lost_s: float
+    certain: bool
+
+
+def _crowd(spans: Sequence[Span], parts: Sequence[Part], *, loop: bool) -> Crowd:
+    """Who has a loop and no core keeps it from others; threads that have none wait side by side."""
+    aside_s = 0.0 if loop else fmean(one.queued_s for one in parts)
+    length_s = fmean(one.length_s for one in parts) - aside_s
+    busy_s = max(0.0, fmean(one.busy_s for one in parts) - aside_s)
+    if length_s <= 0:
+        return Crowd(0.0, certain=True)
+    count = under_way(spans)
+    lost_s = max(0.0, length_s - busy_s - elsewhere_s(busy_s, count, length_s))
+    # A loop that is busy all the time hides how long they wait beside it
+    full = count > ALONE and count * busy_s > FULL * length_s
+    return Crowd(lost_s, certain=not full and lost_s <= CONTENDED * length_s)
+
+
+def _requests(
+    facts: Facts, spans: Sequence[Span], parts: Sequence[Part], outside_s: float, lost_s: float
+) -> tuple[RequestNeed, ...]:
+    loop = facts.data.worker_class.loop
+    mean_s, routes = fmean(one.cpu_s for one in parts), facts.cell.server.app.mix
+
+    def need(span: Span, part: Part) -> RequestNeed:
+        lost = lost_s if loop or mean_s <= 0 else lost_s * part.cpu_s / mean_s
         return RequestNeed(
-            wait_s=max(0.0, length_s - cpu_s - blocked_s - lost),
-            cpu_s=cpu_s + outside_s,
-            blocked_s=blocked_s,
+            wait_s=max(0.0, part.left_s - lost),
+            cpu_s=part.cpu_s + outside_s,
+            blocked_s=part.blocked_s,
+            route=_route(span, routes, asked),
         )
 
-    every = max(1, -(-len(spans) // MOST))
-    chosen = list(zip(spans, held_s, own_s, strict=True))[::every]
-    return tuple(need(*one) for one in chosen)
+    named = (one for one in facts.measurement.timings if one.request_id is not None)
+    asked = {one.request_id: one.route for one in named} if routes else {}
+    every = -(-len(spans) // MOST)
+    return tuple(map(need, spans[::every], parts[::every]))
+
+
+def _route(span: Span, mix: Sequence[Route], asked: Mapping[str | None, int | None]) -> str:
+    """By what the client says it asked for, else by what the app was asked: there two routes of one
+    path are one."""
+    number = asked.get(span.request_id)
+    if number is None and span.cost is not None:
+        number = span.cost.route
+    return mix[number].label if mix and number is not None else ""
 
 
 def under_way(spans: Sequence[Span]) -> float:
@@ -171,8 +247,9 @@ def under_way(spans: Sequence[Span]) -> float:
 
 
 def _blocked_s(facts: Facts, requests: int) -> float:
-    """Per request, in a call that held up the loop; 0 where there is no evidence."""
-    use = loop_use(facts)
+    """Per request, in a call that held up the loop; 0 where there is no evidence, or where the
+    class serves one at a time, whatever it waits for."""
+    use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < BLOCKED or use.worst.late < LATE:
         return 0.0
     blocked = sum(one.blocked * one.observed_s for one in use.workers)

@@ -1,29 +1,49 @@
 """Reads the span maps the probe leaves in a trial's directory: at its end, and while they grow, to
 say how many requests each worker holds right now."""
 
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
 
 from msgspec import Struct
 
-from harness.model import Span, Spans
+from harness.model import Span, SpanCost, Spans
 from harness.observe.maps import AT_ONCE, header, whole
+from harness.server.inside import costs
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 PATTERN = "spans-*.map"
 
 
-def parse_map(data: bytes) -> tuple[int, bool, list[Span]]:
-    """(pid, full, spans in the order they began) of one map's bytes. Raises ValueError when they
-    are not a whole span map."""
+def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, list[Span]]:
+    """(pid, full, spans in the order they began) of one map's bytes, and those of the map of their
+    costs. Raises ValueError when they are not a whole span map."""
     head = header(data, MAGIC, RECORD)
+    records = RECORD.iter_unpack(whole(data, RECORD))
+    full = bool(head.mark & 0xFF)
+    if costs_data is not None:
+        known = chain(parse_costs(costs_data), repeat(None))
+        return head.pid, full, [
+            Span(head.pid, start, end or None, accepted or None, _name(request_id), cost)
+            for (start, end, accepted, request_id), cost in zip(records, known, strict=False)
+            if start
+        ]  # fmt: skip
     spans = [
         Span(head.pid, start, end or None, accepted or None, _name(request_id))
-        for start, end, accepted, request_id in RECORD.iter_unpack(whole(data, RECORD))
+        for start, end, accepted, request_id in records
         if start
     ]
-    return head.pid, bool(head.mark & 0xFF), spans
+    return head.pid, full, spans
+
+
+def parse_costs(data: bytes) -> list[SpanCost | None]:
+    """Those of a map's bytes, None where the clock did not stop. Raises ValueError when they are
+    not a whole map of costs."""
+    header(data, costs.MAGIC, costs.RECORD)
+    return [
+        SpanCost(cpu, queued, steps or None, route - 1 if route else None) if cpu else None
+        for cpu, queued, steps, route in costs.RECORD.iter_unpack(whole(data, costs.RECORD))
+    ]
 
 
 def _name(request_id: bytes) -> str | None:
@@ -35,7 +55,9 @@ def read_spans(directory: Path) -> Spans:
     spans: list[Span] = []
     full: list[int] = []
     for path in sorted(directory.glob(PATTERN)):
-        pid, was_full, found = parse_map(path.read_bytes())
+        beside = path.with_name(path.name.replace("spans-", "costs-", 1))
+        costs_data = beside.read_bytes() if beside.exists() else None
+        pid, was_full, found = parse_map(path.read_bytes(), costs_data)
         spans += found
         full += [pid] * was_full
     return Spans(tuple(spans), tuple(full))

@@ -49,6 +49,7 @@ def _write_launch(launch: Launch) -> None:
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
         **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
+        "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
     }
     (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 

@@ -105,7 +105,9 @@ def test_the_code_of_the_servers_is_kept(run: Path) -> None:
     """The servers run from it, in interpreters that know nothing of this checkout."""
     code = run / "code"
     names = {path.name for path in code.iterdir()}
-    in_servers = {"probe.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py"}
+    in_servers = {
+        *("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py"),
+    }
     assert names == {"apps", "configs"} | in_servers
     assert (code / "apps" / "sleep_wsgi.py").is_file()
     assert (code / "configs" / "gevent.py").is_file()

@@ -96,8 +96,9 @@ def takes(app: Any, count: int) -> bool:
     return True
 
 
-def wrap(worker: Any, kind: str) -> None:
-    """Put the probe around the worker's app, where this class of worker keeps it."""
+def wrap(worker: Any, kind: str, probe: ModuleType, *more: Any) -> None:
+    """Put the probe around the worker's app, where this class of worker keeps it. `more`: what it
+    needs for a WSGI app."""
     native_asgi = hasattr(worker, "asgi")
     app = worker.asgi if native_asgi else worker.wsgi
     if kind == "tornado":
@@ -105,23 +106,24 @@ def wrap(worker: Any, kind: str) -> None:
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
         wrapped = app
         if "Dummy" in type(app.executor).__name__:
-            PROBE.probe_container(app)
+            probe.probe_container(app)
         else:
-            app.wsgi_application = PROBE.wrap_wsgi(app.wsgi_application)
+            app.wsgi_application = probe.wrap_wsgi(app.wsgi_application, (), *more)
     elif any(cls.__name__ == "TornadoWorker" for cls in type(worker).__mro__):
         from tornado.wsgi import WSGIContainer
 
-        wrapped = PROBE.probe_container(WSGIContainer(app))
+        wrapped = probe.probe_container(WSGIContainer(app))
     elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
-        wrapped = PROBE.wrap_asgi(app)
+        wrapped = probe.wrap_asgi(app)
     elif kind == "asgi2":
-        wrapped = PROBE.wrap_asgi2(app)
+        wrapped = probe.wrap_asgi2(app)
     else:
         from gunicorn.workers import base_async
 
         eventlet = getattr(sys.modules.get("eventlet.wsgi"), "ALREADY_HANDLED", None)
         handled = (base_async.ALREADY_HANDLED, eventlet)  # returned after it answered by itself
-        wrapped = PROBE.wrap_wsgi(app, tuple(one for one in handled if one is not None))
+        markers = tuple(one for one in handled if one is not None)
+        wrapped = probe.wrap_wsgi(app, markers, *more)
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
 
 
@@ -240,7 +242,11 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
         PROBE.time_accepts(worker)
         names, kept = launch["named"], launch["kept"]
         PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
-        wrap(worker, kind)
+        if COSTS is not None:
+            COSTS.start(PROBE, TRIAL, launch["records"], launch["routes"])
+            wrap(worker, kind, COSTS, COSTS.clock_for(worker))
+        else:
+            wrap(worker, kind, PROBE)
     write_json(name, proof)
 
 
@@ -249,3 +255,4 @@ with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
 PROBE, HEARTBEAT = _load("probe"), _load("heartbeat")
 # Before gevent and eventlet replace what it needs
 STACKS = _load("stacks") if LAUNCH["inside"] == "stacks" else None
+COSTS = _load("costs") if LAUNCH["inside"] == "needs" else None

@@ -11,6 +11,7 @@ It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
     kept      whether it sends more than one of them on a connection
     beats     whether the event loop is looked at
     inside    what else is measured in the workers: nothing (""), "needs" or "stacks"
+    routes    method and path of each kind of request, for "needs"
 
 and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore: every other
 one is a setting to Gunicorn.

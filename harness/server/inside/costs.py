@@ -1,0 +1,312 @@
+"""What each request computes, inside the worker: the probe of a trial that measures what requests
+need (`Cell.inside`). One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
+
+    sync, gthread        a request has its thread for itself: its thread's CPU clock and run-queue
+                         time, from the call of the app to the close of its body
+    asgi, uvicorn        a coroutine runs in steps, from one await to the next, and nothing else
+                         runs on the loop's thread meanwhile: the same at both ends of each step,
+                         and the wall clock
+    gevent, eventlet     likewise from one switch of greenlets to the next, which greenlet tells
+    tornado (WSGI)       the loop's thread, while it calls the app
+
+What a step takes longer than it computes and waits for a core, it was blocked, or waited for the
+GIL. What a request leaves to other threads, tasks or greenlets is not seen here; the CPU of the
+whole worker has it.
+
+Each worker owns one more map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All of
+this costs some microseconds a request and a step: too much to be in other figures, so trials
+without it have none of it; they are wrapped by the probe alone.
+
+Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), the time
+between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from _thread import _local  # that of threads, whatever gevent and eventlet make of threading.local
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from os import pread
+from time import monotonic_ns as now
+from time import thread_time_ns as computed
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+MAGIC = b"WLCOSTS1"
+# CPU; ready to run and without a core; how long its steps took, in all (0: it has none); which of
+# the routes it was, from 1 (0: none)
+RECORD = struct.Struct("<qqqq")
+CELL, CELLS = 8, RECORD.size // 8
+QUEUED, STEPS, ROUTE = 1, 2, 3  # where these stand, in cells after the CPU
+SCRATCH = 4  # the cells of a map's header that take what must not be recorded
+SCHEDSTAT = "/proc/thread-self/schedstat"
+GREENLETS = ("GeventWorker", "EventletWorker")
+
+Key = tuple[str, str, str]  # method, path, query
+
+probe: Any = None  # the probe's module
+cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this worker's map
+routes: Mapping[Key, int] = {}
+thread: Any = None
+
+
+def start(module: Any, directory: str, capacity: int, asked: Sequence[Sequence[str]]) -> None:
+    """Record the costs of all requests from now on. `asked`: method and path of each route."""
+    global probe, cells, routes, thread
+    probe, routes, thread = module, {}, Thread()
+    for number, (method, path) in reversed(list(enumerate(asked, 1))):
+        plain, _, query = path.partition("?")
+        routes[method, unquote(plain, "latin-1"), query] = number
+    path = probe.free_path(directory, "costs")
+    cells = memoryview(probe.create_map(path, capacity, MAGIC, RECORD.size)).cast("q")
+    os.register_at_fork(after_in_child=stop)
+
+
+def stop() -> None:
+    """In children that the app forks: as the probe."""
+    global cells
+    cells = memoryview(bytearray(cells.nbytes)).cast("q")
+
+
+def cost_of(place: int, key: Key) -> int:
+    """The place of a request's costs, by that of its span; its route is written there."""
+    if place == probe.SCRATCH:
+        return SCRATCH
+    cost = int(probe.FIRST + CELLS * ((place - probe.FIRST) // (probe.RECORD.size // CELL)))
+    cells[cost + ROUTE] = routes.get(key, 0)
+    return cost
+
+
+def begin_wsgi(environ: Mapping[str, Any]) -> tuple[int, int]:
+    """Where the span of a request is written, and its costs."""
+    try:
+        port = int(environ["REMOTE_PORT"])
+    except (KeyError, ValueError):
+        port = 0
+    place = probe.begin(port, environ.get(probe.NAME_KEY, ""))
+    path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    key = environ.get("REQUEST_METHOD", ""), path, environ.get("QUERY_STRING", "")
+    return place, cost_of(place, key)
+
+
+# --- clocks -----------------------------------------------------------------------------------
+
+
+class Thread(_local):
+    """What the kernel has counted of this thread."""
+
+    def __init__(self) -> None:
+        try:
+            self.handle = os.open(SCHEDSTAT, os.O_RDONLY)
+        except OSError:  # this system does not tell how long a thread waited for a core
+            self.handle = -1
+
+    def queued(self) -> int:
+        """Nanoseconds that it was ready to run and had no core."""
+        return int(pread(self.handle, 64, 0).split(None, 2)[1]) if self.handle >= 0 else 0
+
+
+class ThreadClock:
+    """Of a request that has its thread for itself."""
+
+    __slots__ = ("cost", "cpu", "queued")
+
+    def __init__(self, cost: int) -> None:
+        self.cost, self.queued, self.cpu = cost, thread.queued(), computed()
+
+    def stop(self) -> None:
+        cells[self.cost] = computed() - self.cpu
+        cells[self.cost + QUEUED] = thread.queued() - self.queued
+
+
+class GreenletClock:
+    """Of a request that has its greenlet for itself, whose thread others share."""
+
+    __slots__ = ("greenlet",)
+    current: Callable[[], Any]
+    costs: ClassVar[dict[Any, int]] = {}  # by greenlet, while it serves a request
+    cpu = wall = queued = 0  # when costs were charged last
+
+    def __init__(self, cost: int) -> None:
+        self.greenlet = GreenletClock.current()
+        GreenletClock.charge(self.greenlet)
+        GreenletClock.costs[self.greenlet] = cost
+
+    def stop(self) -> None:
+        GreenletClock.charge(GreenletClock.current())
+        GreenletClock.costs.pop(self.greenlet, None)
+
+    @classmethod
+    def charge(cls, greenlet: Any) -> None:
+        """What has been since the last switch was of that greenlet."""
+        cpu, wall, queued = computed(), now(), thread.queued()
+        cost = cls.costs.get(greenlet)
+        if cost is not None:
+            cells[cost] += cpu - cls.cpu
+            cells[cost + QUEUED] += queued - cls.queued
+            cells[cost + STEPS] += wall - cls.wall
+        cls.cpu, cls.wall, cls.queued = cpu, wall, queued
+
+    @classmethod
+    def install(cls) -> None:
+        """From now on, in this thread."""
+        greenlet: Any = __import__("greenlet")
+
+        def switched(event: str, between: tuple[Any, Any]) -> None:
+            if event in ("switch", "throw"):
+                cls.charge(between[0])
+
+        cls.current = staticmethod(greenlet.getcurrent)
+        greenlet.settrace(switched)
+
+
+class Steps:
+    """Runs a coroutine step by step, and adds up what each takes."""
+
+    __slots__ = ("coroutine", "cost")
+
+    def __init__(self, awaitable: Awaitable[Any], cost: int) -> None:
+        self.coroutine: Generator[Any, Any, Any] = awaitable.__await__()
+        self.cost = cost
+
+    def __await__(self) -> Steps:
+        return self
+
+    def __iter__(self) -> Steps:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        return self.step(self.coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self.step(self.coroutine.throw, *error)
+
+    def close(self) -> None:
+        self.coroutine.close()
+
+    def step(self, go_on: Callable[..., Any], *values: Any) -> Any:
+        cpu, wall, queued = computed(), now(), thread.queued()
+        try:
+            return go_on(*values)
+        finally:
+            cells[self.cost] += computed() - cpu
+            cells[self.cost + STEPS] += now() - wall
+            cells[self.cost + QUEUED] += thread.queued() - queued
+
+
+# --- around the app ---------------------------------------------------------------------------
+
+
+class Body:
+    """A WSGI body whose clock stops when the server closes it."""
+
+    __slots__ = ("body", "clock")
+
+    def __init__(self, body: Any, clock: Any) -> None:
+        self.body, self.clock = body, clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.body)
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.body, name)
+
+    def close(self) -> None:
+        try:
+            getattr(self.body, "close", probe.nothing)()
+        finally:
+            self.clock.stop()
+
+
+def clock_for(worker: Any) -> Any:
+    """What a worker's WSGI requests are timed by, ready to be used."""
+    if any(base.__name__ in GREENLETS for base in type(worker).__mro__):
+        GreenletClock.install()
+        return GreenletClock
+    return ThreadClock
+
+
+def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
+    """As the probe's. What the server sends by itself it does after the clock has stopped."""
+
+    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        place, cost = begin_wsgi(environ)
+        clock = clock_kind(cost)
+        try:
+            body = app(environ, start_response)
+        except BaseException:
+            clock.stop()
+            probe.end(place)
+            raise
+        wrapper = environ.get("wsgi.file_wrapper")
+        if any(body is marker for marker in handled) or (
+            isinstance(wrapper, type) and isinstance(body, wrapper)
+        ):
+            clock.stop()
+            return probe.closing(body, place, environ, handled)
+        return probe.Closing(Body(body, clock), place)
+
+    return probed
+
+
+def probe_container(container: Any) -> Any:
+    """tornado's WSGI container without threads: the probe's, around an app that is timed."""
+    app = container.wsgi_application
+
+    def timed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        query = environ.get("QUERY_STRING", "")
+        key = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", ""), query
+        clock = ThreadClock(cost_of(probe.InTurn.latest, key))
+        try:
+            return app(environ, start_response)
+        finally:
+            clock.stop()
+
+    container.wsgi_application = timed
+    return probe.probe_container(container)
+
+
+def wrap_asgi(app: Any) -> Any:
+    """As the probe's, with each step timed."""
+
+    async def probed(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        port = (scope.get("client") or ("", 0))[1]
+        name = dict(scope["headers"]).get(probe.NAME_HEADER, b"") if probe.named else b""
+        place = probe.begin(port, name.decode("latin-1"))
+        path, query = scope.get("path", ""), scope.get("query_string", b"").decode("latin-1")
+        # ASGI has the path as UTF-8, WSGI as Latin-1
+        key = scope.get("method", ""), path.encode().decode("latin-1"), query
+        ended = place + probe.END
+
+        def sending(message: Any) -> Awaitable[None]:
+            kind = message["type"]
+            last = not message.get("more_body") if kind == probe.BODY else kind == probe.PATHSEND
+            sent: Awaitable[None] = probe.send_last(send, message, ended) if last else send(message)
+            return sent
+
+        try:
+            await Steps(app(scope, receive, sending), cost_of(place, key))
+        finally:
+            if not probe.cells[ended]:
+                probe.end(place)
+
+    return probed
+
+
+def wrap_asgi2(app: Any) -> Any:
+    """The old two-step form, `app(scope)(receive, send)`."""
+
+    async def three(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope)(receive, send)
+
+    return wrap_asgi(three)

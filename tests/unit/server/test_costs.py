@@ -1,0 +1,319 @@
+"""The probe of what requests compute, by itself: whose clock it reads, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.model import Span
+from harness.observe.spans import read_spans
+from harness.server.inside import costs, probe
+
+CPU_S, SLEEP_S = 0.02, 0.05
+LATER_S = 0.005  # what a clock that is read now and then may miss or have more
+ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")]
+
+
+def burn(cpu_s: float = CPU_S) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cells", "take", "first_request", "named", "look_up"):
+        monkeypatch.setattr(probe, name, getattr(probe, name))
+    for name in ("probe", "cells", "routes", "thread"):
+        monkeypatch.setattr(costs, name, getattr(costs, name))
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    probe.start(str(tmp_path), 8, probe.nothing)
+    costs.start(probe, str(tmp_path), 8, ROUTES)
+
+
+@pytest.fixture
+def spans(tmp_path: Path) -> Callable[[], tuple[Span, ...]]:
+    return lambda: read_spans(tmp_path).spans
+
+
+def cpu_s(span: Span) -> float:
+    assert span.cost is not None
+    return span.cost.cpu_ns / 1e9
+
+
+# --- WSGI -----------------------------------------------------------------------------------------
+
+
+def wsgi(app: Callable[..., Any], handled: tuple[object, ...] = (), **environ: Any) -> Any:
+    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "QUERY_STRING": "", **environ}
+    return costs.wrap_wsgi(app, handled, costs.ThreadClock)(asked, lambda *_: None)
+
+
+def test_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
+    """Not what others compute meanwhile, and not the sleep."""
+
+    def app(*_: Any) -> Any:
+        burn()
+        time.sleep(SLEEP_S)
+        yield b"one"
+        burn()
+
+    other = threading.Thread(target=burn, args=(5 * CPU_S,))
+    other.start()
+    body = wsgi(app)
+    assert list(body) == [b"one"]
+    body.close()
+    other.join()
+    (span,) = spans()
+    assert 2 * CPU_S <= cpu_s(span) <= 2 * CPU_S + LATER_S
+    assert span.end_ns - span.start_ns >= (2 * CPU_S + SLEEP_S) * 1e9
+    assert (span.cost.steps_ns, span.cost.route) == (None, 0)
+    assert span.cost.queued_ns >= 0
+
+
+def test_an_app_that_raises(spans: Any) -> None:
+    def app(*_: Any) -> Any:
+        burn()
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        wsgi(app)
+    (span,) = spans()
+    assert cpu_s(span) >= CPU_S
+    assert span.end_ns
+
+
+def test_markers_and_files_stay_what_they_are(spans: Any) -> None:
+    class FileWrapper:
+        def __init__(self, file: BytesIO) -> None:
+            self.file = file
+
+    marker, file = object(), FileWrapper(BytesIO(b"x"))
+    assert wsgi(lambda *_: marker, (marker,)) is marker
+    more: dict[str, Any] = {"wsgi.file_wrapper": FileWrapper}
+    assert wsgi(lambda *_: file, **more) is file
+    assert all(span.cost is not None for span in spans())
+
+
+@pytest.mark.parametrize(
+    ("environ", "route"),
+    [
+        ({}, 0),
+        ({"REQUEST_METHOD": "POST"}, 1),
+        ({"PATH_INFO": "/a b", "QUERY_STRING": "x=1"}, 2),
+        ({"PATH_INFO": "/é".encode().decode("latin-1")}, 3),
+        ({"SCRIPT_NAME": "/a b", "PATH_INFO": "", "QUERY_STRING": "x=1"}, 2),
+        ({"PATH_INFO": "/other"}, None),
+        ({"QUERY_STRING": "x=1"}, None),
+    ],
+)
+def test_routes(spans: Any, environ: dict[str, str], route: int | None) -> None:
+    wsgi(lambda *_: [b"x"], **environ).close()
+    assert [span.cost.route for span in spans()] == [route]
+
+
+def test_what_finds_no_room_costs_nothing(spans: Any) -> None:
+    for _ in range(10):
+        wsgi(lambda *_: [b"x"]).close()
+    assert len(spans()) == 8
+    assert all(span.cost for span in spans())
+
+
+# --- ASGI -----------------------------------------------------------------------------------------
+
+Scope = dict[str, Any]
+
+
+def asgi(app: Callable[..., Awaitable[None]], **scope: Any) -> Awaitable[None]:
+    asked = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+
+    async def nothing(*_: Any) -> None:
+        return None
+
+    served: Awaitable[None] = costs.wrap_asgi(app)({**asked, **scope}, nothing, nothing)
+    return served
+
+
+def test_steps_of_two_that_take_turns(spans: Any) -> None:
+    """Each has its own CPU, however they interleave; what blocks is in the steps alone."""
+
+    async def app(scope: Scope, _receive: Any, send: Any) -> None:
+        for _ in range(2):
+            burn(CPU_S * scope["times"])
+            await asyncio.sleep(SLEEP_S / 2)
+        time.sleep(SLEEP_S * (scope["times"] - 1))
+        await send({"type": "http.response.body"})
+
+    async def both() -> None:
+        await asyncio.gather(asgi(app, times=1), asgi(app, times=2))
+
+    asyncio.run(both())
+    one, two = spans()
+    assert 2 * CPU_S <= cpu_s(one) <= 2 * CPU_S + LATER_S
+    assert 4 * CPU_S <= cpu_s(two) <= 4 * CPU_S + LATER_S
+    assert two.cost.steps_ns >= (4 * CPU_S + SLEEP_S) * 1e9
+    for span in (one, two):
+        assert span.cost.steps_ns >= span.cost.cpu_ns
+        assert span.end_ns - span.start_ns >= span.cost.steps_ns + (SLEEP_S - 0.001) * 1e9
+
+
+def test_a_coroutine_is_driven_as_before() -> None:
+    """Values, exceptions and its end pass through; so does cancelling, and what it answers then."""
+    seen = list[str]()
+
+    async def app(*_: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        finally:
+            seen.append("ended")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(asgi(app))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def fails(*_: Any) -> None:
+        await asyncio.sleep(0)
+        raise ValueError("as it was")
+
+    asyncio.run(cancel())
+    assert seen == ["cancelled", "ended"]
+    with pytest.raises(ValueError, match="as it was"):
+        asyncio.run(asgi(fails))  # type: ignore[arg-type]
+
+
+def test_one_that_is_left_is_closed() -> None:
+    seen = list[str]()
+
+    async def app(*_: Any) -> None:
+        try:
+            await Yields()
+        finally:
+            seen.append("closed")
+
+    running: Any = asgi(app)
+    running.send(None)
+    running.close()
+    del running
+    gc.collect()
+    assert seen == ["closed"]
+
+
+class Yields:
+    def __await__(self) -> Generator[int, Any, Any]:
+        return (yield 1)
+
+
+def test_what_is_sent_to_it_arrives() -> None:
+    async def receiver() -> Any:
+        return await Yields()
+
+    steps = costs.Steps(receiver(), costs.SCRATCH)
+    assert next(iter(steps)) == 1
+    with pytest.raises(StopIteration) as ended:
+        steps.send("a value")
+    assert ended.value.value == "a value"
+
+
+def test_other_than_http_passes_by(spans: Any) -> None:
+    called = list[str]()
+
+    async def app(scope: Scope, *_: Any) -> None:
+        called.append(scope["type"])
+
+    asyncio.run(asgi(app, type="lifespan"))  # type: ignore[arg-type]
+    assert called == ["lifespan"]
+    assert spans() == ()
+
+
+def test_the_two_step_form(spans: Any) -> None:
+    def app(_scope: Scope) -> Any:
+        async def inner(_receive: Any, send: Any) -> None:
+            burn()
+            await send({"type": "http.response.body"})
+
+        return inner
+
+    async def nothing(*_: Any) -> None:
+        return None
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "client": ("x", 5)}
+    asyncio.run(costs.wrap_asgi2(app)(scope, nothing, nothing))
+    (span,) = spans()
+    assert cpu_s(span) >= CPU_S
+    assert span.cost.route == 1
+
+
+# --- greenlets ------------------------------------------------------------------------------------
+
+
+def test_greenlets_that_take_turns(spans: Any) -> None:
+    greenlet: Any = pytest.importorskip("greenlet")
+    traced = greenlet.gettrace()
+    worker = type("GeventWorker", (), {})()
+    clock_kind = costs.clock_for(worker)
+    assert clock_kind is costs.GreenletClock
+    try:
+
+        def app(environ: dict[str, Any], _start: Any) -> list[bytes]:
+            for _ in range(2):
+                burn(CPU_S * environ["times"])
+                hub.switch()
+            return [b"x"]
+
+        def serve(times: int) -> None:
+            environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "times": times}
+            costs.wrap_wsgi(app, (), clock_kind)(environ, None).close()
+
+        hub = greenlet.getcurrent()
+        requests = [greenlet.greenlet(serve) for _ in range(2)]
+        for turn in range(3):
+            for times, request in enumerate(requests, 1):
+                request.switch(*[times] * (turn == 0))
+            burn()  # the hub's own
+    finally:
+        greenlet.settrace(traced)
+    one, two = spans()
+    assert 2 * CPU_S <= cpu_s(one) <= 2 * CPU_S + LATER_S
+    assert 4 * CPU_S <= cpu_s(two) <= 4 * CPU_S + LATER_S
+    assert costs.GreenletClock.costs == {}
+
+
+# --- tornado's container --------------------------------------------------------------------------
+
+
+def test_the_container_of_tornado(spans: Any) -> None:
+    def app(*_: Any) -> list[bytes]:
+        burn()
+        return [b"x"]
+
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "QUERY_STRING": ""}
+    container = SimpleNamespace(environ=lambda _: environ, wsgi_application=app)
+    costs.probe_container(container)
+    list(container.wsgi_application(container.environ(SimpleNamespace()), None))
+    (span,) = spans()
+    assert cpu_s(span) >= CPU_S
+    assert span.cost.route == 0
+
+
+def test_a_forked_child_writes_into_no_map(spans: Any) -> None:
+    costs.stop()
+    probe.stop()
+    wsgi(lambda *_: [b"x"]).close()
+    assert spans() == ()
