@@ -27,9 +27,8 @@ from harness import options as read
 from harness.model import Finding, Route, UsageError
 
 T = TypeVar("T")
-Row = tuple[str, Callable[[str], object] | None, str, str]  # type None: a flag
 
-OPTIONS: tuple[Row, ...] = (
+OPTIONS: tuple[read.Row, ...] = (
     ("--mix", read.existing_file, "FILE",
      "requests of several kinds, one a line: weight, method, path, then header='Name: value',"
      " body=FILE, expect=200,404, name=TEXT where needed"),

@@ -293,6 +293,7 @@ class Plan(Struct, frozen=True):
     details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
     max_seconds: float | None = None  # of load where its length is not fixed; None: it is
     arrivals: Arrivals = "even"  # of its cells at a rate
+    slo: str = ""  # the target of its cells (`harness.slo`); "": none
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -632,6 +633,7 @@ class Measurement(Struct, frozen=True):
     lone_s: float | None = None  # response time of a request that had the server for itself
     timings: tuple[Timing, ...] = ()  # every request, where the tool times each (fast)
     origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
+    responses_s: tuple[float, ...] = ()  # every response time, in no order, where `timings` are not
     connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
     achieved_concurrency: float | None = None  # mean number of requests in flight, as it says
     connections: int | None = None  # how many it opened
@@ -833,6 +835,7 @@ class CellResult(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
+    target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
 
 
 class Bar(Struct, frozen=True):
@@ -978,6 +981,7 @@ class Document(Struct, frozen=True):
     charts: tuple[Chart, ...] = ()
     notes: tuple[Finding, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
+    target_kept: bool | None = None  # False: a target is not kept (exit 4); None: there is none
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()
     timelines: tuple[Timeline, ...] = ()

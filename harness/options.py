@@ -5,7 +5,7 @@ import difflib
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,14 +14,15 @@ from harness.model import Rate
 from harness.numbers.arrivals import KINDS
 from harness.report import FORMATS
 from harness.server.worker_classes import CLASSES
+from harness.slo import Mistake, canonical
 
 T = TypeVar("T")
 
 MOST_RPS = 1_000_000
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 EXIT_CODES = """\
-Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it;
-130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
+Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
+not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
 
 REPORT_EXAMPLES = """\
@@ -30,6 +31,7 @@ examples:
   workerlab report 20261120-101500-sync --format markdown
   workerlab report results                       (the newest run in there)
   workerlab report results --explain             (with evidence, notes and column meanings)
+  workerlab report results --slo 'p95<300ms'     (a sweep: which cells keep this target?)
   workerlab report results --html report.html    (one page, needs nothing but a browser)
   workerlab report results --png pictures        (the charts of that page)
 """
@@ -74,6 +76,7 @@ def add_report(to: argparse.ArgumentParser) -> None:
     to.epilog = REPORT_EXAMPLES
     to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
     _add_format(to)
+    add_rows(to, SLO)
     to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
     to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
 
@@ -188,6 +191,34 @@ def rate(word: str) -> Rate:
 
 
 rates = list_of(rate)
+
+
+def target_of_cells(text: str) -> str:
+    """As `harness.slo` spells it."""
+    try:
+        return canonical(text)
+    except Mistake as mistake:
+        raise Refused(str(mistake)) from None
+
+
+Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
+REPEATABLE = ("--env", "--header")
+SLO: tuple[Row, ...] = (
+    ("--slo", target_of_cells, "TARGET",
+     "mark the cells that break it: limits of p50, p90, p95, p99, max, mean (response time), errors"
+     " and rps, such as 'p95<300ms,errors<0.1%%'"),
+    ("--fail-on-slo", None, "",
+     "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate"),
+)  # fmt: skip
+
+
+def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
+    for name, kind, metavar, text in rows:
+        if kind is None:
+            to.add_argument(name, action="store_true", help=text)
+        else:
+            action = "append" if name in REPEATABLE else "store"
+            to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
 
 
 def arrivals(word: str) -> str:

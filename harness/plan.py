@@ -2,7 +2,7 @@
 
     n      = 1 + rounds * c                                     requests of a tool that counts
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
-    open   = max(5 s, 100 / rate)                               how long arrivals at a rate go on
+    open   = max(10 s, 100 / rate)                              how long arrivals at a rate go on
 
 The lone first request is ab's habit: it sends the others when the first one's headers arrive.
 
@@ -17,10 +17,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.analysis.target import needed
 from harness.load.locust import JOIN_S
 from harness.load.registry import tool_named
 from harness.model import Cell, Finding, Load, NullServer, Plan, Rate, Server, Trial
 from harness.server.worker_classes import class_named, configured_slots
+from harness.slo import parse
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
 SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
@@ -36,6 +38,7 @@ MOST_REQUESTS = 100_000  # of a load that follows another
 HEADROOM = 2.0  # connections of an open cell over what is under way if nothing waits
 OPEN_MOST = 1000  # connections for a backlog
 ARRIVALS = 100  # of an open cell at least, for a percentile
+ENOUGH = 1.1  # times as many arrivals as are needed: chance lets fewer arrive
 OPEN_LEAST_S, OPEN_MOST_S = 10.0, 120.0  # how long an open cell lasts
 LEAST_LONE_S = 1e-4
 SHORT_S = 0.01  # a sleep that says little of what a request takes
@@ -168,12 +171,13 @@ def fixed_s(plan: Plan, cell: Cell) -> float | None:
 
 def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
     """How long a load that is not counted lasts: after a ramp as long again and some rounds; at a
-    rate until enough have arrived for a percentile."""
+    rate until enough have arrived for a percentile, and for the target."""
     if (asked_s := fixed_s(plan, cell)) is not None:
         return asked_s
     if rate_rps is None:
         return float(math.ceil(2 * plan.ramp_s + max(TIMED_LEAST_S, rounds_s)))
-    return float(math.ceil(min(max(OPEN_LEAST_S, ARRIVALS / rate_rps), OPEN_MOST_S)))
+    arrivals = max(ARRIVALS, ENOUGH * target_requests(plan, OPEN_MOST_S * rate_rps / ENOUGH))
+    return float(math.ceil(min(max(OPEN_LEAST_S, arrivals / rate_rps), OPEN_MOST_S)))
 
 
 def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
@@ -198,6 +202,16 @@ def counts(plan: Plan, cell: Cell) -> bool:
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 
+def target_requests(plan: Plan, most: float) -> int:
+    """As many requests of a cell show each term of the target that `most` can show, if they are
+    fast and clean; 0 where there is none. Errors are counted over the trials together."""
+    needs = (
+        math.ceil(needed(term) / (plan.trials if term.kind == "errors" else 1))
+        for term in (parse(plan.slo) if plan.slo else ())
+    )
+    return max((need for need in needs if need <= most), default=0)
+
+
 def may_go_on(plan: Plan, cell: Cell) -> bool:
     """Whether a longer load may follow the first."""
     return plan.max_seconds is not None and cell.rate is None and cell.load is None
@@ -212,7 +226,8 @@ def varies(plan: Plan, cell: Cell) -> bool:
 
 def longer_s(plan: Plan, one: Trial) -> float:
     """By how much it may take longer than predicted."""
-    return plan.max_seconds or 0.0 if varies(plan, one.cell) else 0.0
+    longer = varies(plan, one.cell) or (plan.slo and may_go_on(plan, one.cell))
+    return plan.max_seconds or 0.0 if longer else 0.0
 
 
 def accepts_first(cell: Cell) -> bool:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from harness.analysis.cell_targets import with_targets
 from harness.analysis.cells import invalid, result
 from harness.analysis.checks import contradictions
 from harness.analysis.class_result import class_result
@@ -24,6 +25,7 @@ from harness.analysis.series import Series
 from harness.analysis.timeline import timelines
 from harness.model import Cell, CellResult, ClassResult, Finding, Report
 from harness.numbers.intervals import TRIALS
+from harness.slo import Term
 
 __all__ = ["TrialData", "analyse"]
 
@@ -37,11 +39,13 @@ def analyse(
     *,
     over_time: bool = True,
     place: str = "",
+    terms: Sequence[Term] = (),
 ) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan; those without a
     record are unfinished, which a note says. Series appear in the order of their first trial, their
     cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
-    the timeline of each cell; `place`: what a command takes for the run, its name if nothing."""
+    the timeline of each cell; `place`: what a command takes for the run, its name if nothing;
+    `terms`: of a target that its cells may keep."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
@@ -53,6 +57,7 @@ def analyse(
     for series in every:
         found = sorted([*series.invalid, *_results(series)], key=_place)
         classes.append(class_result(series, found))
+        found = with_targets(terms, found, series.valid) if terms else found
         cells.extend(found)
     return Report(
         run=run,

@@ -3,12 +3,13 @@
     estimate of the metric: a value and its 95 % interval
       both ends keep the limit            met
       both ends break it                  broken
-      a quantile between two values of    undecidable: 5 % take a second, so that p95 is one or the
-      which one is STEP times the other   other by chance, in each launch anew
+      the limit is on a step, from one    undecidable: 5 % take a second, so that p95 is one or the
+      value to STEP times as much         other by chance, in each launch anew
       else                                not shown: too few requests, or too close to tell
 
 A failed request counts as slower than any limit, or a server that answers 500 at once would have
-the best p95. A single one breaks a limit of max or mean, therefore.
+the best p95; so does one that was due by the rate and never sent. A single one breaks a limit of
+max or mean, therefore.
 
 The interval of a quantile stands between order statistics, that of a share is Clopper and Pearson's
 (`numbers/binomial.py`), of a mean it is Student's. Of errors each end is wrong in 5 % of cases at
@@ -34,24 +35,40 @@ from harness.slo import Metric, Term
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL, ERROR_TAIL = 0.025, 0.05
 CLEAN = 3.0  # over the limit: as many requests without a failure show it
-STEP = 2.0  # times as long: of values next to each other in a smooth distribution hardly any are
-SLOW = 3  # requests at least above the step: one or two are no second kind of request
+STEP = 1.5  # times as long: of a smooth distribution hardly any value is, of the one before it
+SLOW = 5  # requests at least above the step: fewer are no second kind of request
+STRAY = 0.1  # of these may be on the step, as many of the others, too
 
 
 class Requests(Struct, frozen=True):
     """What became of the requests of a load. `times_s`: of the successes, in ascending order; where
-    nobody timed each (None), `summary` is of them. `rps`: successes per second."""
+    nobody timed each (None), `summary` is of them, and `succeeded` their number. `rps`: successes
+    per second. `unsent`: of the open model, due and never sent, as all connections were busy."""
 
     times_s: Sequence[float] | None = None
     failed: int = 0
     rps: float | None = None
     rps_half: float = 0.0  # of its 95 % interval
     summary: Summary = Summary()
-    succeeded: int = 0  # where nobody timed each
+    succeeded: int = 0
+    unsent: int = 0
+
+    @property
+    def good(self) -> int:
+        return self.succeeded if self.times_s is None else len(self.times_s)
+
+    @property
+    def sent(self) -> int:
+        return self.good + self.failed
+
+    @property
+    def endless(self) -> int:
+        """Slower than any limit."""
+        return self.failed + self.unsent
 
     @property
     def number(self) -> int:
-        return self.failed + (self.succeeded if self.times_s is None else len(self.times_s))
+        return self.sent + self.unsent
 
 
 class Estimate(Struct, frozen=True):
@@ -109,7 +126,8 @@ def needed(term: Term) -> int:
 def too_few(term: Term, of: Requests) -> Finding | None:
     """Why no number of fast and clean ones among them could show the term."""
     least = needed(term)
-    return Finding("target.too_few", {"needed": least}) if of.number < least else None
+    number = of.sent if term.kind == "errors" else of.number
+    return Finding("target.too_few", {"needed": least}) if number < least else None
 
 
 # --- estimates ----------------------------------------------------------------------------------
@@ -122,10 +140,12 @@ def estimate(metric: Metric, of: Requests) -> Estimate | None:
     if not of.number:
         return None
     if metric == "errors":
-        return Estimate(of.failed / of.number, *share_interval(of.failed, of.number, ERROR_TAIL))
+        if not of.sent:
+            return None
+        return Estimate(of.failed / of.sent, *share_interval(of.failed, of.sent, ERROR_TAIL))
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], of)
-    if of.failed:
+    if of.endless:
         return Estimate(math.inf, math.inf, math.inf)
     if of.times_s is None:
         return _around(of.summary.max if metric == "max" else of.summary.mean, 0.0)
@@ -155,10 +175,10 @@ def _quantile(q: float, of: Requests) -> Estimate | None:
 def _from_summary(q: float, of: Requests) -> Estimate | None:
     """Where requests failed, a quantile of the others says nothing of all; but if more failed than
     may be slow, it is the time of one of those."""
-    if share_interval(of.failed, of.number, TAIL)[0] > 1 - q:
+    if share_interval(of.endless, of.number, TAIL)[0] > 1 - q:
         return Estimate(math.inf, math.inf, math.inf)
     name = next(name for name, one in QUANTILES.items() if one == q)
-    return None if of.failed else _around(getattr(of.summary, name), 0.0)
+    return None if of.endless else _around(getattr(of.summary, name), 0.0)
 
 
 def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
@@ -185,10 +205,17 @@ def _step(term: Term, of: Requests) -> Finding | None:
     slow = of.number - within
     if not within or slow < SLOW:
         return None
-    below_s, above_s = of.times_s[within - 1], _at(of.times_s, within + 1)
+    stray = min(int(STRAY * slow), within - 1)
+    below_s, above_s = _at(of.times_s, within - stray), _at(of.times_s, within + stray + 1)
     if above_s < STEP * below_s:
         return None
-    values = {"metric": term.metric, "slow": slow, "share": slow / of.number, "below_s": below_s}
+    values = {
+        "metric": term.metric,
+        "slow": slow,
+        "requests": of.number,
+        "share": slow / of.number,
+        "below_s": below_s,
+    }
     if math.isinf(above_s):
         return Finding("target.step_to_failed", values)
     return Finding("target.step", {**values, "above_s": above_s})
@@ -202,11 +229,12 @@ def _outcome(
         "term": str(term),
         "metric": term.metric,
         "limit": term.limit,
-        "requests": of.number,
+        "requests": of.sent if term.kind == "errors" else of.number,
         "failed": of.failed,
+        "unsent": of.unsent or None,
     }
     if found is not None:
-        interval = found.low < found.high
+        interval = found.low < found.high and (why is None or why.code != "target.too_few")
         values["value"] = _finite(found.value)
         values["low"] = _finite(found.low) if interval else None
         values["high"] = _finite(found.high) if interval else None

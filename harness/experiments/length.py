@@ -13,6 +13,9 @@ After a pilot that hardly knows the rate, the next load is to learn that: of 969
 to take 29 s, guessed from the first 21, all were answered after 14. A load that would leave too
 little time for another, should it miss the 5 %, takes all there is.
 
+A load that has shown all there is of the throughput may still have too few requests for a target;
+then one of as many follows, if there is time for them.
+
 The record, the spans and the observations of the trial are those of the last load alone, which
 begins when the server has let go of the connections of the one before. What that left is in
 `pilot/`, `pilot-2/`.
@@ -38,7 +41,7 @@ from harness.numbers.intervals import student
 from harness.observe.observations import FILE
 from harness.observe.spans import Live
 from harness.observe.tcp import served_connections
-from harness.plan import MOST_REQUESTS, may_go_on, varies
+from harness.plan import MOST_REQUESTS, may_go_on, target_requests, varies
 from harness.server.running import Serving
 
 STEADY = 0.01  # batches that vary no more have shown all there is to see
@@ -63,11 +66,14 @@ def longer(plan: Plan, one: Trial, run: Path, load: Load, record: Record) -> Loa
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # it is invalid, and the report says why
     found = precision(facts)
-    if known(found, steady=not varies(plan, one.cell)):
-        return None
     rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / facts.load_s
     left_s = plan.max_seconds - (record.pilot_s or 0.0) - facts.load_s
-    return following(load, found, rps, facts.load_s, left_s)
+    if not known(found, steady=not varies(plan, one.cell)):
+        more = following(load, found, rps, facts.load_s, left_s)
+        if more is not None:
+            return more
+    wanted = target_requests(plan, rps * left_s)
+    return lasting(load, rps, wanted / rps) if wanted > facts.outcome.answered else None
 
 
 def known(found: Precision, *, steady: bool) -> bool:
@@ -98,8 +104,13 @@ def following(
     steady_s = min(steady_s, room_s)
     if steady_s < WORTH * lasted_s:
         return None
+    return lasting(load, rps, steady_s)
+
+
+def lasting(load: Load, rps: float, steady_s: float) -> Load:
+    """The same for so long, besides its start and end."""
     rounds = ceil(steady_s * rps / load.concurrency) + 1
-    lasts_s = steady_s + edges_s
+    lasts_s = steady_s + 2 * load.concurrency / rps
     return replace(
         load,
         requests=1 + rounds * load.concurrency,

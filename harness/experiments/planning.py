@@ -263,6 +263,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         load_hosts=options.load_hosts or (),
         max_seconds=_max_seconds(options),
         arrivals=_arrivals(options),
+        slo=options.slo or "",
         **({} if options.seed is None else {"seed": options.seed}),
     )
     return plan, found

@@ -37,6 +37,7 @@ from harness.plan import counts, grid
 from harness.run_store import Run
 from harness.server.null_server import COUNTS
 from harness.server.worker_classes import class_named
+from harness.slo import parse
 
 
 def find(name: str, *, measured: bool = False) -> Path:
@@ -162,4 +163,6 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
 def report_of(run: Run, *, over_time: bool = False) -> Report:
     """All that is found out about a run; its timelines where they are asked for."""
     trials = trial_data(run)
-    return analyse(run.name, run.environment, trials, over_time=over_time, place=as_argument(run))
+    terms = parse(run.plan.slo) if run.plan.slo else ()
+    place = as_argument(run)
+    return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)

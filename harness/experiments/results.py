@@ -7,17 +7,25 @@ import shutil
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from harness import run_store
 from harness.experiments import EXPERIMENTS, part
 from harness.experiments.reading import find
 from harness.model import Document, UsageError
 from harness.report import FORMATS, publish, text
+from harness.report.document import SWEEP
 from harness.terminal.console import program, short, tell
 
 
-def document_of(directory: Path) -> Document:
-    """Raises UsageError for what is no run, or one of a command that is not known here."""
+def document_of(directory: Path, slo: str | None = None) -> Document:
+    """`slo`: a target instead of that of its plan. Raises UsageError for what is no run, one of a
+    command that is not known here, or one that has no target."""
     run = run_store.load(directory)
+    if slo is not None:
+        if run.plan.kind != SWEEP:
+            raise UsageError(f"{run.name} is a run of `{run.plan.kind}`: --slo is about a sweep")
+        run = replace(run, plan=replace(run.plan, slo=slo))
     if run.plan.kind not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {known}")
@@ -50,7 +58,7 @@ def report(options: argparse.Namespace) -> int:
         directory = find(options.run, measured=True)
         if (newest := find(options.run)) != directory:
             tell(f"{newest.name} is newer, but no trial of it has a result")
-        document = document_of(directory)
+        document = document_of(directory, options.slo)
     finally:
         gc.enable()  # the charts of a page are full of cycles
     if options.html:
@@ -61,4 +69,6 @@ def report(options: argparse.Namespace) -> int:
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
         print_document(document, options)
-    return 0
+    if options.fail_on_slo and document.target_kept is None:
+        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none, so name --slo")
+    return 4 if options.fail_on_slo and not document.target_kept else 0

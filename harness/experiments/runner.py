@@ -71,7 +71,9 @@ def command(options: argparse.Namespace) -> int:
     document = document_of(directory)
     print_document(document, options)
     print_location(directory)
-    return exit_code(directory, document) if interrupted is None else interrupted
+    if interrupted is not None:
+        return interrupted
+    return exit_code(directory, document, getattr(options, "fail_on_slo", True))
 
 
 def run(
@@ -114,12 +116,15 @@ def _carry_out(directory: Path, prepared: Setup) -> None:
             run_store.amend(directory, plan)
 
 
-def exit_code(directory: Path, document: Document) -> int:
-    """3 where something was unavailable, else 1 where something is invalid, else 0."""
+def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
+    """3 where something was unavailable, else 1 where something is invalid, else 4 where a target
+    is not kept and that is a failure, else 0."""
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
     if any(fault.kind == "unavailable" for fault in faults):
         return 3
-    return 0 if document.valid else 1
+    if not document.valid:
+        return 1
+    return 4 if fail_on_slo and document.target_kept is False else 0
 
 
 def _load_for_resume(

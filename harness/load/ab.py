@@ -143,6 +143,7 @@ class Ab(Tool):
             connect=_seconds(connects_ms),
             first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
             lone_s=None if failed else _lone(rows, totals),
+            responses_s=tuple(ms / 1000 for ms in totals),
             connects_s=tuple(ms / 1000 for ms in connects_ms),
             notes=_notes(rows),
         )

@@ -9,6 +9,7 @@ from harness.model import CellResult, Document, Finding, Report
 from harness.report.class_findings import DISTURBED, class_finding
 from harness.report.naming import SETTINGS, Names, by_series, not_taken, setting
 from harness.report.sweep_tables import sweep_tables
+from harness.report.targets import target_findings, target_kept
 from harness.report.values import finite
 
 SWEEP = "sweep"
@@ -18,6 +19,7 @@ OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
     names, cells_of = Names(report.cells), by_series(report.cells)
+    targets = [target_findings(cells_of.get(one.series, []), names) for one in report.classes]
     phases = {one.key: one.phases for one in report.timelines}
     reasons = {
         word: [(cell.reason, cell) for cell in report.cells if cell.verdict == word]
@@ -31,8 +33,12 @@ def of_sweep(report: Report) -> Document:
         environment=report.environment,
         findings=(
             *(
-                class_finding(group, cells_of.get(group.series, []), phases, names)
-                for group in report.classes
+                one
+                for group, target in zip(report.classes, targets, strict=True)
+                for one in (
+                    class_finding(group, cells_of.get(group.series, []), phases, names),
+                    *target,
+                )
             ),
             *_costs(report),
             *_by_places("cells.invalid", reasons["invalid"], names),
@@ -42,6 +48,7 @@ def of_sweep(report: Report) -> Document:
         tables=tuple(sweep_tables(report, names)),
         notes=(*_by_places("cells.note", notes, names), *report.notes),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
+        target_kept=target_kept(targets),
         cells=report.cells,
         classes=report.classes,
         timelines=report.timelines,

@@ -228,7 +228,7 @@ level.share = {label} (open)
 level.rate = {label}/s (open)
 level.trials = {level} ({noun:trial/trials} {numbers:list})
 load.connections = {connections:# connection}
-load.share = {label} of the capacity
+load.share = {label} of the capacity[[ ({asked_rps:number} requests/s)]]
 load.rate = {label} requests/s
 cells.all = every cell
 cells.some = {series:, }
@@ -300,19 +300,39 @@ target.met = {term}: met, {measured}
 target.broken = {term}: broken, {measured}
 target.not_shown = {term}: not shown[[, {measured}]]; {why}
 target.undecidable = {term}: undecidable, {why}
+value.target.met = met
+value.target.broken = broken: {metrics:, }
+value.target.undecidable = undecidable: {metrics:, }
+value.target.not_shown = not shown: {metrics:, }
+target.kept.levels = {name}: the highest level that keeps {target} is {highest}[[, {last}]].[[
+    {next: }]]
+target.kept.rates = {name}: the highest rate that keeps {target} is {highest}[[, {last}]].[[
+    {next: }]]
+target.broken.levels = {name}: no level keeps {target}. {next: }
+target.broken.rates = {name}: no rate keeps {target}. {next: }
+target.not_shown.levels = {name}: no level is shown to keep {target}. {next: }
+target.not_shown.rates = {name}: no rate is shown to keep {target}. {next: }
+target.breaks = At {level} {terms:list} {n:breaks/break} first: {measured:; }[[ (in {broken} of
+    {trials} trials)]].
+target.at = At {level} {outcomes:; }.
+target.cell = {level}[[ (trial {trial})]]: {outcomes:; }.
 target.unknown = the load tool does not tell
 target.too_few = at least {needed:count} requests are needed
 target.too_close = too close to tell
-target.step = {slow:# request} ({share:fraction}) took {above_s:duration} and more, the others
-    {below_s:duration} at most, so {metric} is one or the other by chance
-target.step_to_failed = {slow:# request} ({share:fraction}) failed, the others took
-    {below_s:duration} at most, so {metric} is one or the other by chance
+target.tool_was_limit = {tool} was the limit, not the server
+target.backlog = the backlog grew, and responses would take longer under a longer load
+target.disturbed = waiting for a core that other programs used was {share:percent} of the response
+    time
+target.step = {slow:# request} of {requests:count} ({share:fraction}) took {above_s:duration} and
+    more, nearly all others {below_s:duration} and less, so {metric} is one or the other by chance
+target.step_to_failed = {slow:# request} of {requests:count} ({share:fraction}) failed, nearly all
+    others took {below_s:duration} and less, so {metric} is one or the other by chance
 target.measured.time = {metric} {value:duration}[[ (95 % interval {low:duration} to
     {high:duration})]]
-target.measured.failed = {failed:count} of {requests:# request} failed, which is slower than any
-    limit
-target.measured.errors = {failed:count} of {requests:# request} failed[[ ({low:fraction} to
-    {high:fraction}, each end with 95 % confidence)]]
+target.measured.failed = {failed:count} of {requests:# request} failed[[, {unsent:count} were never
+    sent]], which is slower than any limit
+target.measured.errors = {failed:count} of {requests:# request} failed[[ (95 % bounds {low:fraction}
+    and {high:fraction})]]
 target.measured.rps = {value:number} req/s[[ (95 % interval {low:number} to {high:number})]]
 
 # --- a sweep: its tables --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from harness.model import CellResult, ClassResult, Column, Finding, Form, Report
 from harness.report.messages import short
 from harness.report.naming import Names, taken
 from harness.report.open_closed import one_trial, side_by_side
+from harness.report.targets import target_word
 from harness.report.values import PARTS, finite, part_of_load
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
@@ -36,14 +37,20 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     bound = any(cell.verdict == "generator-bound" for cell in closed)
     slotted = any(cell.occupancy is not None for cell in closed)
     unsure = any(_unsure(cell) for cell in closed)
+    judged = [TARGET] if any(cell.target for cell in report.cells) else []
     results = [
         one for one in RESULTS if (slotted or one is not OCCUPANCY) and (unsure or one is not HALF)
     ]
     for title, sources, cells, note in (
-        ("table.cells", which + results, closed, Finding("note.lower_bound") if bound else None),
+        (
+            "table.cells",
+            which + results + judged,
+            closed,
+            Finding("note.lower_bound") if bound else None,
+        ),
         ("table.breakdown", *_breakdown(closed, which)),
         ("table.keepalive", *_keepalive(closed, which)),
-        ("table.open", *_open(report.cells, names)),
+        ("table.open", *_open(report.cells, names, judged)),
     ):
         if cells:
             columns = tuple(column for column, _ in sources)
@@ -143,6 +150,7 @@ RESULTS = [
     source("failed", "count"),
     source("verdict", "text"),
 ]
+TARGET = source("target", "text", 0, target_word)
 
 
 # --- where the time goes --------------------------------------------------------------------
@@ -204,7 +212,9 @@ def _dealt(cell: CellResult) -> str | None:
     return ", ".join(str(count) for count in sorted(counts, reverse=True)) or None
 
 
-def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | None]:
+def _open(
+    cells: Cells, names: Names, judged: list[Source]
+) -> tuple[list[Source], Cells, Finding | None]:
     """Which load, what was asked, sent and answered, and how long that took."""
     load = source("load", "text", 0, load_of)
     which = [load if one[0].name == "concurrency" else one for one in _leading(cells, names)]
@@ -220,6 +230,7 @@ def _open(cells: Cells, names: Names) -> tuple[list[Source], Cells, Finding | No
         source("lag_p95_s", "seconds", 1, attrgetter("lag.p95")),
         source("failed", "count", 2),
         source("verdict", "text"),
+        *judged,
     ]
     return sources, side_by_side(cells), closed_and_open(cells)
 

@@ -106,7 +106,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         **fields(result, "load_s ideal_s generator_bound bound_reasons"),
         "rate": None if asked.rate is None else asked.rate.label,
         **fields(result, "asked_rps sent_rps unsent lag_ms achieved_concurrency"),
-        **fields(result, "verdict reason diagnosis findings notes"),
+        **fields(result, "verdict target reason diagnosis findings notes"),
     }
 
 

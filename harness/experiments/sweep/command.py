@@ -6,11 +6,15 @@ from contextlib import contextmanager
 
 from harness.experiments.planning import plan_of
 from harness.experiments.runner import Setup
-from harness.model import Plan
+from harness.model import Plan, UsageError
+
+RESUMES_WITH = ("fail_on_slo",)
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+    if options.fail_on_slo and not (options.slo if plan is None else plan.slo):
+        raise UsageError("--fail-on-slo needs a target: --slo 'p95<300ms'")
     made, interpreter = plan_of(options) if plan is None else (plan, None)
     label = "-".join(dict.fromkeys(server.worker_class for server in made.servers))
     yield Setup(made, interpreter, label=label)

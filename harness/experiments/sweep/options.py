@@ -1,12 +1,11 @@
 """The command line of `workerlab sweep`: axes and amounts, and the app that is measured."""
 
 import argparse
-from collections.abc import Iterable
 
 from harness import mix
 from harness import options as read
 from harness.load.registry import TOOLS
-from harness.mix import Row
+from harness.options import Row
 from harness.server.worker_classes import CLASSES
 
 EXAMPLES = """\
@@ -30,6 +29,8 @@ examples:
       your own app, in its own environment, with your own Gunicorn file
   workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
       ... under the requests that its users send (or those of a file: --mix)
+  workerlab sweep gthread 8,16,32 --rate 100 --slo 'p95<300ms,errors<0.1%' --fail-on-slo
+      up to where does it keep a target? Exit code 4 if nowhere
   workerlab sweep --resume results/20261120-101500-sync
       finish an interrupted run
 """
@@ -79,10 +80,10 @@ APP: tuple[Row, ...] = (
     ("--expect-status", read.status, "CODE", "status that counts as success (200)"),
     *mix.OPTIONS,
 )  # fmt: skip
-REPEATABLE = ("--env", "--header")
 GROUPS = {
     "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
     "your own app": APP,
+    "a target": read.SLO,
 }
 
 
@@ -98,14 +99,5 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
     )
     for title, rows in GROUPS.items():
-        add_rows(to.add_argument_group(title), rows)
+        read.add_rows(to.add_argument_group(title), rows)
     read.add_common(to)
-
-
-def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
-    for name, kind, metavar, text in rows:
-        if kind is None:
-            to.add_argument(name, action="store_true", help=text)
-        else:
-            action = "append" if name in REPEATABLE else "store"
-            to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)

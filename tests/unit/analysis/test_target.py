@@ -93,6 +93,11 @@ def test_beside_the_step_a_quantile_is_what_it_is(target: str, expected: str) ->
     assert word(outcome(target, stepped(3000, 150))) == expected
 
 
+def test_a_few_times_on_the_step_are_no_slope() -> None:
+    times_s = [*stepped(3000, 150)[9:], 0.2, 0.3, 0.31, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]
+    assert word(outcome("p95<300ms", times_s)) == "undecidable"
+
+
 @pytest.mark.parametrize("slow", [90, 210])
 def test_a_step_far_from_the_quantile_decides_nothing(slow: int) -> None:
     """3 % and 7 % of 3000 are not 5 %."""
@@ -104,8 +109,8 @@ def test_one_slow_request_of_few_is_no_step() -> None:
 
 
 def test_a_step_that_the_limit_is_not_within_is_none() -> None:
-    """From 310 ms to 1 s: below the limit are times of 290 ms."""
-    times_s = [0.29] * 2835 + [0.31] * 15 + [1.0] * 150
+    """From 310 ms to 1 s: on both sides of the limit are many times next to it."""
+    times_s = [0.29] * 2845 + [0.31] * 20 + [1.0] * 135
     assert outcome("p95<300ms", times_s).values["why"].code == "target.too_close"
 
 
