@@ -27,13 +27,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from harness.load.registry import tool_named
-from harness.model import Command, Load, NullServer, Output, Server
+from harness.model import Command, Load, NullServer, Output, Route, Server
 from harness.server.null_server import null_server
 from tests.benchmarks.nginx import nginx
 
@@ -44,7 +44,8 @@ SLACK_S = 60.0
 class Pair:
     """`one` against `other` with so many connections. `asked`: (what, at least or at most, limit).
     `wrk` runs in one thread; `requests` for `other` where it only counts. `answer`: what nginx
-    answers, "" for the server that does nothing. `rows`: `one` writes a row per request."""
+    answers, "" for the server that does nothing. `rows`: `one` writes a row per request; `mix`:
+    it sends so many different requests by turns."""
 
     name: str
     one: str
@@ -54,6 +55,7 @@ class Pair:
     asked: tuple[tuple[str, str, float], ...]
     answer: str = ""
     rows: bool = False
+    mix: int = 0
 
 
 SAME, DIFFERENT = "0123456789abcdef" * 2, "$request_id"
@@ -66,6 +68,8 @@ PAIRS = (
          (("rps", ">=", 0.8), ("cpu_per_request", "<=", 1.8)), DIFFERENT),
     Pair("rows", "fast", "wrk", 100, True, (("rps", ">=", 0.9),), SAME, rows=True),
     Pair("different-rows", "fast", "wrk", 100, True, (("rps", ">=", 0.8),), DIFFERENT, rows=True),
+    Pair("mix", "fast", "wrk", 100, True,
+         (("rps", ">=", 0.8), ("cpu_per_request", "<=", 1.8)), DIFFERENT, mix=5),
     Pair("aiohttp", "fast", "coroutines", 100, True, (("rps", ">=", 8.0),)),
     Pair("locust", "fast", "locust-fast", 100, True, (("rps", ">=", 10.0),)),
     Pair("ab", "fast", "ab", 100, False, (("rps", ">=", 0.6),)),
@@ -93,6 +97,7 @@ def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> Seen:
         timed=True,
         same_body=pair.answer != DIFFERENT,
         summed=True,
+        mix=tuple(Route(path=f"/{n}") for n in range(pair.mix if tool == pair.one else 0)),
     )
     with tempfile.TemporaryDirectory(prefix="generators-") as place:
         command = _one_thread(tool_named(tool).command(load, url, place))
@@ -222,7 +227,7 @@ def main() -> None:
             continue
         found = compare(pair, options.repeats, options.seconds)
         show(pair, found)
-        table[pair.name] = {what: ratios(found, what) for what, _, _ in pair.asked}
+        table[pair.name] = [(asdict(one), asdict(other)) for one, other in found]
     if options.json:
         options.json.write_text(json.dumps(table, indent=1))
 

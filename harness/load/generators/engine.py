@@ -40,7 +40,6 @@ from harness.numbers.histogram import Histogram
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
 AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
-ROOM = 1_024  # bytes that a response has at first; twice as much for the next where that was full
 BATCH = 20_000  # response times that are counted together
 SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
 LOOK_NS = 250_000_000  # how often the deadline is looked at
@@ -144,7 +143,6 @@ class Engine:
         self._turns = turns(words, share.first, share.step)
         # Kept connections, and requests that go out in one piece
         self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
-        self._room = ROOM
         self._took: list[int] = []  # response times of answers that came whole, to be counted
         self._pieces: list[tuple[int, int]] = []  # (first byte, response) of others, to be counted
         self._lags: list[int] = []  # to be counted, too
@@ -384,8 +382,8 @@ class Engine:
         """The hot loop: everything that most answers need, and nothing else. A slot that is
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
-        room, direct = self._room, not (self._rate or self._mix) and self._rows is None
-        before, now, bodies = len(took), 0, 0
+        direct = not (self._rate or self._mix) and self._rows is None
+        last_ns = bodies = 0
         for fd, _ in events:
             slot = slots.get(fd)
             if slot is None:  # closed by what happened before
@@ -394,7 +392,7 @@ class Engine:
                 self._look(slot)
                 continue
             try:
-                data = slot.recv(room)
+                data = slot.recv(AT_ONCE)
             except BlockingIOError:
                 continue
             except OSError:
@@ -404,9 +402,10 @@ class Engine:
             same = data == answers.known
             answer = answers.known_answer if same else answers.recognised(data)
             if answer is None or not answer.keeps or not self._left:
-                self._read_on(slot, data, now)
+                self._read(slot, data, now)
                 continue
             took.append(now - slot.start_ns)
+            last_ns = now
             bodies += answer.body_bytes
             if direct:
                 self._left -= 1
@@ -417,8 +416,8 @@ class Engine:
                     self._lost(slot, "reset", clock())
             else:
                 self._follow(slot, answer, now)
-        if len(took) != before:
-            self._served(now, bodies)
+        if last_ns:
+            self._served(last_ns, bodies)
 
     def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
         """After an answer that was recognised, where requests have rows, a rate or a mix."""
@@ -441,14 +440,6 @@ class Engine:
             self._count()
         if self._lines:
             self._write()
-
-    def _read_on(self, slot: Slot, data: bytes, now: int) -> None:
-        """Other bytes on a plain connection, and what may have come after them."""
-        self._read(slot, data, now)
-        if slot.response is not None:
-            if len(data) >= self._room:
-                self._room = min(AT_ONCE, 2 * self._room)
-            self._look(slot)
 
     def _look(self, slot: Slot) -> None:
         """What a slot that is not plain has to say, or can do."""
