@@ -441,13 +441,14 @@ class StackSample(Struct, frozen=True, gc=False):
     length_ns: int  # since the sample before; up to `others_ran_ns` likewise
     waited_ns: int  # the sampler had no core
     ran_ns: int  # CPU of the loop's thread
+    starved_ns: int  # it was ready to run and had no core
     others_ran_ns: int  # of all other threads
     late_ns: int  # after it was due: the sampler had no core, or no GIL
     overdue_ns: int  # the loop's next beat
     since_ns: int  # the loop's last beat; up to `others_cpu_ns` likewise
     cpu_ns: int  # of the loop's thread
     queued_ns: int  # it was ready to run and had no core
-    others_cpu_ns: int
+    others_cpu_ns: int  # of all other threads
     stuck_ns: int  # the same call of the app was seen for so long, without a beat
     sleeps: int  # whether the loop's thread does (1), rather than run or wait for a core
     number: int  # of the line; 0: none, the loop waits or runs nothing but itself; 1: not kept

@@ -23,7 +23,7 @@ neighbours are seen when the loop goes on.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,9 +35,11 @@ from harness.model import CodeLine, Finding, StackSample
 HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
 HELD_NS = 3_000_000  # the GIL
 SHARE, LEAST = 0.01, 3  # of the time, and samples
+LEAST_HELD = 2  # there are no others while the GIL is held
 BESIDE = 0.1  # of the first of a kind
 THREAD = Finding("blocking.thread")
 
+Lines = Mapping[int, CodeLine]  # by number
 Part = Callable[[StackSample], float]  # nanoseconds of a sample that count; 0: none
 
 
@@ -73,12 +75,13 @@ def _others_held(one: StackSample) -> bool:
 
 def _kept_ns(one: StackSample, ran_ns: int) -> float:
     """Either it computed while the sampler was due, of which Python code does 0.5 ms; or it slept:
-    neither waited for a core."""
-    late_ns = one.late_ns - one.waited_ns
-    if _others_held(one):  # the loop's thread may have kept it without a core
-        late_ns -= one.queued_ns
+    neither waited for a core. Where it is another thread, the loop's may have kept the GIL without
+    a core instead; the two wait at the same time, so that the longer wait counts."""
+    others = _others_held(one)
+    late_ns = one.late_ns - max(one.waited_ns, one.starved_ns if others else 0)
     computed_ns = min(late_ns, ran_ns - (one.length_ns - one.late_ns))
-    kept_ns = max(computed_ns, late_ns - one.queued_ns - one.others_ran_ns)
+    slept_ns = 0 if others else late_ns - one.starved_ns - one.others_ran_ns
+    kept_ns = max(computed_ns, slept_ns)
     return kept_ns if kept_ns > HELD_NS else 0.0
 
 
@@ -103,39 +106,50 @@ def blocking(facts: Facts) -> tuple[Finding, ...]:
         ("blocking.gil_held", others, held_by_others_ns),
     ]
     found = [
-        Finding(code, {**values, "thread": THREAD if of is others else None}, trials=(facts.key,))
+        (amount_ns, Finding(code, {**values, "thread": THREAD if of is others else None}))
         for code, of, part in parts
-        for values in _lines(code, of, stacks.lines, part)
+        for amount_ns, values in _lines(code, of, stacks.lines, part)
     ]
-    found.sort(key=lambda one: one.values["samples"], reverse=True)
-    unique = {(one.values["file"], one.values["function"]): one for one in reversed(found)}
-    return tuple(one for one in found if one in unique.values())
+    found.sort(key=lambda one: one[0], reverse=True)
+    kept: list[Finding] = []
+    for _, one in found:
+        # What a function does for the most part; steal makes its computing look like sleep
+        if not any(_function(one) == _function(two) and one.code != two.code for two in kept):
+            kept.append(replace(one, trials=(facts.key,)))
+    return tuple(kept)
+
+
+def _function(found: Finding) -> tuple[str, str]:
+    return found.values["file"], found.values["function"]
 
 
 def _lines(
-    code: str, samples: Sequence[StackSample], lines: Any, part: Part
-) -> Iterable[dict[str, Any]]:
-    """The values of the findings of one kind, the longest first."""
+    code: str, samples: Sequence[StackSample], lines: Lines, part: Part
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """(nanoseconds, values) of the findings of one kind."""
     whole_ns = sum(one.length_ns for one in samples)
+    held = code == "blocking.gil_held"
     places = defaultdict[object, list[StackSample]](list)
     for one in samples:
         if one.number in lines:
             places[_place(code, lines[one.number])].append(one)
     amounts = {place: sum(map(part, own)) for place, own in places.items()}
-    most = max(amounts.values(), default=0.0)
-    for place in sorted(amounts, key=lambda place: -amounts[place]):
-        own, counted = places[place], [one for one in places[place] if part(one)]
-        enough = amounts[place] >= max(SHARE * whole_ns, BESIDE * most)
-        if enough and len(counted) >= LEAST:
-            held = code == "blocking.gil_held"
-            share_ns = amounts[place] if held else sum(map(_with_core_ns, own))
-            longest_ns = max(map(part if held else _lasted_ns, counted))
-            yield {
+    least_ns = max(SHARE * whole_ns, BESIDE * max(amounts.values(), default=0.0))
+    for place, own in places.items():
+        counted = [one for one in own if part(one)]
+        if amounts[place] < least_ns or len(counted) < (LEAST_HELD if held else LEAST):
+            continue
+        share_ns = amounts[place] if held else sum(map(_with_core_ns, own))
+        longest_ns = max(map(part if held else _lasted_ns, counted))
+        yield (
+            amounts[place],
+            {
                 **_named(counted, lines, part),
                 "share": share_ns / whole_ns,
                 "longest_s": longest_ns / NS,
                 "samples": len(counted),
-            }
+            },
+        )
 
 
 def _place(code: str, line: CodeLine) -> object:
@@ -148,7 +162,7 @@ def _lasted_ns(one: StackSample) -> float:
     return max(0, one.since_ns - one.queued_ns)
 
 
-def _named(samples: Sequence[StackSample], lines: Any, part: Part) -> dict[str, Any]:
+def _named(samples: Sequence[StackSample], lines: Lines, part: Part) -> dict[str, Any]:
     """The line that these samples are of most of the time, and what it calls there mostly."""
     amounts = defaultdict[int, float](float)
     for one in samples:

@@ -49,11 +49,11 @@ from typing import Any
 
 MAGIC = b"WLSTACK1"
 # Nanoseconds, as the fields of StackSample: when; since the sample before: how long, this thread
-# without a core, CPU of the loop's thread and of all others; how late; how long the beat is
-# overdue; since the beat before: how long, CPU and waiting for a core of the loop's thread, CPU of
-# others; for how long the same call was seen. Then whether the loop's thread sleeps, and the
-# numbers of two lines: the loop's, another thread's
-RECORD = struct.Struct("<15q")
+# without a core, CPU and waiting for a core of the loop's thread, CPU of all others; how late; how
+# long the beat is overdue; since the beat before: how long, CPU and waiting for a core of the
+# loop's thread, CPU of others; for how long the same call was seen. Then whether the loop's thread
+# sleeps, and the numbers of two lines: the loop's, another thread's
+RECORD = struct.Struct("<16q")
 RECORDS = 1 << 15  # five minutes
 HEADER_BYTES = 64  # as of every map
 EVERY_NS = 10_000_000
@@ -167,28 +167,29 @@ class Sampler:
         clock = pthread_getcpuclockid(self.loop)
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
         place, end = HEADER_BYTES, len(self.shared)
-        waits, ran, process = queued_ns(handle), clock_gettime_ns(clock), process_time_ns()
+        waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
+        ran, process = clock_gettime_ns(clock), process_time_ns()
         last, due = now(), now() + EVERY_NS
         while not self.stopped:
             sleep(max(0, due - now()) / 1e9)
-            at, heart = now(), self.heart
-            frames = sys._current_frames()
-            sleeps = state(loop) in b"SD"
-            ran_before, process_before, waits_before = ran, process, waits
+            # Nothing that gives up the GIL before all of this is read
+            at, heart, frames = now(), self.heart, sys._current_frames()
+            before = ran, process, waits, starved
             ran, process = clock_gettime_ns(clock), process_time_ns()
             beat, beat_due, beat_ran, beat_process = heart.at, heart.due, heart.cpu, heart.process
+            beat_starved = heart.queued
             number, stuck = self.look(frames.pop(self.loop, None), at, beat)
             other = self.holder(frames) if at - due > LATE_NS else IDLE
             frames.clear()  # or they would keep alive what the app has done with
-            beat_waits = heart.queued
-            waits, loop_waits = queued_ns(handle), queued_ns(heart.schedstat)
-            length, own, since = at - last, ran - ran_before, ran - beat_ran
+            sleeps = state(loop) in b"SD"
+            waits, starved = queued_ns(handle), queued_ns(heart.schedstat)
+            own, since = ran - before[0], ran - beat_ran
             RECORD.pack_into(
-                *(self.shared, place, at, length, waits - waits_before, own),
-                *(process - process_before - own, at - due),
+                *(self.shared, place, at, at - last, waits - before[2], own, starved - before[3]),
+                *(process - before[1] - own, at - due),
                 at - beat_due if beat_due > beat else 0,  # else it is beating right now
-                *(at - beat, max(0, since), max(0, loop_waits - beat_waits)),
-                *(max(0, process - beat_process - since), stuck, sleeps, number, other),
+                *(at - beat, since, starved - beat_starved, process - beat_process - since),
+                *(stuck, sleeps, number, other),
             )
             place = place + RECORD.size if place + RECORD.size < end else HEADER_BYTES
             last = at

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import re
@@ -16,6 +17,7 @@ from time import sleep  # gevent patches the module after a preloaded app has co
 from urllib.parse import parse_qs
 
 BODY = b"done\n"
+LIBC = ctypes.CDLL(None)
 counter = itertools.count(1)
 
 
@@ -25,6 +27,11 @@ def sleeps(ms: float) -> None:
 
 def copied(ms: float) -> None:
     sleep(ms / 1000)  # line: copied
+
+
+def usleeps(ms: float) -> None:
+    """In C, where nothing patches it."""
+    LIBC.usleep(int(ms * 1000))  # line: usleeps
 
 
 def asks(ms: float) -> None:
@@ -64,9 +71,8 @@ def nothing(_ms: float) -> None:
     pass
 
 
-WHAT: dict[str, Callable[[float], None]] = {
-    one.__name__: one for one in (sleeps, copied, asks, computes, backtracks, adds, hashes, nothing)
-}
+ALL = (sleeps, copied, usleeps, asks, computes, backtracks, adds, hashes, nothing)
+WHAT: dict[str, Callable[[float], None]] = {one.__name__: one for one in ALL}
 
 
 def asked(query: str) -> tuple[float, Callable[[float], None], float]:

@@ -699,12 +699,12 @@ def test_syntax_of_python_3_10(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 10))
 
 
-# Each as it is loaded there: the configuration file loads `boot`, which loads `probe`
+# Each as it is loaded there: the configuration file loads `boot`, which loads the others
 IMPORTING = """
 import json, os, runpy, sys
 here, trial = sys.argv[1:]
 settings = {"configs": [f"{here}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
-settings["worker_class"] = None
+settings |= {"worker_class": None, "inside": "stacks"}
 with open(f"{trial}/launch.json", "w") as file:
     json.dump(settings, file)
 os.environ["WORKERLAB_TRIAL"] = trial

@@ -1,0 +1,147 @@
+"""Which line of an app holds up its event loop, in real workers, quiet and beside two programs that
+burn the cores; and none where nothing does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness import run_store
+from harness.analysis.blocking import blocking
+from harness.analysis.facts import Facts, facts_of
+from harness.experiments import trial
+from harness.experiments.execution import task_for
+from harness.experiments.reading import evidence
+from harness.model import App, Cell, Finding, Plan, Server
+from harness.plan import trials
+from harness.report.messages import text
+from tests.integration.conftest import ROOT
+from tests.integration.test_waiting import only
+
+APPS = ROOT / "tests" / "diagnosis" / "apps"
+SOURCE = (APPS / "held.py").read_text().splitlines()
+ASGI = ("asgi", "uvicorn")
+LOOPS = (*ASGI, "gevent", "eventlet", "tornado")
+BURNING = "import os; own = os.getppid()\nwhile os.getppid() == own: sum(range(10000))"
+
+Look = Callable[..., Facts]
+
+
+@pytest.fixture
+def look(tmp_path: Path, worker_class: str) -> Look:
+    """The facts of a trial that looks into one of the workers, 4 connections for 2 s."""
+
+    def facts(query: str, config: str = "", inside: str = "stacks") -> Facts:
+        module = "held_asgi" if worker_class in ASGI else "held_wsgi"
+        app = App(target=f"{module}:app", chdir=str(APPS), path=f"/?{query}")
+        server = Server(worker_class, 1, 1, 2048, 1000, app=app)
+        cell = Cell(server, "fast", 4, keepalive=True, inside="stacks" if inside else "")
+        own = tmp_path / "own.conf.py"
+        own.write_text(config)
+        plan = Plan(
+            "sweep", (cell,), 1, 3, 1, sys.executable, str(own), {}, (), duration_s=2.0,
+        )  # fmt: skip
+        directory = tmp_path / "run"
+        run_store.create(directory, plan, {})
+        (one,) = trials(plan)
+        record = trial.run(task_for(plan, one, directory), lambda _: None)
+        found = facts_of(evidence(one, record, plan, directory))
+        assert isinstance(found, Facts), found
+        return found
+
+    return facts
+
+
+@contextmanager
+def burning(programs: int) -> Iterator[None]:
+    """So many other programs want a core all the time."""
+    running = [subprocess.Popen([sys.executable, "-c", BURNING]) for _ in range(programs)]
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def line_of(what: str) -> int:
+    """Where the app's source has the marker."""
+    (number,) = (n for n, line in enumerate(SOURCE, 1) if line.endswith(f"# line: {what}"))
+    return number
+
+
+def named(found: Finding) -> tuple[str, str, int, str]:
+    values = found.values
+    return found.code.removeprefix("blocking."), values["file"], values["line"], values["called"]
+
+
+# What each class is asked, the kind of it, and the name that the line calls
+HELD = {
+    "asgi": [
+        ("what=asks&ms=40&wait=100", "line", "answer.readline"),
+        ("what=adds&ms=40&wait=100&thread=1", "gil_held", "sum"),
+    ],
+    "uvicorn": [
+        ("what=sleeps&ms=40&wait=50&each=5", "line", "time.sleep"),
+        ("what=backtracks&ms=40&wait=100", "gil_held", "re.match"),
+        ("what=computes&ms=40&wait=100", "computing", None),
+    ],
+    "gevent": [("what=copied&ms=40&wait=100", "line", "sleep")],
+    "eventlet": [("what=usleeps&ms=40&wait=100", "line", "LIBC.usleep")],
+    "tornado": [("what=sleeps&ms=40", "line", "time.sleep")],
+}
+CASES = [(name, *case) for name, cases in HELD.items() for case in cases]
+
+
+@pytest.mark.parametrize("programs", [0, 2], ids=["quiet", "beside-two-programs"])
+@pytest.mark.parametrize(("loop", "query", "kind", "called"), CASES)
+def test_the_line_that_holds_up_a_loop_is_named(
+    look: Look, worker_class: str, loop: str, query: str, kind: str, called: str, programs: int
+) -> None:
+    """The one with the marker, before any other."""
+    only(worker_class, loop)
+    config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
+    with burning(programs):
+        facts = look(query, config)
+    what = query.partition("&")[0].removeprefix("what=")
+    first, *_ = blocking(facts)
+    if kind == "computing":  # of two lines, either
+        assert named(first)[:2] == (kind, "held.py")
+        assert first.values["function"] == what
+        assert first.values["line"] in (line_of("computes"), line_of("computes") - 1)
+    else:
+        assert named(first) == (kind, "held.py", line_of(what), called)
+    assert 0.01 <= first.values["share"] <= 1
+    assert f"held.py line {first.values['line']} in {what}()" in text(first)
+
+
+FREE = {
+    "asgi": ["what=hashes&ms=20&wait=50&thread=1"],
+    "uvicorn": ["what=nothing&wait=50", "what=computes&ms=1&wait=50"],
+    "gevent": ["what=sleeps&ms=40", "what=computes&ms=1&wait=50"],
+    "eventlet": ["what=asks&ms=40"],
+}
+
+
+@pytest.mark.parametrize(
+    ("loop", "query"), [(name, query) for name, some in FREE.items() for query in some]
+)
+def test_nothing_is_named_where_the_loop_is_free(
+    look: Look, worker_class: str, loop: str, query: str
+) -> None:
+    only(worker_class, loop)
+    with burning(2):
+        facts = look(query)
+    assert len(facts.data.stacks.samples) > 20
+    assert blocking(facts) == ()
+
+
+def test_one_worker_is_looked_into_where_that_is_asked_for(look: Look, worker_class: str) -> None:
+    only(worker_class, "uvicorn", "sync")
+    facts = look("what=nothing&wait=20", inside="")
+    assert facts.data.stacks.samples == ()

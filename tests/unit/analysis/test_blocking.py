@@ -1,0 +1,123 @@
+"""Which lines hold up the loop, from samples that are made up."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from harness.analysis.blocking import blocking
+from harness.model import CodeLine, Finding, Stacks, StackSample
+from harness.report.messages import text
+from tests.builders.analysis import derived, evidence, server
+
+MS = 1_000_000
+TRIAL = evidence(server("asgi", 2), 8, slots=[8])
+LINES = {
+    2: CodeLine(2, "orders.py", 42, "total", "time.sleep"),
+    3: CodeLine(3, "orders.py", 50, "rows", "", "json.encoder.encode"),
+    4: CodeLine(4, "orders.py", 51, "rows"),
+    5: CodeLine(5, "pool/api.py", 7, "Pool.get", "wait", "threading.wait", app=False),
+}
+
+
+def sample(number: int = 0, other: int = 0, *, asleep: bool = True, **ms: float) -> StackSample:
+    """10 ms after the one before; on the line `number`."""
+    cells = {f"{name}_ns": round(value * MS) for name, value in ms.items()}
+    base = StackSample(0, 10 * MS, *[0] * 4, 0, 0, 2 * MS, *[0] * 4, int(asleep), number, other)
+    return replace(base, **cells)  # type: ignore[arg-type]
+
+
+def lines_of(*samples: StackSample, each: int = 10) -> tuple[Finding, ...]:
+    """Of a load in which every `each`-th sample is one of these, and the loop else idle."""
+    found, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns  # type: ignore[union-attr]
+    for number in range(300):
+        one = samples[number // each % len(samples)] if number % each == 0 else sample()
+        at_ns += one.length_ns
+        found.append(replace(one, at_ns=at_ns))
+    return blocking(derived(replace(TRIAL, stacks=Stacks(100, tuple(found), LINES))))
+
+
+SLEEPS = sample(2, overdue=20, since=25)
+COMPUTES = sample(3, asleep=False, overdue=20, since=25, cpu=25, stuck=10, ran=10)
+HOLDS = sample(2, asleep=False, length=40, late=30, overdue=35, since=40, cpu=38, ran=38)
+
+
+def test_a_line_that_sleeps() -> None:
+    (found,) = lines_of(SLEEPS)
+    assert found.code == "blocking.line"
+    assert (found.values["file"], found.values["line"]) == ("orders.py", 42)
+    assert found.values["share"] == pytest.approx(0.1, abs=0.01)
+    assert found.values["longest_s"] == 0.025
+    assert found.trials == (TRIAL.trial.key,)
+    assert text(found) == (
+        "orders.py line 42 in total() blocks the event loop 10 % of the time; it calls time.sleep;"
+        " the loop is held up for as long as 25.0 ms."
+    )
+
+
+def test_a_function_that_computes_is_one_however_many_its_lines() -> None:
+    (found,) = lines_of(COMPUTES, COMPUTES, replace(COMPUTES, number=4))
+    assert found.code == "blocking.computing"
+    assert found.values["line"] == 50
+    assert found.values["share"] == pytest.approx(0.1, abs=0.01)
+    assert "computes on the event loop 10 % of the time" in text(found)
+
+
+def test_a_line_that_holds_the_gil() -> None:
+    (found,) = lines_of(HOLDS)
+    assert (found.code, found.values["line"]) == ("blocking.gil_held", 42)
+    assert found.values["longest_s"] == pytest.approx(0.03)
+    assert found.values["thread"] is None
+    assert "no other thread of its worker runs." in text(found)
+
+
+def test_another_thread_that_holds_the_gil() -> None:
+    other = replace(HOLDS, number=0, other=2, ran_ns=0, cpu_ns=0, others_ran_ns=38 * MS)
+    (found,) = lines_of(other)
+    assert (found.code, found.values["line"]) == ("blocking.gil_held", 42)
+    assert text(found).endswith("nor its event loop: the call is made in another thread.")
+
+
+def test_a_line_of_a_library() -> None:
+    (found,) = lines_of(replace(SLEEPS, number=5))
+    assert "(a library's, called by no line of the app)" in text(found)
+    assert "which waits in threading.wait" in text(found)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        sample(2, since=4),  # the loop is in time
+        replace(SLEEPS, queued_ns=18 * MS),  # it waited for a core
+        replace(SLEEPS, sleeps=0),  # it waits for one
+        replace(SLEEPS, others_cpu_ns=18 * MS),  # another thread computed
+        replace(SLEEPS, number=0),  # in the loop itself
+        replace(SLEEPS, number=1),  # one line too many
+        replace(COMPUTES, stuck_ns=0),  # many short calls
+        replace(COMPUTES, queued_ns=18 * MS),
+        replace(HOLDS, waited_ns=30 * MS),  # the sampler had no core
+        replace(HOLDS, ran_ns=11 * MS, cpu_ns=11 * MS, starved_ns=28 * MS),  # nor had the loop
+    ],
+)
+def test_what_is_no_doing_of_the_app(one: StackSample) -> None:
+    assert lines_of(one) == ()
+
+
+def test_too_little_to_matter() -> None:
+    assert lines_of(SLEEPS, each=150) == ()  # two samples of 300
+    assert [one.code for one in lines_of(SLEEPS, each=50)] == ["blocking.line"]
+
+
+def test_what_a_function_mostly_does() -> None:
+    """Where the host had the core, its computing looks like sleep."""
+    stolen = replace(COMPUTES, cpu_ns=5 * MS, sleeps=1)
+    assert [one.code for one in lines_of(COMPUTES, COMPUTES, stolen)] == ["blocking.computing"]
+
+
+def test_two_lines() -> None:
+    found = lines_of(SLEEPS, SLEEPS, COMPUTES)
+    assert [one.code for one in found] == ["blocking.line", "blocking.computing"]
+
+
+def test_nothing_was_looked_at() -> None:
+    assert blocking(derived(TRIAL)) == ()

@@ -1,0 +1,68 @@
+"""What an event loop was seen to run: what is written is what is read, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import codec
+from harness.model import CodeLine, Stacks, StackSample
+from harness.observe.stacks import parse_lines, parse_map, read_stacks
+from harness.server.inside.probe import HEADER, HEADER_BYTES
+from harness.server.inside.stacks import MAGIC, RECORD
+
+CELLS = st.integers(-(2**40), 2**40)
+ROW = st.tuples(st.integers(1, 2**62), *[CELLS] * 15)
+ROWS = st.lists(ROW, max_size=8, unique_by=lambda row: row[0]).map(sorted)
+LINES = st.lists(
+    st.builds(CodeLine, number=st.integers(2, 1000), file=st.text(), line=st.integers(1, 99),
+              function=st.text(), called=st.text(), inside=st.text(), app=st.booleans()),
+    max_size=5, unique_by=lambda line: line.number,
+)  # fmt: skip
+
+
+def map_bytes(pid: int, rows: list[tuple[int, ...]]) -> bytes:
+    head = HEADER.pack(MAGIC, pid, RECORD.size, len(rows) + 1, 0).ljust(HEADER_BYTES, b"\0")
+    return head + b"".join(RECORD.pack(*row) for row in rows) + bytes(RECORD.size)
+
+
+def text_of(lines: list[CodeLine]) -> bytes:
+    return b"".join(codec.encode(line) + b"\n" for line in lines)
+
+
+@given(st.integers(1, 2**22), ROWS)
+def test_samples_come_back(pid: int, rows: list[tuple[int, ...]]) -> None:
+    assert parse_map(map_bytes(pid, rows)) == (pid, tuple(StackSample(*row) for row in rows))
+
+
+@given(LINES, st.data())
+def test_lines_come_back_but_for_one_that_is_cut_off(
+    lines: list[CodeLine], data: st.DataObject
+) -> None:
+    text = text_of(lines)
+    cut = data.draw(st.integers(0, len(text)))
+    whole = text[:cut].count(b"\n")
+    assert parse_lines(text[:cut]) == {line.number: line for line in lines[:whole]}
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: MAGIC + tail))
+def test_garbage_is_refused_or_read_but_never_crashes(data: bytes) -> None:
+    for parse in (parse_map, parse_lines):
+        try:
+            parse(data)
+        except ValueError:
+            continue
+
+
+def test_of_a_directory(tmp_path: Path) -> None:
+    assert read_stacks(tmp_path) == Stacks()
+    row = tuple(range(1, 17))
+    (tmp_path / "stacks-7-0.map").write_bytes(map_bytes(7, [row]))
+    with pytest.raises(OSError, match=r"stacks-7\.jsonl"):
+        read_stacks(tmp_path)
+    line = CodeLine(2, "orders.py", 42, "total", "time.sleep")
+    (tmp_path / "stacks-7.jsonl").write_bytes(text_of([line]))
+    assert read_stacks(tmp_path) == Stacks(7, (StackSample(*row),), {2: line})

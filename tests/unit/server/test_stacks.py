@@ -1,0 +1,139 @@
+"""The thread that looks at a loop, by itself: whose a file is, what a line calls, and which line a
+real loop of this process is on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import site
+import sys
+import sysconfig
+import time
+import types
+from _thread import get_ident
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.model import Stacks
+from harness.observe.stacks import read_stacks
+from harness.server.inside import heartbeat, probe, stacks
+
+PACKAGES = sysconfig.get_paths()["purelib"]
+needs_kernel = pytest.mark.skipif(
+    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+)
+
+
+def code_in(path: Path | str) -> types.CodeType:
+    return compile("pass", str(path), "exec")
+
+
+def kind_of(files: stacks.Files, path: Path | str) -> str:
+    return files.of(code_in(path))[0]
+
+
+def test_whose_a_file_is(tmp_path: Path) -> None:
+    files = stacks.Files(str(tmp_path), "shop.wsgi:app")
+    assert files.of(code_in(tmp_path / "shop" / "orders.py")) == ("app", "shop/orders.py")
+    assert files.of(code_in(f"{PACKAGES}/requests/api.py")) == ("library", "requests/api.py")
+    assert kind_of(files, os.__file__) == "stdlib"
+    assert kind_of(files, "<frozen importlib._bootstrap>") == "stdlib"
+    assert kind_of(files, asyncio.base_events.__file__) == "loop"
+    assert kind_of(files, stacks.__file__) == "loop"
+    for venv in (".venv/lib/python3.10/site-packages", "vendor/dist-packages"):
+        assert files.of(code_in(tmp_path / venv / "flask/app.py")) == ("library", "flask/app.py")
+
+
+def test_a_virtual_environment_below_the_app_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    files = stacks.Files(str(tmp_path), "shop:app")
+    assert kind_of(files, tmp_path / "venv" / "src" / "library.py") != "app"
+    inside = stacks.Files(str(tmp_path / "venv" / "shop"), "shop:app")  # the app is in there
+    assert kind_of(inside, tmp_path / "venv" / "shop" / "orders.py") == "app"
+
+
+def test_an_app_that_is_installed(tmp_path: Path) -> None:
+    """Its package is its own, wherever it lies; here it is pytest."""
+    home = Path(pytest.__file__).parent
+    files = stacks.Files(str(tmp_path), "pytest:app")
+    assert files.of(code_in(home / "orders.py")) == ("app", "pytest/orders.py")
+    assert kind_of(files, f"{site.getsitepackages()[0]}/requests/api.py") == "library"
+
+
+def work(secret: str) -> None:
+    time.sleep(0.05 if secret == "hidden" else 0.0)  # line: sleeps
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+
+
+def looked_at(place: Path, turns: int) -> Stacks:
+    """A loop that runs `work` so often and gives way in between."""
+
+    def create() -> object:
+        path = probe.free_path(str(place), "stacks")
+        return probe.create_map(path, 1000, stacks.MAGIC, stacks.RECORD.size)
+
+    def beats() -> object:
+        path = probe.free_path(str(place), "beats")
+        return probe.create_map(path, 1000, heartbeat.MAGIC, heartbeat.RECORD.size)
+
+    async def main() -> None:
+        worker = SimpleNamespace(
+            cfg=SimpleNamespace(chdir=str(Path(__file__).parent)), app=SimpleNamespace()
+        )
+        heart = heartbeat.start(worker, beats, every_ns=stacks.BEAT_NS)  # type: ignore[arg-type]
+        stacks.start(worker, heart, get_ident(), str(place), create)  # type: ignore[arg-type]
+        while not read_stacks(place).samples:
+            await asyncio.sleep(0.01)
+        for _ in range(turns):
+            work("hidden")
+            await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    return read_stacks(place)
+
+
+@needs_kernel
+def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop: list[stacks.Sampler] = []
+    start_thread, interval = stacks.start_new_thread, sys.getswitchinterval()
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    monkeypatch.setattr(
+        stacks, "start_new_thread",
+        lambda run, words: (stop.append(run.__self__), start_thread(run, words)),
+    )  # fmt: skip
+    try:
+        seen = looked_at(tmp_path, turns=6)
+    finally:
+        sys.setswitchinterval(interval)
+        for sampler in stop:
+            sampler.stopped = True
+    assert seen.pid == os.getpid()
+    (marked,) = (
+        number
+        for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if line.endswith("# line: sleeps")
+    )
+    asleep = [
+        seen.lines[one.number]
+        for one in seen.samples
+        if one.number > 1 and one.sleeps and one.overdue_ns > 10_000_000
+    ]
+    (line,) = {one for one in asleep if one.called == "time.sleep"}
+    assert (line.file, line.line, line.function) == ("test_stacks.py", marked, "work")
+    assert line.app
+    assert any(one.stuck_ns >= 10_000_000 for one in seen.samples)
+    idle = [one for one in seen.samples if one.number == stacks.IDLE]
+    assert idle
+    text = (tmp_path / f"stacks-{os.getpid()}.jsonl").read_text()
+    assert "hidden" not in text
+
+
+def test_one_of_all_workers_is_chosen(tmp_path: Path) -> None:
+    assert [stacks.chosen(str(tmp_path)) for _ in range(3)] == [True, False, False]
+    assert not stacks.chosen(str(tmp_path / "missing"))
