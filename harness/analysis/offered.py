@@ -13,6 +13,9 @@ and would be so without them, too, does not. Inconclusive, besides: growth over 
 growth within the scatter of service times, and less done than asked for with nothing full that
 would explain it.
 
+    due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
+               that was asked for: what comes out is judged by it. Whether a backlog would go on to
+               grow is judged by the rate
     sent       what the load tool sent of what was due; less than 99 % is always said
     busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
@@ -31,7 +34,7 @@ from harness.model import CoreWait, Finding, Measurement, Summary, Verdict
 
 LEAST_S = 10.0  # of load: what grows in less may be chance
 KEEPS_UP = 0.97  # of the rate comes out
-CHANCE = 3.0  # standard deviations of what arrives at random (Poisson)
+CHANCE = 2.0  # roots of the number due: what a queue that comes and goes holds at the end
 ALL_SENT = 0.99
 CONNECTIONS_BUSY = 0.45
 NEAR = 0.95  # of the capacity
@@ -56,12 +59,21 @@ class Offered(Struct, frozen=True):
     typical: Summary = Summary()  # response times of successes
 
     @property
+    def due(self) -> int | None:
+        """Requests of its schedule; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
+
+    @property
+    def due_rps(self) -> float:
+        """What chance made of the rate that was asked for."""
+        known = self.due is not None and self.lasts_s > 0
+        return (self.due or 0) / self.lasts_s if known else self.asked_rps
+
+    @property
     def sent_rps(self) -> float | None:
         """Of what was due; None where the load tool does not tell."""
-        sent, unsent = self.said.sent, self.said.unsent
-        if sent is None or unsent is None or sent + unsent <= 0:
-            return None
-        return self.asked_rps * sent / (sent + unsent)
+        return None if self.due is None else self.due_rps * (self.said.sent or 0) / self.due
 
     @property
     def busy(self) -> float | None:
@@ -74,7 +86,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def all_sent(self) -> bool:
-        return self.sent_rps is None or self.sent_rps >= ALL_SENT * self.asked_rps
+        return self.due is None or (self.said.sent or 0) >= ALL_SENT * self.due
 
     @property
     def idle(self) -> bool:
@@ -98,10 +110,10 @@ class Offered(Struct, frozen=True):
 
     @property
     def came_out(self) -> bool:
-        """As much as was asked for, but for what chance lets arrive."""
-        arrivals = self.asked_rps * self.lasts_s
+        """As much as was due, but for what chance leaves under way at the end."""
+        arrivals = self.due_rps * self.lasts_s
         fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
-        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.asked_rps
+        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.due_rps
 
     @property
     def keeps_up(self) -> bool:
@@ -118,6 +130,7 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         return "generator-bound", _too_slow(offered)
     backlog = {
         "asked_rps": offered.asked_rps,
+        "due_rps": offered.due_rps,
         "done_rps": offered.done_rps,
         "longest_s": offered.said.response.max,
     }
@@ -147,7 +160,7 @@ def _keeps_up(offered: Offered) -> tuple[Verdict, Finding]:
     near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
     known = times.p50 is not None and times.p95 is not None
     typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {"p50_s": None, "p95_s": None}
-    keeps = {"asked_rps": offered.asked_rps, **typical}
+    keeps = {"asked_rps": offered.asked_rps, "due_rps": offered.due_rps, **typical}
     return "at capacity" if near else "below capacity", Finding("open.keeps_up", keeps)
 
 
@@ -162,4 +175,5 @@ def _too_slow(offered: Offered) -> Finding:
     if offered.all_sent:
         return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
     sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
+    sent["due_rps"] = offered.due_rps
     return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})

@@ -60,7 +60,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         core_wait=core_wait(facts),
         typical=success_response(facts),
     )
-    word, reason = _refused(facts) or of_offered(offered)
+    word, reason = _refused(facts, offered) or of_offered(offered)
     parts, left_out = _breakdown(facts)
     cell = measured(facts, word, reason)
     cell = replace(
@@ -70,6 +70,9 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         bound_reasons=(cell.reason,) if word == "generator-bound" else (),
         achieved_concurrency=offered.busy,
         asked_rps=facts.asked_rps,
+        arrivals=facts.record.arrivals,
+        schedule=facts.record.schedule,
+        due_rps=offered.due_rps,
         sent_rps=offered.sent_rps,
         unsent=said.unsent,
         lag=said.lag,
@@ -83,11 +86,12 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
     return replace(cell, findings=findings_at_rate(facts, cell))
 
 
-def _refused(facts: Facts) -> tuple[Verdict, Finding] | None:
+def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, Finding] | None:
     """A server that refuses a part of what arrives does not keep up, by its own word."""
     if (share := shed_share(facts)) < REFUSED:
         return None
-    values = {"asked_rps": facts.asked_rps, "share": share, "rps": facts.throughput_rps}
+    rates = {"asked_rps": facts.asked_rps, "due_rps": offered.due_rps}
+    values = {**rates, "share": share, "rps": facts.throughput_rps}
     return "saturated", Finding("open.sheds", values)
 
 
@@ -105,6 +109,19 @@ def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterabl
     rate, said = facts.cell.rate, offered.said
     if rate and rate.share is not None and highest_rps is not None:
         yield Finding("note.share_of_highest", {"rps": highest_rps})
+    if offered.due is not None:
+        yield _schedule(facts, offered.due)
     if offered.keeps_up and offered.late and offered.idle:
         times = {"lag_s": said.lag.mean, "response_s": said.response.mean}
         yield Finding("note.sent_late", {"tool": offered.tool, **times})
+
+
+def _schedule(facts: Facts, due: int) -> Finding:
+    """What was due, and how late it was sent."""
+    record, lag = facts.record, facts.measurement.lag
+    late = {"lag_p95_s": lag.p95, "lag_max_s": lag.max}
+    known = lag.p95 is not None and lag.max is not None
+    values = {"due": due, "late": Finding("note.schedule.late", late) if known else None}
+    if record.arrivals == "poisson":
+        values["seed"] = record.schedule
+    return Finding(f"note.schedule.{record.arrivals}", values)

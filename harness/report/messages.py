@@ -347,7 +347,7 @@ table.classes = Where each class stops
 note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
     the server.
 note.closed_and_open = Closed: each client waits for its answer before it asks again, so a slow
-    server slows its own load. Open: requests arrive evenly spaced, whether others were answered or
+    server slows its own load. Open: requests arrive[[ {arrivals}]], whether others were answered or
     not, and are timed from the moment each was due.[[ {one_trial}]]
 breakdown.exact = Exact: every request was followed from the client into the app.
 breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ {why}.]]
@@ -398,7 +398,7 @@ meaning.table.breakdown:unattributed_s = what the parts leave unexplained, never
 meaning.table.breakdown:exact = whether every request was followed
 meaning.split_prediction_rps = what the connections per worker allow: each works on no more than it
     has slots
-meaning.table.open:sent_rps = of what was due
+meaning.table.open:sent_rps = of what was due; of Poisson arrivals chance decides how many are
 meaning.table.open:response_p50_s = response time, open: since the request was due
 meaning.table.open:response_p95_s = response time, open: since the request was due
 meaning.table.open:response_p99_s = response time, open: since the request was due
@@ -1169,28 +1169,28 @@ verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the
     least {rps:number} requests/s[[; {failures}]]
 verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {reasons:; }; the
     server can do at least {rps:number} requests/s[[; {failures}]]
-open.keeps_up = all {asked_rps:number} requests/s that arrived were answered[[; half within
+open.keeps_up = all {due_rps:number} requests/s that arrived were answered[[; half within
     {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
-open.sheds = {asked_rps:number} requests/s arrived, of which the server refused {share:percent};
+open.sheds = {due_rps:number} requests/s arrived, of which the server refused {share:percent};
     {rps:number} a second succeeded[[; {failures}]]
-open.backlog_grows = {asked_rps:number} requests/s arrived and {done_rps:number} were answered[[
+open.backlog_grows = {due_rps:number} requests/s arrived and {done_rps:number} were answered[[
     {full}]]: the backlog grew by {grows_rps:number} a second[[, and requests waited up to
     {longest_s:duration}]][[; {failures}]]
 open.full.slots = with all slots taken
 open.full.workers = with the workers computing all the time
-open.too_short = {asked_rps:number} requests/s arrived and {done_rps:number} were answered, but over
+open.too_short = {due_rps:number} requests/s arrived and {done_rps:number} were answered, but over
     {lasts_s:duration} such a backlog may be chance: let the load last {least_s:duration} or more
     (--duration)[[; {failures}]]
-open.scatter = {asked_rps:number} requests/s arrived and {done_rps:number} were answered with
+open.scatter = {due_rps:number} requests/s arrived and {done_rps:number} were answered with
     everything taken, which is within the scatter of its response times: let the load last longer
     (--duration)[[; {failures}]]
-open.nothing_full = {asked_rps:number} requests/s arrived and {done_rps:number} were answered, and
+open.nothing_full = {due_rps:number} requests/s arrived and {done_rps:number} were answered, and
     neither a growing backlog nor anything full explains it[[; {failures}]]
-open.backlog_fills_connections = {asked_rps:number} requests/s arrived and {done_rps:number} were
+open.backlog_fills_connections = {due_rps:number} requests/s arrived and {done_rps:number} were
     answered: the backlog filled all {connections} connections, and {unsent:# request} never left
     the load tool[[; requests waited up to {longest_s:duration}]][[; {failures}]]
-open.tool_sends_less = {tool} sent {sent_rps:number} of the {asked_rps:number} requests/s it was
-    asked for ({unsent:# request} not sent), while {busy:number} of {connections} connections were
+open.tool_sends_less = {tool} sent {sent_rps:number} of the {due_rps:number} requests/s that
+    were due ({unsent:# request} not sent), while {busy:number} of {connections} connections were
     busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the server; ask
     for less[[; {failures}]]
 open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
@@ -1528,6 +1528,13 @@ note.waiting_negative = no waiting time: the mean response of {response_s:durati
 note.waiting_never_accepted = no waiting time: {tool}'s response times hold {requests:# request}
     that never reached a worker
 note.waiting_unanswered = no waiting time: some requests reached a worker and were never answered
+arrivals.poisson = at random (Poisson)
+arrivals.even = evenly spaced
+note.schedule.late = 95 % were sent no later than {lag_p95_s:duration} after they were due, all
+    within {lag_max_s:duration}
+note.schedule.poisson = {due:# request was/requests were} due, at random moments that were fixed
+    before the load (Poisson, seed {seed})[[; {late}]]
+note.schedule.even = {due:# request was/requests were} due, evenly spaced[[; {late}]]
 note.sent_late = {lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent
     late while connections were free, so these times say little about the server
 note.share_of_highest = shares are of the highest throughput that the closed loop reached

@@ -1,7 +1,7 @@
 """Closed loop and open model side by side: a server's response times under both.
 
 closed   N clients, each of which asks again as soon as it is answered
-open     requests that arrive at a rate, evenly spaced, timed from the moment each was due
+open     requests that arrive at a rate, timed from the moment each was due
 
 Two loads are compared over their trials, or not at all: identical trials differ by half and more
 where the kernel deals connections by chance. They differ where Welch's interval of the ratio lies
@@ -75,6 +75,12 @@ def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
         told = [one for mine, other in pairs(own) for one in (*other, *mine)]
         rows |= {one.trial.key: one for one in (*told, *untold)}
     return list(rows.values())
+
+
+def arrivals(cells: Iterable[CellResult]) -> Finding | None:
+    """How they came; None where cells differ."""
+    kinds = {cell.arrivals for cell in cells if cell.arrivals is not None}
+    return Finding(f"arrivals.{kinds.pop()}") if len(kinds) == 1 else None
 
 
 def one_trial(cells: Iterable[CellResult]) -> Finding | None:

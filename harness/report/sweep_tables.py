@@ -16,7 +16,7 @@ from operator import attrgetter
 from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from harness.report.messages import short
 from harness.report.naming import Names, taken
-from harness.report.open_closed import one_trial, side_by_side
+from harness.report.open_closed import arrivals, one_trial, side_by_side
 from harness.report.targets import target_word
 from harness.report.values import PARTS, finite, part_of_load
 
@@ -236,7 +236,8 @@ def _open(
 
 
 def closed_and_open(cells: Cells) -> Finding:
-    return Finding("note.closed_and_open", {"one_trial": one_trial(cells)})
+    values = {"arrivals": arrivals(cells), "one_trial": one_trial(cells)}
+    return Finding("note.closed_and_open", values)
 
 
 def load_of(cell: CellResult) -> Finding:

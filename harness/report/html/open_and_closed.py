@@ -11,7 +11,7 @@ from harness.report.html.colours import var
 from harness.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from harness.report.html.series import SweepSeries
 from harness.report.messages import amount, say, text
-from harness.report.open_closed import UNTOLD, one_trial
+from harness.report.open_closed import UNTOLD, arrivals, one_trial
 from harness.report.sweep_tables import load_of
 from harness.report.values import finite
 
@@ -26,11 +26,12 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
     if not at_rate:
         return None
     name = {"name": series.name}
+    note = {"arrivals": arrivals(at_rate), "one_trial": one_trial(cells)}
     return Figure(
         name=f"loops-{series.slug}",
         title=Finding("chart.loops", name),
         heading=series.name,
-        caption=(Finding("chart.loops.caption", {"one_trial": one_trial(cells)}),),
+        caption=(Finding("chart.loops.caption", note),),
         alternative=(Finding("chart.loops.response_times", name), *map(_words, cells)),
         panes=(_pane(cells),),
         legend=tuple(key(f"loops.{loop}", *look) for loop, look in LOOPS.items()),

@@ -12,7 +12,7 @@ from harness.analysis.checks import contradictions
 from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
 from harness.analysis.open_model import capacity_of
-from harness.model import CellResult, Measurement, Rate, Report, Summary
+from harness.model import Arrivals, CellResult, Measurement, Rate, Report, Summary
 from harness.report.document import of_sweep
 from harness.report.html.figure import spec
 from harness.report.html.page import figures
@@ -96,7 +96,7 @@ def test_a_slow_load_tool_is_told_from_a_slow_server() -> None:
 def test_less_than_asked_is_always_said(rate: float, tool_s: float, connections: int) -> None:
     trial = opened(Rate(rps=rate), rate, tool_s=tool_s, connections=connections)
     found = cell(analyse("run", {}, [trial]))
-    if found.verdict != "invalid" and (found.sent_rps or 0.0) < 0.99 * rate:
+    if found.verdict != "invalid" and (found.sent_rps or 0.0) < 0.99 * (found.due_rps or 0.0):
         assert found.verdict in ("saturated", "generator-bound")
         assert found.reason.values["unsent"] == found.unsent
 
@@ -107,6 +107,54 @@ def test_no_backlog_grows_below_capacity_however_requests_arrive(share_of: float
     for seed in range(20):
         found = cell(run(share(share_of, seed=seed)))
         assert found.reason.code == "open.keeps_up", seed
+
+
+@pytest.mark.parametrize("kind", ["sync", "uvicorn"])
+@pytest.mark.parametrize("share_of", [0.95, 0.98])
+def test_a_burst_is_no_growth(share_of: float, kind: str) -> None:
+    """Neither where slots are measured, nor where the trend has to tell: of 16 slots in the app."""
+    asked, slots = server(kind, 4), 4 if kind == "sync" else 16
+    for seed in range(20):
+        rate = share_of * slots / 0.1
+        trial = opened(Rate(rps=rate), rate, asked=asked, slots=slots, seed=seed)
+        found = cell(analyse("run", {}, [trial]))
+        assert found.reason.code == "open.keeps_up", seed
+
+
+def test_what_comes_out_is_judged_by_what_was_due() -> None:
+    """A schedule that has a tenth less than the rate, by chance, lacks nothing."""
+    few = min(range(200), key=lambda seed: opened(Rate(rps=8), 8, seed=seed).measurement.sent or 0)  # type: ignore[union-attr]
+    trial = opened(Rate(rps=8), 8, seed=few)
+    found = cell(run(trial))
+    assert trial.measurement is not None
+    assert trial.measurement.sent is not None
+    assert trial.measurement.sent < 60  # of 80
+    assert found.verdict == "below capacity"
+    assert found.due_rps == found.sent_rps == trial.measurement.sent / 10
+    assert found.reason.values["due_rps"] == found.due_rps
+    assert (found.asked_rps, found.unsent) == (8, 0)
+
+
+def test_a_small_overload_of_what_nobody_measures_is_seen_all_the_same() -> None:
+    hidden = server("uvicorn", 4)
+    seen = [
+        cell(run(opened(Rate(rps=176), 176, asked=hidden, slots=16, seed=seed, duration_s=20.0)))
+        for seed in range(10)
+    ]
+    assert {one.verdict for one in seen} == {"saturated"}
+
+
+@pytest.mark.parametrize("kind", ["even", "poisson"])
+def test_when_requests_were_due_and_how_late_they_were_sent_is_noted(kind: Arrivals) -> None:
+    trial = share(0.5, tool_s=0.001, seed=1)
+    assert trial.record is not None
+    record = replace(trial.record, arrivals=kind, schedule=70_001)
+    found = cell(run(replace(trial, record=record)))
+    (note,) = [one for one in found.notes if one.code == f"note.schedule.{kind}"]
+    assert note.values["due"] == round(10 * (found.due_rps or 0.0))
+    assert note.values["late"].values["lag_p95_s"] == found.lag.p95
+    assert ("70001" in text(note)) is (kind == "poisson")
+    assert (found.arrivals, found.schedule) == (kind, 70_001)
 
 
 @pytest.mark.parametrize("seed", range(5))
