@@ -986,6 +986,7 @@ class Document(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
     target_kept: bool | None = None  # False: a target is not kept (exit 4); None: there is none
+    exit_code: int | None = None  # of the command; None: by `valid` and the records
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()
     timelines: tuple[Timeline, ...] = ()

@@ -17,6 +17,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "generators": "compare the load generators",
     "bottleneck": "is it the server or the load generator?",
     "limits": "how far one client goes, and what stops it",
+    "advise": "which class, how many workers and threads, for your app and target?",
     "ladder": "what makes a real web app fast: remove one cache after the other",
 }
 

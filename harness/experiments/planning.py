@@ -46,7 +46,7 @@ FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
-def _apps(
+def apps_of(
     options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
 ) -> tuple[App, App]:
     own_chdir, own_app = found.settings.get("chdir"), found.settings.get("wsgi_app")
@@ -105,7 +105,7 @@ def _servers(
     options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
 ) -> Iterable[Server]:
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
-    wsgi_app, asgi_app = _apps(options, found, mix)
+    wsgi_app, asgi_app = apps_of(options, found, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if found.serves_asgi(row.name) else wsgi_app
         if not row.slots_known and not app.chdir:  # else it is imported from where the app is

@@ -28,6 +28,7 @@ from harness.experiments.reading import find
 from harness.experiments.results import document_of, print_document, print_location
 from harness.load.registry import tool_named
 from harness.model import Document, EnvironmentProblem, Plan, UsageError
+from harness.plan import trials
 from harness.report.messages import text
 from harness.server import preflight
 from harness.terminal.console import program, tell
@@ -39,6 +40,10 @@ COMMON = frozenset({"command", "resume", "format", "explain"})
 
 def complete(_directory: Path, _plan: Plan) -> None:
     """Most plans are whole from the beginning."""
+
+
+def nothing(_directory: Path) -> None:
+    """Most runs leave nothing but what was measured."""
 
 
 class Setup(Struct, frozen=True):
@@ -68,6 +73,7 @@ def command(options: argparse.Namespace) -> int:
     experiment = part(options.command, "command")
     allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
     directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
+    getattr(experiment, "finish", nothing)(directory)
     document = document_of(directory)
     print_document(document, options)
     print_location(directory)
@@ -107,18 +113,22 @@ def run(
 
 def _carry_out(directory: Path, prepared: Setup) -> None:
     """Every trial of the plan, and of what it grows to. Raises as `execute`."""
-    plan: Plan | None = prepared.plan
-    while plan is not None:
-        todo = unfinished(directory, plan)
+    plan, todo = prepared.plan, unfinished(directory, prepared.plan)
+    while True:
         execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
-        plan = prepared.grow(directory, plan)
-        if plan is not None:
-            run_store.amend(directory, plan)
+        grown = prepared.grow(directory, plan)
+        if grown is None:
+            return
+        run_store.amend(directory, grown)
+        before = {one.key for one in trials(plan)}
+        plan, todo = grown, [one for one in trials(grown) if one.key not in before]
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
-    """3 where something was unavailable, else 1 where something is invalid, else 4 where a target
-    is not kept and that is a failure, else 0."""
+    """That of the document, where it has one; else 3 where something was unavailable, 1 where
+    something is invalid, 4 where a target is not kept and that is a failure, 0."""
+    if document.exit_code is not None:
+        return document.exit_code
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
     if any(fault.kind == "unavailable" for fault in faults):
         return 3

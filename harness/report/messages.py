@@ -764,6 +764,102 @@ heading.factor_high = to
 heading.cache_cores = cache
 heading.app_cpu_per_request_s = app CPU per request
 
+# --- advise ---------------------------------------------------------------------------------------
+advise.title = {rate_rps:number} requests/s, {arrivals}, with {slo}; app {app}; {cores:number}
+    cores.
+arrivals.poisson = arriving at random (Poisson)
+arrivals.even = evenly spaced
+advise.question.which = Which worker class, how many workers?
+advise.question.meets = Does it meet the target?
+advise.question.reach = Up to which rate?
+advise.question.costs = What does it cost?
+advise.question.limit = What would have to change?
+advise.question.file = Where is the configuration?
+advise.meets = {terms: }
+advise.limits = {limit}
+advise.term.unshown = {term}: {outcome}.
+advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
+    {worker_connections:# connection}]]
+advise.recommended = {candidate}.
+advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
+advise.undecidable = The target cannot be decided: it lies where response times jump.
+advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
+    few say anything. Stop them, or try again later.
+advise.unfinished = Inconclusive so far: the budget was used up before any candidate was shown to
+    meet
+    the target.[[ {candidate} comes nearest.]] Go on with --resume and a longer --budget.
+advise.no_class = No worker class could serve the app.
+advise.value.time = {value:duration}
+advise.value.errors = {value:percent}
+advise.value.rps = {value:number} req/s
+advise.term.met = {term}: met. {value} on average over {launches:# launch/launches}; 39 of 40
+    further
+    launches stay within {bound}.
+advise.term.broken = {term}: broken. {value:missing}{value} on average over
+    {launches:# launch/launches}[[; one further launch in 40 exceeds {bound}]].
+advise.term.open = {term}: not known yet. {value} on average over {launches:# launch/launches}.
+advise.term.undecidable = {term}: undecidable. {note}
+advise.errors = {term}: met. {failed:count} of {requests:count} requests failed.
+advise.reach.between = The target holds up to {last_rps:number} requests/s
+    ({launches:# launch/launches}); at {first_rps:number} it is broken[[: {why}]].
+advise.reach.open = The target holds at {last_rps:number} requests/s
+    ({launches:# launch/launches}) and may hold beyond.
+advise.reach.none = The target is broken at {first_rps:number} requests/s[[: {why}]].
+advise.costs = At {rate_rps:number} requests/s it takes[[ {memory_bytes:bytes} of memory and]]
+    {cores:cores}[[; it starts in {start_s:duration}]].
+advise.file = Written: {file} in the run's directory. Start it: gunicorn -c {run}/{file}
+advise.limit.alone = A request that has the server to itself takes {value_s:duration} where {term}
+    is
+    asked: no setting of Gunicorn changes that.
+advise.limit.load_tool = The load tool {tool} is the limit: it cannot send that many.
+advise.limit.cpu = The cores are the limit: a request computes for {cpu_s:duration}, so that this
+    rate
+    takes about {needed:number} cores, of which there are {cores:number}.
+advise.limit.pool = The app's own limit of {pool:count} requests at once is the limit: at this rate
+    about {under_way:number} are under way.
+advise.needs = {worker_class}: a request waits {wait_s:duration}, computes
+    {cpu_s:duration}[[, blocks the event loop for {blocked_s:duration}]] and holds its slot for
+    {gap_s:duration} beyond that, on average over {requests:# request}[[; {shared_bytes:bytes} and
+    {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
+advise.tried = {rps:number} requests/s: p95 {p95:list}
+advise.left_out = Left out: {worker_class}, {why:sentence}
+advise.left_out.unavailable = {why}
+advise.left_out.fault = {why}
+advise.left_out.unknown = what its requests need is not known: {why}
+advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
+advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores or
+    the
+    cell was invalid
+advise.status.recommended = recommended
+advise.status.memory = {memory_bytes:bytes} of memory are too much
+advise.status.reaches_less = meets it, breaks at a lower rate
+advise.status.costs_more = meets it, costs more
+advise.status.meets = meets it
+advise.status.broken = breaks {term}
+advise.status.undecidable = {term} undecidable
+advise.status.fails_at = breaks at {rps:number} req/s
+advise.status.expected_broken = expected to break it
+advise.status.expected_less = expected to break at a lower rate
+advise.status.not_tried = not tried
+advise.table.candidates = Candidates[[ ({more:count} more with --explain)]]
+advise.table.all = All candidates
+advise.table.note = Expected: simulated from what a request needs, at the arrivals of a schedule of
+    its
+    own. Bound: what 39 of 40 further launches stay within.
+heading.expected_highest_rps = exp. up to req/s
+heading.highest_rps = holds up to req/s
+heading.failing_rps = breaks at req/s
+heading.candidate = candidate
+heading.memory_bytes = memory
+meaning.expected_highest_rps = the highest rate at which the target is expected to hold
+meaning.highest_rps = the highest rate that was measured to hold it, below any that broke it
+meaning.failing_rps = the lowest rate that broke it
+meaning.memory_bytes = of the master and all workers, shared pages counted once
+advise.chart = Highest rate that keeps the target, by memory
+advise.chart.memory = memory, MB
+advise.chart.rps = requests/s
+advise.chart.expected = expected
+advise.chart.measured = measured
 # --- what is known before a run starts ------------------------------------------------------------
 plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, or a
     mix of requests

@@ -24,7 +24,9 @@ from harness.report.messages import question_of, say, short, text
 from harness.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
-EXPLAINED = frozenset({"table.keepalive", "table.classes"})  # only with `explain`
+EXPLAINED = frozenset(
+    {"table.keepalive", "table.classes", "advise.table.all"}
+)  # only with `explain`
 VISIBLE = frozenset(  # notes that are never only counted
     {
         "note.unfinished",

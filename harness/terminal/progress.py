@@ -54,9 +54,7 @@ class Progress:
         self._reasons: set[str] = set()
 
     def __enter__(self) -> Progress:
-        left = self._left()
-        about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
-        tell(f"{self._counted()}, {about}")
+        self._announce()
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.__enter__()
@@ -65,6 +63,15 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def _announce(self) -> None:
+        left = self._left()
+        about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
+        tell(f"{self._counted()}, {about}")
+
+    def _place(self) -> str:
+        """Which of them the last one was."""
+        return f"[{self._done}/{self._total}] "
 
     def _counted(self) -> str:
         return f"{self._total} cell{'' if self._total == 1 else 's'}"
@@ -81,13 +88,15 @@ class Progress:
         took_s = time.monotonic() - self._began
         self._done_s += took_s
         how = self._fault(record.fault) if record.fault else "done"
-        left = self._left()
-        rest = "" if left is None or not self._todo else f", {self._wait(left)} left"
-        line = f"[{self._done}/{self._total}] {describe(one)}: {how} in {took_s:.1f} s{rest}"
+        line = f"{self._place()}{describe(one)}: {how} in {took_s:.1f} s{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
+
+    def _rest(self) -> str:
+        left = self._left()
+        return "" if left is None or not self._todo else f", {self._wait(left)} left"
 
     def _fault(self, fault: Fault) -> str:
         """Each reason once."""
@@ -120,3 +129,28 @@ class Progress:
         line = Table.grid(padding=(0, 2))
         line.add_row(bar, Text(f"{words}, {self._wait(ahead)} left"))
         return line
+
+
+class Within(Progress):
+    """Of a part of a run whose end is a moment: `left_s()` seconds from now, whatever comes."""
+
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        left_s: Callable[[], float],
+    ) -> None:
+        super().__init__(todo, predict)
+        self._left_s = left_s
+
+    def _announce(self) -> None:
+        """Each part would say it again."""
+
+    def _place(self) -> str:
+        return ""
+
+    def _rest(self) -> str:
+        return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
+
+    def __rich__(self) -> RenderableType:
+        return Text(f"{self._now}{self._rest()}")

@@ -109,4 +109,6 @@ def _summary(ordered_s: Sequence[float]) -> Summary:
 
 def _each(found: Sequence[Summary], pick: Callable[[list[float]], float]) -> Summary:
     columns = {name: [asdict(one)[name] for one in found] for name in Summary.__struct_fields__}
-    return Summary(**{name: pick(values) for name, values in columns.items()})
+    return Summary(
+        **{name: None if None in values else pick(values) for name, values in columns.items()}
+    )

@@ -1,0 +1,72 @@
+"""Which servers are worth a thought: worker classes, workers and threads within the limits.
+
+Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
+among them. A class that serves one request per worker at a time gets more of them, doubled: there
+they are what threads are elsewhere. Threads are doubled, too. A limit on requests at once bounds
+the slots; of classes whose slots have no limit only the app itself can keep it.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harness.model import App, Server
+from harness.server.worker_classes import class_named
+
+THREADS = (2, 4, 8, 16, 32, 64)
+MOST_WORKERS = 64  # of a class that serves one at a time
+CONNECTIONS = 1000  # Gunicorn's default, per worker
+BACKLOG = 2048
+
+
+class Limits(Struct, frozen=True):
+    """Of the machine that will serve, and of the app. None: no limit."""
+
+    cores: float
+    memory_bytes: int | None = None
+    max_workers: int | None = None
+    max_in_flight: int | None = None  # requests at once, of all workers together
+    thread_safe: bool = True
+
+    @property
+    def thumb(self) -> int:
+        """The rule of thumb for workers: twice the cores and one."""
+        return 2 * max(1, math.floor(self.cores)) + 1
+
+
+def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
+    """`one_each`: a worker serves one request at a time."""
+    n = max(1, math.floor(limits.cores))
+    counts = {1, n, n + 1, 2 * n, limits.thumb}
+    while one_each and (more := 2 * max(counts)) <= MOST_WORKERS:
+        counts.add(more - more % 4)
+    most = min(limits.max_workers or MOST_WORKERS, MOST_WORKERS)
+    if one_each and limits.max_in_flight:
+        most = min(most, limits.max_in_flight)
+    return sorted({min(count, most) for count in counts})
+
+
+def servers_of(name: str, app: App, limits: Limits) -> Iterator[Server]:
+    """The candidates of one worker class; none where it would break a limit."""
+    row, pool = class_named(name), limits.max_in_flight
+    if not limits.thread_safe and row.slots != "one":
+        return
+    base = Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app)
+    for workers in worker_counts(limits, one_each=row.slots == "one"):
+        if row.slots == "threads":
+            for threads in THREADS:
+                if not pool or workers * threads <= pool:
+                    yield replace(base, workers=workers, threads=threads)
+        elif row.slots == "worker_connections":
+            connections = min(CONNECTIONS, pool // workers) if pool else CONNECTIONS
+            if connections:
+                yield replace(base, workers=workers, worker_connections=connections)
+        else:
+            yield replace(base, workers=workers)
+
+
+def candidates(apps: Iterable[tuple[str, App]], limits: Limits) -> tuple[Server, ...]:
+    """`apps`: worker classes, each with the app it would serve."""
+    return tuple(one for name, app in apps for one in servers_of(name, app, limits))

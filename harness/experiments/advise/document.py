@@ -1,0 +1,265 @@
+"""What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.experiments.advise.command import search_of
+from harness.experiments.advise.conf_file import conf_file
+from harness.experiments.advise.result import (
+    Result,
+    Row,
+    limit_of,
+    name_of,
+    primary,
+    result_of,
+)
+from harness.experiments.advise.search import launches_at
+from harness.experiments.advise.study import pooled, study_of
+from harness.experiments.document import Field, answer, table
+from harness.experiments.reading import notes_of
+from harness.model import Chart, Document, Finding, Series, Table
+from harness.report.messages import text
+from harness.run_store import Run
+
+FILE = "gunicorn.conf.py"
+ROWS = 12  # candidates in the first table
+EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
+
+
+def document(run: Run) -> Document:
+    study = study_of(run)
+    return show(result_of(search_of(study, run.plan)), run)
+
+
+def show(result: Result, run: Run) -> Document:
+    study = result.study
+    return Document(
+        run=run.name,
+        kind="advise",
+        title=_title(result),
+        environment=run.environment,
+        findings=(*_findings(result), *_left_out(result)),
+        tables=tuple(_tables(result)),
+        charts=tuple(_charts(result)),
+        notes=(*notes_of(run), *_notes(result)),
+        valid=result.word != "noisy",
+        exit_code=EXIT_CODES.get(result.word, 4) if study.needs else 3,
+    )
+
+
+def _title(result: Result) -> Finding:
+    asked, study = result.study.asked, result.study
+    target = study.plan.servers[0].app.target
+    values = {
+        "rate_rps": asked.rate_rps,
+        "slo": asked.slo,
+        "app": target,
+        "arrivals": Finding(f"arrivals.{study.plan.arrivals}"),
+        "cores": asked.limits.cores,
+    }
+    return Finding("advise.title", values)
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def _findings(result: Result) -> Iterable[Finding]:
+    """A question each, as far as there is an answer."""
+    evidence = tuple(_evidence(result))
+    values = {
+        "candidate": name_of(result.server) if result.server else None,
+        "rate_rps": result.search.target_rps,
+        "voids": result.study.voids or None,
+    }
+    keys = tuple(one.key for one in result.launches)
+    yield answer("advise", "which", result.word, values, evidence, keys)
+    if promises := tuple(_promises(result)):
+        yield answer("advise", "meets", "meets", {"terms": promises}, trials=keys)
+    yield from _reach(result)
+    if result.word == "recommended":
+        yield _costs(result)
+        yield answer("advise", "file", "file", {"run": result.study.run, "file": FILE})
+    elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
+        yield answer("advise", "limit", "limits", {"limit": limit})
+
+
+def _promises(result: Result) -> Iterable[Finding]:
+    """Each term, with its value at the target's rate."""
+    for bound in result.standing.bounds:
+        values = {
+            "term": bound.term,
+            "value": _unit(bound.term, bound.mean),
+            "bound": _unit(bound.term, bound.bound),
+            "launches": bound.n,
+            "note": bound.note,
+        }
+        yield Finding(f"advise.term.{bound.word}", values)
+    for outcome in result.standing.unshown:
+        yield Finding("advise.term.unshown", {"term": outcome.values["term"], "outcome": outcome})
+    errors = [one for one in result.search.terms if one.kind == "errors"]
+    if errors and result.launches and not result.standing.unshown:
+        together = pooled(result.launches)
+        values = {"failed": together.failed, "requests": together.number, "term": str(errors[0])}
+        yield Finding("advise.errors", values)
+
+
+def _unit(term: str, value: float | None) -> Finding | None:
+    if value is None:
+        return None
+    kind = "rps" if term.startswith("rps") else "errors" if term.startswith("errors") else "time"
+    return Finding(f"advise.value.{kind}", {"value": value})
+
+
+def _reach(result: Result) -> Iterable[Finding]:
+    reach, server = result.reach, result.server
+    if server is None or (reach.last is None and reach.first is None):
+        return
+    last = result.study.at(server, reach.last) if reach.last is not None else ()
+    values = {
+        "last_rps": reach.last,
+        "launches": len(last),
+        "first_rps": reach.first,
+        "known": True if reach.known else None,
+        "why": result.breaks.cell.diagnosis if result.breaks else None,
+    }
+    code = "none" if reach.last is None else "open" if reach.first is None else "between"
+    yield answer("advise", "reach", f"reach.{code}", values)
+
+
+def _costs(result: Result) -> Finding:
+    needs = result.needs
+    values = {
+        "memory_bytes": result.memory_bytes,
+        "cores": result.cores,
+        "rate_rps": result.search.target_rps,
+        "start_s": needs.start_s if needs else None,
+    }
+    return answer("advise", "costs", "costs", values)
+
+
+def _evidence(result: Result) -> Iterable[Finding]:
+    """What a request needs of each class; each rate that was tried on the recommended one."""
+    for name, needs in result.study.needs.items():
+        many = len(needs.requests)
+        values = {
+            "worker_class": name,
+            "wait_s": sum(one.wait_s for one in needs.requests) / many,
+            "cpu_s": sum(one.cpu_s + one.nogil_s for one in needs.requests) / many,
+            "blocked_s": sum(one.blocked_s for one in needs.requests) / many or None,
+            "gap_s": needs.gap_s,
+            "requests": many,
+            "start_s": needs.start_s,
+            "shared_bytes": needs.memory.shared_bytes if needs.memory else None,
+            "private_bytes": needs.memory.private_bytes if needs.memory else None,
+        }
+        yield Finding("advise.needs", values, (needs.trial,))
+    if result.server is not None:
+        for rps, launches in launches_at(result.study, result.server).items():
+            p95 = tuple(Finding("advise.value.time", {"value": one.response.p95})
+                        for one in launches if one.response.p95 is not None)  # fmt: skip
+            keys = tuple(one.key for one in launches)
+            yield Finding("advise.tried", {"rps": rps, "p95": p95}, keys)
+
+
+def _left_out(result: Result) -> Iterable[Finding]:
+    for name, why in result.study.left_out.items():
+        yield Finding("advise.left_out", {"worker_class": name, "why": why}, why.trials)
+
+
+def _notes(result: Result) -> Iterable[Finding]:
+    for needs in result.study.needs.values():
+        yield from needs.notes
+    if result.study.voids:
+        yield Finding("advise.voids", {"launches": result.study.voids})
+
+
+# --- tables and charts ----------------------------------------------------------------------------
+
+
+def _value(row: Row, name: str) -> float | None:
+    bound = primary(row.standing.bounds)
+    return getattr(bound, name) if bound else None
+
+
+def _fields(result: Result) -> Sequence[Field]:
+    metric = next((one.metric for one in result.search.terms if one.kind == "time"), "p95")
+    return (
+        ("candidate", "text", lambda row: name_of(row.server)),
+        ("memory_bytes", "bytes", lambda row: row.expected.memory_bytes),
+        (f"expected_{metric}_s", "seconds", lambda row: getattr(row.expected.central, metric)),
+        (f"measured_{metric}_s", "seconds", lambda row: _value(row, "mean")),
+        (f"bound_{metric}_s", "seconds", lambda row: _value(row, "bound")),
+        ("launches", "count", lambda row: row.launches or None),
+        ("expected_highest_rps", "number", lambda row: row.expected.highest_rps),
+        ("highest_rps", "number", lambda row: row.reach.last),
+        ("failing_rps", "number", lambda row: row.reach.first),
+        ("status", "text", lambda row: row.status),
+    )
+
+
+def _tables(result: Result) -> Iterable[Table]:
+    """Those that were tried, the rule of thumb, and the best of each class; then all."""
+    if not result.rows:
+        return
+    order = {server.key: place for place, server in enumerate(result.search.order())}
+    rows = sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
+    best: dict[str, Row] = {}
+    for row in rows:
+        best.setdefault(row.server.worker_class, row)
+    thumb = result.limits.thumb
+    shown = [
+        row
+        for row in rows
+        if result.study.of(row.server)
+        or row is best[row.server.worker_class]
+        or (row.server.workers == thumb and row.server.threads == 1
+            and row.server.worker_class in ("sync", "tornado"))
+    ]  # fmt: skip
+    fields = _fields(result)
+    note = Finding("advise.table.note")
+    rest = len(rows) - len(shown[:ROWS])
+    values = {"more": rest or None}
+    yield table(Finding("advise.table.candidates", values), fields, shown[:ROWS], note)
+    yield table(Finding("advise.table.all"), fields, rows)
+
+
+def _charts(result: Result) -> Iterable[Chart]:
+    """Memory against the highest rate, expected and measured."""
+    known = [row for row in result.rows if row.expected.memory_bytes is not None]
+    expected = tuple(
+        (row.expected.memory_bytes / 2**20, row.expected.highest_rps)
+        for row in known
+        if row.expected.memory_bytes and row.expected.highest_rps
+    )
+    measured = tuple(
+        (row.expected.memory_bytes / 2**20, row.reach.last)
+        for row in known
+        if row.expected.memory_bytes and row.reach.last
+    )
+    if not expected:
+        return
+    series = [Series(Finding("advise.chart.expected"), tuple(sorted(expected)))]
+    if measured:
+        series.append(Series(Finding("advise.chart.measured"), tuple(sorted(measured))))
+    title, x, y = (Finding(f"advise.chart{part}") for part in ("", ".memory", ".rps"))
+    yield Chart(title, x, y, tuple(series), form="lines")
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def write_file(run: Run) -> None:
+    """The gunicorn.conf.py of what is recommended, into the run's directory, and where else it was
+    asked for. Raises OSError."""
+    study = study_of(run)
+    result = result_of(search_of(study, run.plan))
+    if result.word != "recommended" or result.server is None:
+        return
+    sentences = [
+        text(one) for one in (_title(result), *_findings(result)) if one.code != "advise.file"
+    ]
+    asked = study.asked
+    content = conf_file(result.server, sentences, asked.config_text, asked.config_sets)
+    places = [run.directory / FILE, *([Path(asked.write).expanduser()] if asked.write else [])]
+    for place in places:
+        place.write_text(content)

@@ -1,0 +1,223 @@
+"""What the search has come to: the candidate that is recommended, or why there is none, and why not
+the others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from harness.experiments.advise.candidates import Limits
+from harness.experiments.advise.forecast import Expected
+from harness.experiments.advise.search import Reach, Search
+from harness.experiments.advise.standing import Bound, Standing, standing
+from harness.experiments.advise.study import Launch, Study
+from harness.model import Finding, Needs, Server
+from harness.numbers.quantiles import quantile
+from harness.server.worker_classes import class_named
+from harness.slo import Term
+
+Word = Literal["recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class"]
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+class Row(Struct, frozen=True):
+    """A candidate: what was expected of it, what was measured at the target's rate, how far it
+    goes, and what became of it."""
+
+    server: Server
+    expected: Expected
+    standing: Standing
+    launches: int
+    reach: Reach
+    status: Finding
+
+
+class Result(Struct, frozen=True):
+    """`server`: recommended, or what comes nearest where nothing is; `breaks`: the launch at the
+    lowest rate at which it broke the target; `cores`: what it computed at the target's rate."""
+
+    word: Word
+    search: Search
+    rows: tuple[Row, ...]
+    server: Server | None = None
+    standing: Standing = Standing("open")
+    reach: Reach = Reach()
+    launches: tuple[Launch, ...] = ()
+    breaks: Launch | None = None
+
+    @property
+    def study(self) -> Study:
+        return self.search.study
+
+    @property
+    def limits(self) -> Limits:
+        return self.study.asked.limits
+
+    @property
+    def needs(self) -> Needs | None:
+        return self.study.needs.get(self.server.worker_class) if self.server else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return self.search.expected[self.server.key].memory_bytes if self.server else None
+
+    @property
+    def cores(self) -> float | None:
+        used = [one.cell.usage.server_cores for one in self.launches]
+        known = [one for one in used if one is not None]
+        return sum(known) / len(known) if known else None
+
+
+def result_of(search: Search) -> Result:
+    server = search.winner()
+    word: Word = "recommended"
+    if server is None:
+        word = _without(search)
+        server = _nearest(search)
+    rows = tuple(_row(search, one, server if word == "recommended" else None)
+                 for one in search.servers)  # fmt: skip
+    if server is None:
+        return Result(word, search, rows)
+    launches = search.study.at(server, search.target_rps)
+    reach = search.reach(server)
+    failed = search.study.at(server, reach.first) if reach.first is not None else ()
+    return Result(
+        *(word, search, rows, server, standing(launches, search.terms), reach, launches),
+        breaks=failed[0] if failed else None,
+    )
+
+
+def _without(search: Search) -> Word:
+    """Why nothing is recommended."""
+    if not search.study.needs:
+        return "no_class"
+    if search.too_noisy():
+        return "noisy"
+    found = [standing(search.study.at(one, search.target_rps), search.terms).word
+             for one in search.servers]  # fmt: skip
+    words = set(found)
+    if "broken" in words and search.next() is None:
+        return "nothing"
+    if "undecidable" in words and search.next() is None:
+        return "undecidable"
+    return "nothing" if "broken" in words and "open" not in _tried(search) else "unfinished"
+
+
+def _tried(search: Search) -> set[str]:
+    """What became of those that were launched at the target's rate."""
+    at = {one.key: search.study.at(one, search.target_rps) for one in search.servers}
+    return {standing(found, search.terms).word for found in at.values() if found}
+
+
+def _nearest(search: Search) -> Server | None:
+    """Of those that were launched the one that holds the target up to the highest rate; else the
+    one of which that is expected."""
+    tried = [one for one in search.order() if search.study.of(one)]
+    return max(
+        tried,
+        key=lambda one: (search.reach(one).last or 0.0, search.highest(one)),
+        default=None,
+    )
+
+
+# --- why not the others ---------------------------------------------------------------------------
+
+
+def _row(search: Search, server: Server, winner: Server | None) -> Row:
+    launches = search.study.at(server, search.target_rps)
+    found = standing(launches, search.terms)
+    return Row(
+        *(server, search.expected[server.key], found, len(launches), search.reach(server)),
+        _status(search, server, found, winner),
+    )
+
+
+def _status(search: Search, server: Server, found: Standing, winner: Server | None) -> Finding:
+    if server == winner:
+        return Finding("advise.status.recommended")
+    expected, limit = search.expected[server.key], search.study.asked.limits.memory_bytes
+    if limit is not None and (expected.memory_bytes or 0) > limit:
+        values = {"memory_bytes": expected.memory_bytes, "limit_bytes": limit}
+        return Finding("advise.status.memory", values)
+    if found.word == "met":
+        return _second(search, server, winner)
+    if found.word in ("broken", "undecidable") and found.bounds:
+        return Finding(f"advise.status.{found.word}", {"term": found.broken[0].term})
+    reach = search.reach(server)
+    if reach.first is not None and winner is not None:
+        return Finding("advise.status.fails_at", {"rps": reach.first})
+    if expected.most_rps < search.target_rps:
+        return Finding("advise.status.expected_broken")
+    most = search.highest(winner) if winner else 0.0
+    code = "expected_less" if expected.most_rps < 0.9 * most else "not_tried"
+    return Finding(f"advise.status.{code}")
+
+
+def _second(search: Search, server: Server, winner: Server | None) -> Finding:
+    """It meets the target, too."""
+    mine, best = search.reach(server).last, search.reach(winner).last if winner else None
+    if mine and best and 1.05 * mine < best:
+        return Finding("advise.status.reaches_less")
+    if winner and search.cost(server) > search.cost(winner):
+        return Finding("advise.status.costs_more")
+    return Finding("advise.status.meets")
+
+
+# --- what limits ----------------------------------------------------------------------------------
+
+
+def limit_of(result: Result) -> Finding | None:
+    """Why nothing meets the target: what would have to change. None: nothing is known."""
+    needs, server = result.needs, result.server
+    if needs is None or server is None:
+        return None
+    if alone := _alone(needs, result.search.terms):
+        return alone
+    if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
+        return Finding("advise.limit.load_tool", {"tool": result.breaks.cell.trial.cell.tool})
+    rate_rps, many = result.search.target_rps, len(needs.requests)
+    cpu_s = sum(one.cpu_s + one.nogil_s for one in needs.requests) / many
+    if cpu_s * rate_rps > 0.7 * result.limits.cores:
+        values = {"cpu_s": cpu_s, "cores": result.limits.cores, "needed": cpu_s * rate_rps / 0.7}
+        return Finding("advise.limit.cpu", values)
+    pool = result.limits.max_in_flight
+    hold_s = sum(one.wait_s + one.cpu_s + one.blocked_s for one in needs.requests) / many
+    if pool is not None and hold_s * rate_rps > 0.7 * pool:
+        values = {"pool": pool, "hold_s": hold_s, "under_way": hold_s * rate_rps}
+        return Finding("advise.limit.pool", values)
+    return None
+
+
+def _alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
+    """Requests that have the server for themselves already break a term."""
+    times_s = sorted(
+        one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
+        for one in needs.requests
+    )
+    for term in terms:
+        if term.kind == "time":
+            q = QUANTILES.get(term.metric)
+            value_s = times_s[-1] if term.metric == "max" else sum(times_s) / len(times_s)
+            value_s = quantile(times_s, q) if q is not None else value_s
+            if not term.holds(value_s):
+                return Finding("advise.limit.alone", {"term": str(term), "value_s": value_s})
+    return None
+
+
+def primary(bounds: Sequence[Bound]) -> Bound | None:
+    """The one that a table shows: the first that is a time."""
+    return next((one for one in bounds if not one.term.startswith("rps")), None)
+
+
+def name_of(server: Server) -> Finding:
+    """A candidate in words."""
+    row = class_named(server.worker_class)
+    threads = server.threads if row.slots == "threads" else None
+    connections = server.worker_connections if row.slots == "worker_connections" else None
+    values: Mapping[str, object] = {
+        "worker_class": server.worker_class,
+        "workers": server.workers,
+        "threads": threads,
+        "worker_connections": connections,
+    }
+    return Finding("advise.candidate", values)

@@ -1,0 +1,224 @@
+"""Which launch comes next: a search, not a grid.
+
+    1. in the order of the forecast: the first candidate whose prediction bound keeps the target
+    2. the rate is raised on it, until one that passes and one that fails are within CLOSE
+    3. of every other class, and of its own, the first that is expected to go about as far is tried
+       a little beyond what the winner reached; one that passes there is raised in turn
+
+The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
+before the others, by memory, then by threads. Where none meets the target, the best one's rate is
+lowered instead, to say up to which rate the target would hold.
+
+Everything here is a function of what is on file, so that a run that was stopped goes on as it
+would have. The k-th launch at a rate has schedule k, whichever candidate it is of.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from harness.experiments.advise.forecast import Expected
+from harness.experiments.advise.standing import LEAST, passes, standing
+from harness.experiments.advise.study import Launch, Study
+from harness.model import Server
+from harness.slo import Term
+
+NEAR = 0.95  # of the best forecast: as good as the best
+CLOSE = 1.07  # between the last rate that passes and the first that fails
+STEP = 1.15  # up, where the forecast is passed
+AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
+BEYOND = 1.05  # times what the winner reached, for another candidate to be better
+HOPE = 0.5  # of the target's rate: candidates of which less is forecast are tried last
+TRIES = 4  # candidates of a forecast without hope
+MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
+MOST_VOIDS_BESIDE = 2  # at another rate
+LOWEST = 0.02  # of the target's rate
+
+
+class Next(Struct, frozen=True):
+    """A launch to be made."""
+
+    server: Server
+    rps: float
+    schedule: int
+
+
+class Reach(Struct, frozen=True):
+    """Of a candidate: the highest rate that passed below any that failed, and the lowest that
+    failed above it. None: there is none yet."""
+
+    last: float | None = None
+    first: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return bool(self.last and self.first and self.first <= CLOSE * self.last)
+
+
+class Search(Struct, frozen=True):
+    study: Study
+    terms: Sequence[Term]
+    servers: Sequence[Server]  # all candidates whose class is known
+    expected: Mapping[str, Expected]  # by the server's key
+
+    @property
+    def target_rps(self) -> float:
+        return self.study.asked.rate_rps
+
+    def order(self) -> list[Server]:
+        """All candidates, those first that are tried first."""
+        within = [one for one in self.servers if self._fits(one)]
+        best = max((self.highest(one) for one in within), default=0.0)
+
+        def place(server: Server) -> tuple[object, ...]:
+            highest = self.highest(server)
+            near = highest >= NEAR * best
+            return (not near, *((0.0, *self.cost(server)) if near else (-highest,)))
+
+        return sorted(within, key=place)
+
+    def _fits(self, server: Server) -> bool:
+        limit, memory = self.study.asked.limits.memory_bytes, self.expected[server.key].memory_bytes
+        return limit is None or memory is None or memory <= limit
+
+    def highest(self, server: Server) -> float:
+        return self.expected[server.key].most_rps
+
+    def cost(self, server: Server) -> tuple[float, int, int]:
+        """Memory, workers, threads."""
+        memory = self.expected[server.key].memory_bytes or 0
+        return memory, server.workers, server.threads
+
+    # --- what was found ----------------------------------------------------------------------
+
+    def meets(self, server: Server) -> bool:
+        return standing(self.study.at(server, self.target_rps), self.terms).word == "met"
+
+    def reach(self, server: Server) -> Reach:
+        rates = sorted({one.rps for one in self.study.of(server)})
+        tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
+        first = min((rps for rps in rates if tried[rps] is False), default=None)
+        under = [rps for rps in rates if tried[rps] and (first is None or rps < first)]
+        return Reach(max(under, default=None), first)
+
+    def winner(self) -> Server | None:
+        """Of those that meet the target the one that reaches furthest; the cheaper of two that
+        reach within BEYOND of each other."""
+        able = [one for one in self.order() if self.meets(one)]
+        if not able:
+            return None
+        reached = {one.key: self.reach(one).last or 0.0 for one in able}
+        most = max(reached.values())
+        return min((one for one in able if BEYOND * reached[one.key] >= most), key=self.cost)
+
+    def too_noisy(self) -> bool:
+        """Whether more launches had to be thrown away than say anything."""
+        return self.study.voids >= MOST_VOIDS and self.study.voids > len(self.study.valid)
+
+    # --- what is next ------------------------------------------------------------------------
+
+    def next(self) -> Next | None:
+        """None: there is nothing more to find out."""
+        if self.too_noisy():
+            return None
+        order = self.order()
+        hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]
+        for server in hopeful or order[:TRIES]:
+            found = standing(self.study.at(server, self.target_rps), self.terms)
+            if found.word == "met":
+                return self._raise(server) or self._rivals(server, order)
+            if found.word == "open":
+                return self._launch(server, self.target_rps)
+        return self._lower(order)
+
+    def _launch(self, server: Server, rps: float) -> Next | None:
+        made = [one for one in self.study.launches if one.server == server and one.rps == rps]
+        voids = len(made) - len(self.study.at(server, rps))
+        if voids >= (MOST_VOIDS if rps == self.target_rps else MOST_VOIDS_BESIDE):
+            return None
+        return Next(server, rps, 1 + len(made))
+
+    def _raise(self, server: Server) -> Next | None:
+        """Up to where the target holds; the last rate that passes is seen as often as it takes."""
+        reach = self.reach(server)
+        last = reach.last or self.target_rps
+        if reach.first is None:
+            ahead = AHEAD * self.highest(server)
+            return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
+        if not reach.known:
+            middle = between(last, reach.first)
+            if last < middle < reach.first:
+                return self._launch(server, middle)
+        if len(self.study.at(server, last)) < LEAST:
+            return self._launch(server, last)
+        return None
+
+    def _rivals(self, server: Server, order: Sequence[Server]) -> Next | None:
+        """Others that may go further than `server`, the first that met the target."""
+        most = self.reach(server).last or self.target_rps
+        for other in self._others(server, order):
+            mark = rounded(BEYOND * most)
+            if self.highest(other) < NEAR * most:
+                continue
+            tried = self.study.at(other, mark)
+            beyond = passes(tried, self.terms)
+            if beyond is False:
+                continue
+            if len(tried) < LEAST:
+                following = self._launch(other, mark)
+            elif not self.meets(other):
+                following = self._launch(other, self.target_rps)
+            else:
+                following = self._raise(other)
+            if following is not None:
+                return following
+            most = max(most, self.reach(other).last or most)
+        return None
+
+    def _others(self, server: Server, order: Sequence[Server]) -> list[Server]:
+        """The first of each class but `server`."""
+        first: dict[str, Server] = {}
+        for other in order:
+            if other != server:
+                first.setdefault(other.worker_class, other)
+        return list(first.values())
+
+    def _lower(self, order: Sequence[Server]) -> Next | None:
+        """The best candidate, below the rate that nobody keeps the target at."""
+        if not order:
+            return None
+        server = max(order[:TRIES], key=self.highest)
+        reach = self.reach(server)
+        if reach.first is None:
+            return self._launch(server, self.target_rps)
+        if reach.last is None:
+            ahead = AHEAD * self.highest(server)
+            below = ahead if 0 < ahead < reach.first / CLOSE else reach.first / 2
+            return (
+                self._launch(server, rounded(below)) if below > LOWEST * self.target_rps else None
+            )
+        if not reach.known:
+            middle = between(reach.last, reach.first)
+            if reach.last < middle < reach.first:
+                return self._launch(server, middle)
+        return None
+
+
+def between(last: float, first: float) -> float:
+    """The rate to try next. Where the last that passed is far below, a step down: the forecast was
+    not that wrong."""
+    return rounded(max(math.sqrt(last * first), first / STEP))
+
+
+def rounded(rps: float) -> float:
+    """To three digits: nobody asks for 83.2917 requests/s."""
+    return float(f"{rps:.3g}")
+
+
+def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
+    """Valid ones, by rate."""
+    found: dict[float, list[Launch]] = {}
+    for one in sorted(study.of(server), key=lambda launch: launch.rps):
+        found.setdefault(one.rps, []).append(one)
+    return found

@@ -1,0 +1,196 @@
+"""What a run of `advise` has found so far, by its files: what requests need under each worker
+class, and what each launch showed. Nothing is decided here."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harness import codec
+from harness.analysis.facts import Facts, TrialData, facts_of
+from harness.analysis.needs import needs_of
+from harness.analysis.target import Requests, judge, requests_of, value_of, word
+from harness.experiments.advise.candidates import Limits
+from harness.experiments.reading import as_argument, report_of, trial_data
+from harness.model import CellResult, Finding, Needs, Plan, Record, Server, Summary
+from harness.run_store import Run
+from harness.slo import Term, parse
+
+BESIDE_S = 0.5  # of a launch: files, the reading of them, what is planned next
+
+
+class Asked(Struct, frozen=True):
+    """What the user asked for; the Plan's details."""
+
+    slo: str
+    rate_rps: float
+    budget_s: float
+    limits: Limits
+    left_out: Mapping[str, str] = {}  # worker classes that cannot run here, and why
+    config_text: str = ""  # of the app's own Gunicorn file
+    config_sets: tuple[str, ...] = ()  # names in it
+    write: str = ""  # where the file found shall be written, too
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Asked":
+        return codec.convert(plan.details, cls)
+
+
+class Launch(Struct, dict=True, frozen=True, eq=False):
+    """A candidate at a rate, on a fresh server. `void`: why it says nothing of the candidate.
+
+    Where others kept it from a core, it is void only if it broke the target: what holds beside them
+    holds without them."""
+
+    server: Server
+    rps: float
+    schedule: int
+    cell: CellResult
+    facts: Facts | None
+    void: Finding | None
+
+    @property
+    def key(self) -> str:
+        return self.cell.trial.key
+
+    @cached_property
+    def times_s(self) -> tuple[float, ...]:
+        """Of its successes, ascending."""
+        timings = self.facts.measurement.timings if self.facts else ()
+        return tuple(sorted(t.end_s for t in timings if t.cause is None and t.end_s is not None))
+
+    @cached_property
+    def failed(self) -> int:
+        """What was due and was no success."""
+        return self.due - len(self.times_s)
+
+    @cached_property
+    def due(self) -> int:
+        said = self.facts.measurement if self.facts else None
+        return len(said.timings) + (said.unsent or 0) if said else 0
+
+    @property
+    def requests(self) -> Requests:
+        return pooled([self])
+
+    @property
+    def response(self) -> Summary:
+        return self.cell.response
+
+
+def pooled(launches: Sequence[Launch]) -> Requests:
+    """All their requests, as if of one."""
+    times_s = [one for launch in launches for one in launch.times_s]
+    rates = [rps for launch in launches if (rps := launch.cell.throughput_rps) is not None]
+    failed = sum(launch.failed for launch in launches)
+    return requests_of(times_s, failed, fmean(rates) if rates else None)
+
+
+def holds(launch: Launch, terms: Sequence[Term]) -> bool:
+    """By its values; of errors, unless they are shown to be too many."""
+    for term in terms:
+        if term.kind == "errors":
+            if word(judge(term, launch.requests)) == "broken":
+                return False
+        else:
+            value = value_of(term.metric, launch.requests)
+            if value is None or not term.holds(value):
+                return False
+    return True
+
+
+class Study(Struct, dict=True, frozen=True, eq=False):
+    asked: Asked
+    plan: Plan
+    run: str  # what a command takes for it
+    needs: Mapping[str, Needs]  # by worker class
+    left_out: Mapping[str, Finding]  # worker classes, and why
+    launches: tuple[Launch, ...]
+    used_s: float
+
+    @cached_property
+    def valid(self) -> tuple[Launch, ...]:
+        return tuple(one for one in self.launches if one.void is None)
+
+    @property
+    def voids(self) -> int:
+        return len(self.launches) - len(self.valid)
+
+    def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
+        """Its launches at that rate that say something."""
+        return tuple(one for one in self.valid if one.server == server and one.rps == rps)
+
+    def of(self, server: Server) -> tuple[Launch, ...]:
+        return tuple(one for one in self.valid if one.server == server)
+
+
+def study_of(run: Run) -> Study:
+    trials = trial_data(run)
+    cells = {cell.trial.key: cell for cell in report_of(run).cells}
+    facts = {one.trial.key: facts_of(one) for one in trials if one.record is not None}
+    needs, left_out = _needs(run, trials, facts)
+    asked = Asked.of(run.plan)
+    terms = parse(asked.slo)
+    launches = tuple(
+        _launch(cells[one.trial.key], facts[one.trial.key], terms)
+        for one in trials
+        if one.trial.key in cells and one.cell.rate is not None
+    )
+    unavailable = {
+        name: Finding("advise.left_out.unavailable", {"why": why})
+        for name, why in asked.left_out.items()
+    }
+    return Study(
+        *(asked, run.plan, as_argument(run), needs, {**unavailable, **left_out}, launches),
+        used_s=sum(map(used_s, run.records.values())),
+    )
+
+
+def used_s(record: Record) -> float:
+    """How long a trial took, as far as its record tells."""
+    load_s = 0.0
+    if record.load_start_ns is not None and record.load_end_ns is not None:
+        load_s = (record.load_end_ns - record.load_start_ns) / 1e9
+    parts = (record.start_s, record.warmup_s, record.stop_s)
+    return BESIDE_S + load_s + sum(part or 0.0 for part in parts)
+
+
+def _needs(
+    run: Run, trials: Sequence[TrialData], facts: Mapping[str, Any]
+) -> tuple[dict[str, Needs], dict[str, Finding]]:
+    """By worker class: what its requests need, or why that is not known."""
+    needs: dict[str, Needs] = {}
+    left_out: dict[str, Finding] = {}
+    for one in trials:
+        name, record = one.cell.server.worker_class, one.record
+        if one.cell.inside != "needs" or record is None:
+            continue
+        if record.fault is not None:
+            if record.fault.kind != "interrupted":
+                why = {"why": record.fault.reason}
+                left_out[name] = Finding("advise.left_out.fault", why, (record.key,))
+            continue
+        seen = facts[record.key]
+        found = needs_of(seen) if isinstance(seen, Facts) else seen
+        if isinstance(found, Needs):
+            needs[name] = found
+        else:
+            left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
+    return needs, left_out
+
+
+def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
+    asked = cell.trial.cell
+    assert asked.rate is not None
+    assert asked.rate.rps is not None
+    place = (asked.server, asked.rate.rps, asked.schedule or 0, cell)
+    if cell.verdict == "invalid" or not isinstance(facts, Facts):
+        return Launch(*place, None, cell.reason)
+    launch = Launch(*place, facts, None)
+    if cell.core_wait is not None and cell.core_wait.doubtful and not holds(launch, terms):
+        values = {"share": cell.core_wait.taken}
+        return replace(launch, void=Finding("advise.void.disturbed", values))
+    return launch
