@@ -4,8 +4,8 @@ import argparse
 import re
 
 from harness import options as read
-from harness.experiments.sweep.options import APP, add_rows
-from harness.mix import Row
+from harness.experiments.sweep.options import APP
+from harness.options import Row, add_rows
 
 BUDGET_S = 300.0
 EXAMPLES = """\

@@ -58,10 +58,9 @@ class World:
         p95_s = self.p95_s(one.server, one.rps) * math.exp(self.rng.gauss(0, SCATTER))
         void = self.rng.random() < self.noisy
         requests = SimpleNamespace(p95_s=p95_s)
-        self.launches.append(
-            SimpleNamespace(server=one.server, rps=one.rps, schedule=one.schedule, void=void or None,
-                            requests=requests, p95_s=p95_s, cell=None)
-        )  # fmt: skip
+        seen = {"requests": requests, "p95_s": p95_s, "cell": None, "void": void or None}
+        asked = {"server": one.server, "rps": one.rps, "schedule": one.schedule}
+        self.launches.append(SimpleNamespace(**asked, **seen))
 
     def search(self) -> Search:
         asked = Asked("p95<300ms", TARGET_RPS, 300.0, Limits(cores=2))
