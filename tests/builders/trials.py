@@ -1,0 +1,26 @@
+"""A trial as an experiment runs it: a real server, a real load, and what is read of both."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.analysis.facts import Facts, facts_of
+from harness.experiments import trial
+from harness.experiments.execution import task_for
+from harness.experiments.reading import evidence
+from harness.model import Cell, Plan, Trial
+from harness.run_store import copy_code
+
+
+def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
+    """`place`: an empty directory, for the run."""
+    copy_code(place / "code")
+    plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, None, {}, ()), duration_s=duration_s)
+    one = Trial(cell, 1)
+    rps = cell.rate.rps if cell.rate else None
+    record = trial.run(task_for(plan, one, place, rps), lambda _: None)
+    assert record.fault is None, record.fault
+    found = facts_of(evidence(one, record, plan, place))
+    assert isinstance(found, Facts), found
+    return found

@@ -1,0 +1,143 @@
+"""What requests need, of apps that sleep and compute a known amount: bounds that hold however busy
+the machine is, for an app burns CPU by its thread's own clock, and a sleep is never shorter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from harness.analysis.holding import queued_gap_s
+from harness.analysis.needs import needs_of
+from harness.model import App, Cell, Finding, Needs, Rate, RequestNeed, Route, Server
+from tests.builders.trials import carried_out
+from tests.integration.test_waiting import only
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"
+)
+
+SLEEP_S, CPU_S, MB = 0.05, 0.02, 1 << 20
+ASGI = ("asgi", "uvicorn")
+SLOTS = ("sync", "gthread")
+EXACT_S = 0.0005  # what clocks that are read one after the other may differ by
+HELD_MB = 100
+HOLDS = f"""
+import time
+HELD = bytearray(b"x") * ({HELD_MB} << 20)
+def app(environ, start_response):
+    time.sleep(0.01)
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"ok\\n"]
+"""
+
+Measure = Callable[..., tuple[Needs, Any]]
+
+
+@pytest.fixture
+def measure(tmp_path: Path, worker_class: str) -> Iterator[Measure]:
+    """`measure(app, ...)`: what its requests need, and the facts that is from."""
+
+    def one(app: App, *, preload: bool = False, **cell: Any) -> tuple[Needs, Any]:
+        server = Server(worker_class, 2, 1, 2048, 1000, app=app, preload=preload)
+        facts = carried_out(tmp_path, Cell(server, "fast", 4, inside="needs", **cell))
+        found = needs_of(facts)
+        assert isinstance(found, Needs), found
+        return found, facts
+
+    return one
+
+
+def sleeping(worker_class: str, *asked: str) -> App:
+    target = "apps.sleep_asgi:app" if worker_class in ASGI else "apps.sleep_wsgi:app"
+    routes = tuple(Route(path) for path in asked)
+    return App(target, path=asked[0], mix=routes if len(routes) > 1 else ())
+
+
+def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -> float:
+    return fmean(value(one) for one in needs.requests if route in ("", one.route))
+
+
+def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
+    path = f"/?sleep={SLEEP_S}&cpu={1e3 * CPU_S:.0f}"
+    needs, facts = measure(sleeping(worker_class, path))
+    # The clock of the class is in every record, so that none had to be guessed
+    assert all(span.cost is not None for span in facts.finished)
+    assert all(one.cpu_s >= CPU_S for one in needs.requests)
+    assert mean(needs, lambda one: one.cpu_s) < 2 * CPU_S
+    if worker_class in SLOTS:  # one at a time: nothing is taken off by a formula
+        assert min(one.wait_s for one in needs.requests) >= SLEEP_S - EXACT_S
+    for span, one in zip(facts.finished, needs.requests, strict=True):
+        length_s = (span.end_ns - span.start_ns) / 1e9
+        assert one.wait_s + one.blocked_s <= length_s - CPU_S + EXACT_S
+    assert needs.start_s is not None
+    assert needs.memory is not None
+    assert needs.memory.workers == 2
+    assert 0 < needs.memory.private_bytes < needs.memory.of(2)
+
+
+def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str) -> None:
+    """4 connections on 2 slots: two always wait. A slot is never held for longer than there is."""
+    only(worker_class, *SLOTS)
+    needs, facts = measure(sleeping(worker_class, f"/?sleep={SLEEP_S}"))
+    gap_s = queued_gap_s(facts)
+    assert gap_s is not None
+    assert 0 < gap_s < SLEEP_S
+    assert Finding("needs.gap_alone") not in needs.notes
+    held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s
+    assert held_s >= SLEEP_S
+    assert facts.rps * SLEEP_S <= 2
+
+
+def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
+    only(worker_class, "sync")
+    needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
+    assert Finding("needs.gap_alone") in needs.notes
+
+
+def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
+    only(worker_class, "sync", "uvicorn", "gevent", "tornado")
+    light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
+    needs, _ = measure(sleeping(worker_class, light, heavy))
+    of = {one.route: one for one in needs.requests}
+    assert of.keys() == {f"GET {light}", f"GET {heavy}"}
+    cpu_s = {route: mean(needs, lambda one: one.cpu_s, route) for route in of}
+    assert cpu_s[f"GET {heavy}"] >= 0.04
+    assert 0.004 <= cpu_s[f"GET {light}"] < 0.02
+
+
+def test_a_call_that_blocks_the_loop(measure: Measure, worker_class: str) -> None:
+    only(worker_class, *ASGI)
+    path = f"/?sleep={SLEEP_S}"
+    needs, _ = measure(App("apps.blocking_asgi:app", path=path))
+    assert min(one.blocked_s for one in needs.requests) >= SLEEP_S - EXACT_S
+    assert mean(needs, lambda one: one.wait_s) < SLEEP_S
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_memory(measure: Measure, worker_class: str, tmp_path: Path, preload: bool) -> None:
+    only(worker_class, "sync", "gthread", "gevent")
+    place = tmp_path / "apps"
+    place.mkdir()
+    (place / "holds.py").write_text(HOLDS)
+    needs, _ = measure(App("holds:app", str(place)), preload=preload)
+    memory = needs.memory
+    assert memory is not None
+    if preload:
+        assert memory.shared_bytes >= HELD_MB * MB
+        assert memory.private_bytes < HELD_MB * MB
+    else:
+        assert memory.private_bytes >= HELD_MB * MB
+        assert memory.of(2) >= 2 * HELD_MB * MB
+
+
+def test_other_trials_have_none_of_it(tmp_path: Path, worker_class: str) -> None:
+    server = Server(worker_class, 2, 1, 2048, 1000, app=sleeping(worker_class, "/?sleep=0.01"))
+    facts = carried_out(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
+    assert all(span.cost is None for span in facts.spans)
+    assert not list(tmp_path.rglob("costs-*"))
+    assert needs_of(facts) == Finding("needs.no_cpu")
