@@ -121,6 +121,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         in_force=in_force(data, limit),
         usage=facts.usage,
         core_wait=core_wait(facts),
+        routes=measurement.routes,
         notes=(
             *facts.record.warnings,
             *measurement.notes,

@@ -2,12 +2,14 @@
 
 Of a sweep, names bear units; an empty field is unknown, one of slots_configured unlimited where
 slots_known is True. Pairs (errors, requests and connections per worker) are `name=count`, separated
-by blanks. Of others, the first field names the table, then come the columns of all of them, the
-shared ones once, in base units; empty is missing, or not of this table.
+by blanks; the routes of a mix are one object of JSON. Of others, the first field names the table,
+then come the columns of all of them, the shared ones once, in base units; empty is missing, or not
+of this table.
 """
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +59,8 @@ def _flat(values: Mapping[str, Any]) -> dict[str, object]:
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
         elif name in ("kernel", "cpu", "core_wait", "in_force"):
             row |= {f"{name}_{which}": one for which, one in value.items()}
+        elif name == "routes":
+            row[name] = clean(json.dumps(value)) if value else None
         elif isinstance(value, dict) and "text" not in value:
             pairs = (f"{key}={count}" for key, count in value.items())
             row[name] = clean(" ".join(pairs))

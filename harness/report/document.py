@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from harness.model import CellResult, Document, Finding, Report
 from harness.report.class_findings import DISTURBED, class_finding
 from harness.report.naming import SETTINGS, Names, by_series, not_taken, setting
+from harness.report.route_table import failing_routes
 from harness.report.sweep_tables import sweep_tables
 from harness.report.targets import target_findings, target_kept
 from harness.report.values import finite
@@ -43,6 +44,7 @@ def of_sweep(report: Report) -> Document:
             *_costs(report),
             *_by_places("cells.invalid", reasons["invalid"], names),
             *_by_codes("cells.inconclusive", reasons["inconclusive"], names),
+            *failing_routes(report.cells, names),
             *_by_codes("cells.disturbed", _disturbed(report), names),
         ),
         tables=tuple(sweep_tables(report, names)),

@@ -237,6 +237,8 @@ cells.invalid = Invalid: {cells}: {text}.
 cells.inconclusive = Inconclusive: {cells}[[; numbers of {one}]]: {text:sentence}
 cells.disturbed = Disturbed: {cells}[[; numbers of {one}]]: {text}
 cells.note = {cells}: {text}
+cells.routes = {cells}: {failed} of {requests:# request} to {route} failed
+    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]
 cells.findings = At {load}: {findings: }
 cells.findings.trials = {text} (In {have} of {trials} trials.)
 
@@ -343,6 +345,9 @@ part_of_load.whole = the whole load
 part_of_load.mixed = the steady part (where the load stalled, of the whole load)
 table.keepalive = Kept-alive connections stay with the worker that accepted them
 table.open = Closed and open: the same server under N clients, and under arrivals at a rate
+table.routes = The routes of the mix
+note.routes_left_out = {routes:# route} of each cell left out, those with the fewest requests and no
+    more failures; the JSON has them all.
 table.classes = Where each class stops
 note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
     the server.
@@ -398,6 +403,10 @@ meaning.table.breakdown:unattributed_s = what the parts leave unexplained, never
 meaning.table.breakdown:exact = whether every request was followed
 meaning.split_prediction_rps = what the connections per worker allow: each works on no more than it
     has slots
+meaning.table.routes:requests = complete answers
+meaning.table.routes:response_p50_s = response time of successes
+meaning.table.routes:response_p95_s = response time of successes
+meaning.table.routes:response_max_s = response time of successes
 meaning.table.open:sent_rps = of what was due; of Poisson arrivals chance decides how many are
 meaning.table.open:response_p50_s = response time, open: since the request was due
 meaning.table.open:response_p95_s = response time, open: since the request was due

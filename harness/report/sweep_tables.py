@@ -17,6 +17,7 @@ from harness.model import CellResult, ClassResult, Column, Finding, Form, Report
 from harness.report.messages import short
 from harness.report.naming import Names, taken
 from harness.report.open_closed import arrivals, one_trial, side_by_side
+from harness.report.route_table import route_table
 from harness.report.targets import target_word
 from harness.report.values import PARTS, finite, part_of_load
 
@@ -58,6 +59,11 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
             unit = time_unit(report.cells if title == "table.open" else closed)
             part = {"part": part_of_load(cells)} if title == "table.breakdown" else {}
             yield Table(Finding(title, part), columns, rows, note, keys, unit)
+    mixed = [cell for cell in report.cells if cell.routes]
+    of_load = source("load", "text", 0, load_of)
+    leading = [of_load if one[0].name == "concurrency" else one for one in _leading(mixed, names)]
+    opened = any(cell.trial.cell.rate is not None for cell in mixed)
+    yield from route_table(mixed, leading if opened else _leading(mixed, names), unit_of)
     if report.classes:
         rows = tuple((names.series(one), *_class(one)) for one in report.classes)
         yield Table(Finding("table.classes"), CLASSES, rows)
@@ -65,7 +71,11 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
 
 def time_unit(cells: Cells) -> str:
     """One for all times: seconds where one is that long and none that counts loses digits by it."""
-    every = [_times(cell) for cell in cells]
+    return unit_of([_times(cell) for cell in cells])
+
+
+def unit_of(every: list[list[float]]) -> str:
+    """Of the times of each row."""
     longest = max((time_s for times in every for time_s in times), default=0.0)
     lost = any(SMALL * max(times) <= time_s < EXACT_S for times in every for time_s in times)
     return "s" if longest >= 1 and not lost else "ms"

@@ -27,6 +27,7 @@ HEADING_LEAST = 6  # letters a heading may take in a line, however short its val
 EXPLAINED = frozenset(
     {"table.keepalive", "table.classes", "advise.table.all"}
 )  # only with `explain`
+ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
 VISIBLE = frozenset(  # notes that are never only counted
     {
         "note.unfinished",
@@ -99,12 +100,18 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Those with rows; where the time goes beside the cells it is about, if there is room."""
-    shown = [one for one in tables if one.rows and (explain or one.title.code not in EXPLAINED)]
+    shown = [one for one in tables if one.rows and (explain or not _lengthy(one))]
     if [one.title.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
             return [replace(joined, note=shown[1].note), *shown[2:]]
     return shown
+
+
+def _lengthy(table: Table) -> bool:
+    """Whether it can wait until it is asked for."""
+    code = table.title.code
+    return code in EXPLAINED or (code == "table.routes" and len(table.rows) > ROUTES_MOST)
 
 
 def _table(

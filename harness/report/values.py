@@ -105,6 +105,10 @@ def cell(result: CellResult) -> dict[str, Any]:
         **fields(result, "requests_per_worker connections_per_worker split_prediction_rps"),
         **fields(result, "load_s ideal_s generator_bound bound_reasons"),
         "rate": None if asked.rate is None else asked.rate.label,
+        "routes": {
+            name: fields(one, "requests failed errors statuses answer response_ms")
+            for name, one in result.routes.items()
+        },
         **fields(result, "asked_rps arrivals schedule due_rps sent_rps unsent lag_ms"),
         **fields(result, "achieved_concurrency"),
         **fields(result, "verdict target reason diagnosis findings notes"),

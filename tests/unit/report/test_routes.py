@@ -1,0 +1,103 @@
+"""The routes of a mix, in the document of a sweep and in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from msgspec.structs import replace
+
+from harness.analysis import TrialData, analyse
+from harness.model import Document, RouteResult, Summary
+from harness.report import FORMATS
+from harness.report.document import of_sweep
+from harness.report.messages import text
+from harness.report.route_table import MOST
+from harness.report.text import render
+from tests.builders.analysis import evidence
+
+FAST = RouteResult(30, 0, response=Summary(0.01, 0.01, 0.02, 0.02, 0.03))
+BROKEN = RouteResult(
+    8,
+    5,
+    {"status": 3, "reset": 2},
+    Summary(0.1, 0.1, 0.2, 0.2, 0.3),
+    {"500": 3},
+    "KeyError / 'cart'",
+)
+ROUTES = {"GET /": FAST, "POST /cart": BROKEN}
+
+
+def mixed(at: int, routes: dict[str, RouteResult]) -> TrialData:
+    data = evidence(connections=at, tool="fast", delay_s=0.1)
+    assert data.measurement is not None
+    return replace(data, measurement=replace(data.measurement, routes=routes))
+
+
+def sweep(**routes: RouteResult) -> Document:
+    return of_sweep(analyse("run", {}, [mixed(at, routes or ROUTES) for at in (4, 8)]))
+
+
+def rows(document: Document) -> list[dict[str, Any]]:
+    (table,) = [one for one in document.tables if one.title.code == "table.routes"]
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.rows]
+
+
+def test_a_row_for_each_cell_and_route() -> None:
+    found = [(one["concurrency"], one["route"], one["requests"], one["failed"])
+             for one in rows(sweep())]  # fmt: skip
+    assert found == [
+        (at, name, *amounts)
+        for at in (4, 8)
+        for name, amounts in {"GET /": (30, 0), "POST /cart": (8, 5)}.items()
+    ]
+    assert rows(sweep())[1]["response_p95_s"] == 0.2
+
+
+def test_without_a_mix_there_is_no_such_table() -> None:
+    document = of_sweep(analyse("run", {}, [evidence(connections=4, tool="fast")]))
+    assert not [one for one in document.tables if one.title.code == "table.routes"]
+
+
+def test_a_route_that_fails_is_told_with_status_cause_and_body() -> None:
+    (found,) = [one for one in sweep().findings if one.code == "cells.routes"]
+    assert found.values["failed"] == 10
+    assert found.values["requests"] == 2 * (8 + 2)
+    assert len(found.trials) == 2
+    said = text(found)
+    for words in ("POST /cart", "500", "connection reset", "KeyError / 'cart'"):
+        assert words in said
+
+
+def test_of_many_routes_those_that_fail_and_the_most_frequent_are_shown() -> None:
+    many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(MOST + 5)}
+    many["GET /rare"] = replace(BROKEN, requests=1)
+    found = [one["route"] for one in rows(sweep(**many)) if one["concurrency"] == 4]
+    assert found == [*(f"GET /{n}" for n in range(MOST - 1)), "GET /rare"]
+
+
+def test_the_table_waits_until_asked_for_where_it_is_long() -> None:
+    many = {f"GET /{n}": FAST for n in range(MOST)}
+    assert "GET /7" not in render(sweep(**many))
+    assert "GET /7" in render(sweep(**many), explain=True)
+    assert "GET /" in render(sweep())
+
+
+def test_every_format_has_them() -> None:
+    for name, written in FORMATS.items():
+        assert "POST /cart" in written(sweep()), name
+
+
+def test_machines_get_all_of_them() -> None:
+    cells = json.loads(FORMATS["json"](sweep()))["cells"]
+    routes = cells[0]["routes"]
+    assert list(routes) == ["GET /", "POST /cart"]
+    assert routes["POST /cart"]["errors"] == {"reset": 2, "status": 3}
+    assert routes["POST /cart"]["statuses"] == {"500": 3}
+    assert routes["POST /cart"]["answer"] == "KeyError / 'cart'"
+    assert routes["POST /cart"]["response_ms"]["p95"] == 200.0
+    first = next(csv.DictReader(io.StringIO(FORMATS["csv"](sweep()))))
+    assert json.loads(first["routes"]) == routes
