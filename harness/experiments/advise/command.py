@@ -1,6 +1,7 @@
 """`workerlab advise`: from an app and a target to a gunicorn.conf.py, with its proof.
 
     needs      a short closed load per worker class: what requests need of it
+    stacks     another one, where something held up its event loop: which line
     forecast   every candidate, simulated: at the rate asked for, and up to which rate it will do
     search     launches of those near the best, one by one, at arrivals that all share
 
@@ -141,6 +142,11 @@ def needs_cell(name: str, app: App) -> Cell:
     return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)
 
 
+def stacks_cell(needs: Cell) -> Cell:
+    """The same load, while a thread looks at which line holds up the event loop."""
+    return replace(needs, inside="stacks")
+
+
 def launch_s(rps: float, target: str) -> float:
     """How long requests arrive in a launch."""
     parts = [QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
@@ -173,6 +179,10 @@ class Growth:
         foreseen = plan
         if "expected" not in plan.details:
             foreseen = with_forecast(plan, study, run.environment)
+            looks = tuple(stacks_cell(cell) for cell in plan.cells
+                          if cell.server.worker_class in study.blocked)  # fmt: skip
+            if looks:
+                return replace(foreseen, cells=(*foreseen.cells, *looks))
         following = search_of(study, foreseen).next()
         if following is not None:
             cell = launch_cell(following, study.asked.slo)

@@ -14,7 +14,7 @@ from harness.experiments.advise.result import (
     result_of,
 )
 from harness.experiments.advise.search import launches_at
-from harness.experiments.advise.study import pooled, study_of
+from harness.experiments.advise.study import Launch, pooled, study_of
 from harness.experiments.document import Field, answer, table
 from harness.experiments.reading import notes_of
 from harness.model import Chart, Document, Finding, Series, Table
@@ -81,6 +81,22 @@ def _findings(result: Result) -> Iterable[Finding]:
         yield answer("advise", "file", "file", {"run": result.study.run, "file": FILE})
     elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
+    yield from _blocking(result)
+
+
+def _blocking(result: Result) -> Iterable[Finding]:
+    """Which lines hold up the event loop: of the recommended class, else of any that has one."""
+    found = result.study.blocking
+    own = result.server.worker_class if result.server else ""
+    name = own if own in found else next(iter(found), None)
+    if name is None:
+        return
+    lines = found[name]
+    code = "blocking" if lines else "blocking.unnamed"
+    values = {"worker_class": name, "lines": lines}
+    yield answer(
+        "advise", "blocking", code, values, trials=[t for one in lines for t in one.trials]
+    )
 
 
 def _promises(result: Result) -> Iterable[Finding]:
@@ -95,7 +111,7 @@ def _promises(result: Result) -> Iterable[Finding]:
         }
         yield Finding(f"advise.term.{bound.word}", values)
     for outcome in result.standing.unshown:
-        yield Finding("advise.term.unshown", {"term": outcome.values["term"], "outcome": outcome})
+        yield Finding("advise.term.unshown", {"outcome": outcome})
     errors = [one for one in result.search.terms if one.kind == "errors"]
     if errors and result.launches and not result.standing.unshown:
         together = pooled(result.launches)
@@ -120,10 +136,17 @@ def _reach(result: Result) -> Iterable[Finding]:
         "launches": len(last),
         "first_rps": reach.first,
         "known": True if reach.known else None,
-        "why": result.breaks.cell.diagnosis if result.breaks else None,
+        "why": _why(result.breaks) if result.breaks else None,
     }
     code = "none" if reach.last is None else "open" if reach.first is None else "between"
     yield answer("advise", "reach", f"reach.{code}", values)
+
+
+def _why(launch: Launch) -> Finding | None:
+    """What breaks the target in that launch; None: nothing that was seen."""
+    if launch.cell.verdict not in ("saturated", "at capacity", "generator-bound"):
+        return None
+    return launch.cell.diagnosis or launch.cell.reason
 
 
 def _costs(result: Result) -> Finding:

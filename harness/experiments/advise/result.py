@@ -9,7 +9,7 @@ from msgspec import Struct
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.search import Reach, Search
-from harness.experiments.advise.standing import Bound, Standing, standing
+from harness.experiments.advise.standing import Bound, Standing
 from harness.experiments.advise.study import Launch, Study
 from harness.model import Finding, Needs, Server
 from harness.numbers.quantiles import quantile
@@ -82,7 +82,7 @@ def result_of(search: Search) -> Result:
     reach = search.reach(server)
     failed = search.study.at(server, reach.first) if reach.first is not None else ()
     return Result(
-        *(word, search, rows, server, standing(launches, search.terms), reach, launches),
+        *(word, search, rows, server, search.standing(server), reach, launches),
         breaks=failed[0] if failed else None,
     )
 
@@ -93,9 +93,7 @@ def _without(search: Search) -> Word:
         return "no_class"
     if search.too_noisy():
         return "noisy"
-    found = [standing(search.study.at(one, search.target_rps), search.terms).word
-             for one in search.servers]  # fmt: skip
-    words = set(found)
+    words = {search.standing(one).word for one in search.servers}
     if "broken" in words and search.next() is None:
         return "nothing"
     if "undecidable" in words and search.next() is None:
@@ -105,8 +103,8 @@ def _without(search: Search) -> Word:
 
 def _tried(search: Search) -> set[str]:
     """What became of those that were launched at the target's rate."""
-    at = {one.key: search.study.at(one, search.target_rps) for one in search.servers}
-    return {standing(found, search.terms).word for found in at.values() if found}
+    launched = [one for one in search.servers if search.study.at(one, search.target_rps)]
+    return {search.standing(one).word for one in launched}
 
 
 def _nearest(search: Search) -> Server | None:
@@ -125,7 +123,7 @@ def _nearest(search: Search) -> Server | None:
 
 def _row(search: Search, server: Server, winner: Server | None) -> Row:
     launches = search.study.at(server, search.target_rps)
-    found = standing(launches, search.terms)
+    found = search.standing(server)
     return Row(
         *(server, search.expected[server.key], found, len(launches), search.reach(server)),
         _status(search, server, found, winner),
@@ -146,6 +144,8 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
     reach = search.reach(server)
     if reach.first is not None and winner is not None:
         return Finding("advise.status.fails_at", {"rps": reach.first})
+    if search.study.of(server):
+        return Finding("advise.status.too_few")
     if expected.most_rps < search.target_rps:
         return Finding("advise.status.expected_broken")
     most = search.highest(winner) if winner else 0.0

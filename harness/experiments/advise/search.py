@@ -4,6 +4,7 @@
     2. the rate is raised on it, until one that passes and one that fails are within CLOSE
     3. of every other class, and of its own, the first that is expected to go about as far is tried
        a little beyond what the winner reached; one that passes there is raised in turn
+    4. the winner is launched until its requests are enough to show that few fail
 
 The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
 before the others, by memory, then by threads. Where none meets the target, the best one's rate is
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from harness.experiments.advise.forecast import Expected
-from harness.experiments.advise.standing import LEAST, passes, standing
+from harness.experiments.advise.standing import LEAST, Standing, passes, standing
 from harness.experiments.advise.study import Launch, Study
 from harness.model import Server
 from harness.slo import Term
@@ -92,8 +93,14 @@ class Search(Struct, frozen=True):
 
     # --- what was found ----------------------------------------------------------------------
 
+    def standing(self, server: Server) -> Standing:
+        """At the target's rate. Errors are seen at higher rates that passed, too."""
+        last = self.reach(server).last or self.target_rps
+        also = [one for one in self.study.of(server) if self.target_rps < one.rps <= last]
+        return standing(self.study.at(server, self.target_rps), self.terms, also)
+
     def meets(self, server: Server) -> bool:
-        return standing(self.study.at(server, self.target_rps), self.terms).word == "met"
+        return self.standing(server).word == "met"
 
     def reach(self, server: Server) -> Reach:
         rates = sorted({one.rps for one in self.study.of(server)})
@@ -125,9 +132,9 @@ class Search(Struct, frozen=True):
         order = self.order()
         hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]
         for server in hopeful or order[:TRIES]:
-            found = standing(self.study.at(server, self.target_rps), self.terms)
+            found = self.standing(server)
             if found.word == "met":
-                return self._raise(server) or self._rivals(server, order)
+                return self._raise(server) or self._rivals(server, order) or self._show()
             if found.word == "open":
                 return self._launch(server, self.target_rps)
         return self._lower(order)
@@ -142,17 +149,34 @@ class Search(Struct, frozen=True):
     def _raise(self, server: Server) -> Next | None:
         """Up to where the target holds; the last rate that passes is seen as often as it takes."""
         reach = self.reach(server)
-        last = reach.last or self.target_rps
-        if reach.first is None:
+        last, first = reach.last or self.target_rps, self._ceiling(server)
+        if first is None:
             ahead = AHEAD * self.highest(server)
             return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
-        if not reach.known:
-            middle = between(last, reach.first)
-            if last < middle < reach.first:
+        if first > CLOSE * last:
+            middle = between(last, first)
+            if last < middle < first:
                 return self._launch(server, middle)
         if len(self.study.at(server, last)) < LEAST:
             return self._launch(server, last)
         return None
+
+    def _ceiling(self, server: Server) -> float | None:
+        """The lowest rate above which nothing is tried: it failed, or others' programs left nothing
+        of its launches."""
+        voids = [one.rps for one in self.study.launches
+                 if one.server == server and one.void is not None]  # fmt: skip
+        given_up = {rps for rps in voids if voids.count(rps) >= MOST_VOIDS_BESIDE
+                    and rps != self.target_rps and not self.study.at(server, rps)}  # fmt: skip
+        first = self.reach(server).first
+        return min({*given_up, *([] if first is None else [first])}, default=None)
+
+    def _show(self) -> Next | None:
+        """That errors are few takes thousands of requests."""
+        winner = self.winner()
+        if winner is None or not self.standing(winner).unshown:
+            return None
+        return self._launch(winner, self.target_rps)
 
     def _rivals(self, server: Server, order: Sequence[Server]) -> Next | None:
         """Others that may go further than `server`, the first that met the target."""

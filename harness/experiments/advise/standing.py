@@ -65,17 +65,21 @@ def prediction_half(logs: Sequence[float]) -> float:
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
-def standing(launches: Sequence[Launch], terms: Sequence[Term]) -> Standing:
+def standing(
+    launches: Sequence[Launch], terms: Sequence[Term], also: Sequence[Launch] = ()
+) -> Standing:
+    """`also`: further launches whose errors count, and nothing else."""
     if not launches:
         return Standing("open")
     together = pooled(launches)
+    every = pooled([*launches, *also]) if also else together
     bounds = [_bound(launches, together, term) for term in terms if term.kind != "errors"]
     unshown: list[Finding] = []
     for term in terms:
         if term.kind == "errors":
-            outcome = judge(term, together)
+            outcome = judge(term, every)
             if word_of(outcome) == "broken":
-                share = together.failed / together.number if together.number else None
+                share = every.failed / every.number if every.number else None
                 bounds.append(Bound(str(term), len(launches), share, None, "broken", outcome))
             elif word_of(outcome) != "met":
                 unshown.append(outcome)

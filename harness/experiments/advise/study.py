@@ -1,7 +1,7 @@
 """What a run of `advise` has found so far, by its files: what requests need under each worker
 class, and what each launch showed. Nothing is decided here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness import codec
+from harness.analysis.blocking import blocking
 from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
@@ -17,6 +18,7 @@ from harness.experiments.advise.candidates import Limits
 from harness.experiments.reading import as_argument, report_of, trial_data
 from harness.model import CellResult, Finding, Needs, Plan, Record, Server, Summary
 from harness.run_store import Run
+from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
 
 BESIDE_S = 0.5  # of a launch: files, the reading of them, what is planned next
@@ -108,6 +110,8 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     run: str  # what a command takes for it
     needs: Mapping[str, Needs]  # by worker class
     left_out: Mapping[str, Finding]  # worker classes, and why
+    blocked: tuple[str, ...]  # worker classes whose event loop something held up
+    blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by class that was looked at
     launches: tuple[Launch, ...]
     used_s: float
 
@@ -143,8 +147,14 @@ def study_of(run: Run) -> Study:
         name: Finding("advise.left_out.unavailable", {"why": why})
         for name, why in asked.left_out.items()
     }
+    looked_at = {
+        one.cell.server.worker_class: blocking(seen)
+        for one in trials
+        if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
+    }
     return Study(
-        *(asked, run.plan, as_argument(run), needs, {**unavailable, **left_out}, launches),
+        *(asked, run.plan, as_argument(run), needs, {**unavailable, **left_out}),
+        *(tuple(_blocked(cells.values())), looked_at, launches),
         used_s=sum(map(used_s, run.records.values())),
     )
 
@@ -156,6 +166,14 @@ def used_s(record: Record) -> float:
         load_s = (record.load_end_ns - record.load_start_ns) / 1e9
     parts = (record.start_s, record.warmup_s, record.stop_s)
     return BESIDE_S + load_s + sum(part or 0.0 for part in parts)
+
+
+def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
+    for cell in cells:
+        name = cell.trial.cell.server.worker_class
+        asked_for = cell.trial.cell.inside == "needs" and class_named(name).loop
+        if asked_for and any(one.code == "diagnosis.blocked_loop" for one in cell.findings):
+            yield name
 
 
 def _needs(

