@@ -390,6 +390,7 @@ meaning.slots_measured = the most that were served at once
 meaning.occupancy = the part of the slots that was taken, on average over the steady part, or the
     whole load where that stalled
 meaning.throughput_half_rps = half of the 95 % interval of the throughput, as this one load knows it
+meaning.target = whether the cell keeps the target (--slo), or which of its metrics do not
 meaning.bound_rps = what connections or slots allow at best
 meaning.table.cells:response_p50_s = response time
 meaning.table.cells:response_p95_s = response time

@@ -6,7 +6,7 @@ if it has cells at a rate, some rate: its closed cells are there to find the cap
 highest of them is to wait.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -39,11 +39,12 @@ def target_findings(mine: Trials, names: Names) -> tuple[Finding, ...]:
     return tuple(_of_levels(kind, levels, names) for kind, levels in kinds.items() if levels)
 
 
-def target_kept(series: Iterable[Sequence[Finding]]) -> bool | None:
-    """Whether each series keeps the target, by its `target_findings`, those of rates last; None:
-    there is none."""
-    known = [found[-1].code.startswith("target.kept") for found in series if found]
-    return all(known) if known else None
+def target_kept(series: Collection[Sequence[Finding]]) -> bool | None:
+    """Whether each series keeps the target, by its `target_findings`, those of rates last; one
+    without a valid cell does not. None: there is no target."""
+    if not any(series):
+        return None
+    return all(found and found[-1].code.startswith("target.kept") for found in series)
 
 
 def _levels(cells: Iterable[CellResult]) -> Mapping[Cell, Trials]:

@@ -39,13 +39,17 @@ VISIBLE = frozenset(  # notes that are never only counted
         "bottleneck.invalid",
     }
 )
-COLOURS = {
+COLOURS = {  # of verdicts, and of what became of a target
     "below capacity": "green",
     "at capacity": "cyan",
     "saturated": "yellow",
     "generator-bound": "magenta",
     "inconclusive": "blue",
     "invalid": "red",
+    "met": "green",
+    "broken": "red",
+    "not shown": "yellow",
+    "undecidable": "yellow",
 }
 
 
@@ -171,7 +175,7 @@ def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
     # Some stand in several rows that follow each other, and nowhere else
     grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
     for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
-        styles = [COLOURS.get(one, "") if colour else "" for one in row]
+        styles = [COLOURS.get(one.partition(":")[0], "") if colour else "" for one in row]
         cells = map(Styled, map(clean, row), styles)
         drawing.add_row(*cells, end_section=grouped and key != after)
     return drawing

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from harness.analysis import analyse
 from harness.model import Document, Fault, Rate
 from harness.report.document import of_sweep
+from harness.slo import parse
 from tests.builders.analysis import (
     SYNC,
     bare,
@@ -58,6 +59,20 @@ def at_rates() -> Document:
     closed = [evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16)]
     rates = [opened(Rate(share=0.5), 20.0), opened(Rate(rps=60), 60.0)]
     return of_sweep(analyse("rates", {}, [*closed, *rates]))
+
+
+def targeted() -> Document:
+    """Levels and rates that keep a target, break it, or show too little; a cell that is invalid."""
+    rounds = {4: 80, 8: 40, 16: 5}
+    closed = [
+        evidence(server(name), n, tool="fast", delay_s=0.1, rounds=rounds[n])
+        for name in ("sync", "eventlet")
+        for n in (4, 8, 16)
+    ]
+    rates = [opened(Rate(share=0.5), 20.0, duration_s=20.0), opened(Rate(rps=60), 60.0)]
+    refused = replace(evidence(server("gevent"), 4, tool="fast"), measurement=None)
+    terms = parse("p95<150ms,errors<1%,rps>=10")
+    return of_sweep(analyse("target", {}, [*closed, *rates, refused], terms=terms))
 
 
 def empty() -> Document:

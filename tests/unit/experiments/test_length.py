@@ -14,11 +14,29 @@ from msgspec.structs import replace
 from harness.analysis.batches import Estimate, Precision
 from harness.cli import parse
 from harness.experiments.execution import progress
-from harness.experiments.length import PILOT, WITHIN, WORTH, following, keep_pilot, known, longer
+from harness.experiments.length import (
+    PILOT,
+    WITHIN,
+    WORTH,
+    following,
+    keep_pilot,
+    known,
+    lasting,
+    longer,
+)
 from harness.experiments.planning import plan_of
 from harness.model import App, Cell, Plan, Rate, Record, Trial, UsageError
 from harness.observe.observations import FILE
-from harness.plan import MOST_REQUESTS, load_for, longer_s, product, records_for, trials, varies
+from harness.plan import (
+    MOST_REQUESTS,
+    load_for,
+    longer_s,
+    product,
+    records_for,
+    target_requests,
+    trials,
+    varies,
+)
 from tests.builders.plan import SERVER, plan
 
 UNKNOWN_APP = App("own:app", "/srv")
@@ -175,6 +193,50 @@ def test_the_prediction_says_what_may_take_longer(cell: Cell, more_s: float) -> 
     assert varies(of, cell) is bool(more_s)
     assert longer_s(of, Trial(cell, 1)) == more_s
     assert longer_s(plan((cell,)), Trial(cell, 1)) == 0.0
+
+
+def test_a_target_may_take_longer() -> None:
+    cell = Cell(SERVER, "ab", 8)
+    of = plan((cell,), max_seconds=30.0, slo="p95<1s")
+    assert longer_s(of, Trial(cell, 1)) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("slo", "trials", "most", "requests"),
+    [
+        ("", 1, 1e9, 0),
+        ("p95<1s", 1, 1e9, 72),
+        ("p95<1s,p99<2s", 1, 1e9, 368),
+        ("p95<1s,p99<2s", 1, 367, 72),  # no time for the other
+        ("p95<1s,errors<0.1%", 1, 1e9, 3000),
+        ("p95<1s,errors<0.1%", 3, 1e9, 1000),  # counted together
+        ("rps>5", 1, 1e9, 1),
+        ("p95<1s", 1, 71, 0),
+    ],
+)
+def test_as_many_requests_as_a_target_needs(
+    slo: str, trials: int, most: float, requests: int
+) -> None:
+    assert target_requests(plan(slo=slo, trials=trials), most) == requests
+
+
+def test_arrivals_go_on_until_they_can_show_the_target() -> None:
+    """At 20 requests/s: p95 takes 72, which 10 s have; p99 takes 368; errors never longer than two
+    minutes."""
+    cell = Cell(SERVER, "fast", 8, rate=Rate(rps=20.0))
+    lasts = [
+        load_for(plan((cell,), slo=slo), cell, 0.1).duration_s
+        for slo in ("", "p95<1s", "p99<1s", "p99<1s,errors<0.1%")
+    ]
+    assert lasts == [10.0, 10.0, pytest.approx(1.1 * 368 / 20, abs=1), lasts[2]]
+
+
+def test_a_load_for_a_target_has_its_requests() -> None:
+    load = load_for(plan(), Cell(SERVER, "ab", 4), 0.1)
+    more = lasting(load, 40.0, 72 / 40)
+    assert 72 <= more.requests <= 72 + 3 * 4
+    assert more.duration_s >= 72 / 40
+    assert more.deadline_s > load.deadline_s
 
 
 def test_the_progress_tells_how_long_it_may_become(capsys: pytest.CaptureFixture[str]) -> None:

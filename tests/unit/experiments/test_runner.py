@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.cli import main
@@ -62,3 +63,6 @@ def test_exit_codes(kinds: tuple[str, ...], valid: bool, code: int, tmp_path: Pa
             writer.ended(Record(kind, Fault(kind, "why")))  # type: ignore[arg-type]
     document = Document("a", "sweep", "title", {}, (), (), (), (), valid=valid)
     assert exit_code(directory, document) == code
+    unkept = replace(document, target_kept=False)
+    assert exit_code(directory, unkept) == (code or 4)
+    assert exit_code(directory, unkept, fail_on_slo=False) == code

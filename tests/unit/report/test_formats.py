@@ -25,7 +25,7 @@ from harness.report.values import PARTS
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import recorded
-from tests.builders.sweep import at_rates, common, empty, everything
+from tests.builders.sweep import at_rates, common, empty, everything, targeted
 
 Golden = Callable[[str, str], None]
 
@@ -36,7 +36,7 @@ CELL_KEYS = {
     "service_ms", "waiting_ms", "requests_per_worker", "waiting_split_ms", "split_exact",
     "kernel", "cpu", "core_wait", "rss_bytes", "connections_per_worker", "split_prediction_rps",
     "keepalive", "tool_processes", "generator_bound", "bound_reasons", "achieved_concurrency",
-    "verdict", "reason", "diagnosis",
+    "verdict", "target", "reason", "diagnosis",
 }  # fmt: skip
 GROUPS = {
     "waiting_split_ms": set(PARTS),
@@ -62,14 +62,15 @@ def document(name: str) -> Document:
         "common": common,
         "everything": everything,
         "rates": at_rates,
+        "target": targeted,
         "empty": empty,
         "study": full_document,
     }
     return by_hand[name]() if name in by_hand else document_of(recorded(name))
 
 
-KINDS = ("common", "everything", "ladder", "bottleneck", "generators", "limits")
-BY_HAND = ("common", "everything", "rates", "empty", "study")
+KINDS = ("common", "everything", "target", "ladder", "bottleneck", "generators", "limits")
+BY_HAND = ("common", "everything", "rates", "target", "empty", "study")
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
 
@@ -86,7 +87,7 @@ def test_golden_of_a_terminal(width: int, golden: Golden) -> None:
     golden(f"common-{width}.txt", shown)
 
 
-@pytest.mark.parametrize("kind", ["common", "everything", "rates", "study"])
+@pytest.mark.parametrize("kind", ["common", "everything", "rates", "target", "study"])
 def test_golden_of_what_is_explained(kind: str, golden: Golden) -> None:
     golden(f"{kind}-explained.txt", text.render(document(kind), explain=True))
 

@@ -32,8 +32,8 @@ def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The words before the flags; the run they name shows what the tests know."""
 
-    def known(directory: Path) -> Document:
-        assert directory == tmp_path
+    def known(directory: Path, slo: str | None) -> Document:
+        assert (directory, slo) == (tmp_path, None)
         return ONE
 
     monkeypatch.setattr(results, "find", Path)

@@ -1,0 +1,66 @@
+"""A target of a real sweep: what is kept, what is broken, and the exit code. Limits are such that
+no machine is too slow, or too fast, for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.analysis.target import needed
+from harness.slo import parse
+from tests.integration.conftest import Lab
+
+pytestmark = pytest.mark.once
+WORDS = ("4", "--sleep", "0.1", "--tool", "fast", "--format", "json")
+KEPT, BROKEN = "p95<20s,rps>=1", "p95<50ms"
+
+
+def codes(report: dict[str, Any]) -> list[str]:
+    return [
+        one["answer"]["code"] for one in report["findings"] if "target" in one["answer"]["code"]
+    ]
+
+
+def test_a_target_that_is_kept(lab: Lab, worker_class: str) -> None:
+    """The load is long enough to show it, though the throughput was known before."""
+    done = lab("sweep", worker_class, *WORDS, "--slo", KEPT, "--fail-on-slo")
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    assert [one["code"] for one in cell["target"]] == ["target.met"] * 2
+    assert cell["requests"] >= needed(parse(KEPT)[0])
+    assert codes(done.report) == ["target.kept.levels"]
+
+    again = lab("report", str(lab.run), "--format", "json")
+    assert again.report["cells"] == done.report["cells"]
+    other = lab("report", str(lab.run), "--slo", BROKEN, "--format", "json")
+    assert (other.code, codes(other.report)) == (0, ["target.broken.levels"])
+    assert lab("report", str(lab.run), "--slo", BROKEN, "--fail-on-slo").code == 4
+
+
+def test_a_target_that_is_broken(lab: Lab, worker_class: str) -> None:
+    done = lab("sweep", worker_class, *WORDS, "--slo", BROKEN, "--fail-on-slo")
+    assert done.code == 4, done.err
+    (cell,) = done.report["cells"]
+    assert [one["code"] for one in cell["target"]] == ["target.broken"]
+    assert codes(done.report) == ["target.broken.levels"]
+    assert lab("sweep", "--resume", str(lab.run)).code == 0
+    assert lab("sweep", "--resume", str(lab.run), "--fail-on-slo").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--slo", "p95 300ms"), "argument --slo: column 5: expected <, <=, > or >= after p95"),
+        (("--slo", "p95<300"), "argument --slo: column 8: 300 needs a unit: us, ms, s or m"),
+        (("--fail-on-slo",), "--fail-on-slo needs a target: --slo 'p95<300ms'"),
+    ],
+)
+def test_nonsense_starts_nothing(
+    words: tuple[str, ...], sentence: str, lab: Lab, worker_class: str
+) -> None:
+    done = lab("sweep", worker_class, *WORDS, *words)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (lab.place / "results").exists()
