@@ -21,14 +21,16 @@ GENERATORS = Path(__file__).parents[2] / "harness" / "load" / "generators"
 # Sleeps and computes as long as its number says, so that each of a load's requests is known. The
 # mean of the sleep, of what kind, and milliseconds of CPU stand in the environment
 APP = """
-import os, random, time
+import itertools, os, random, time
 
 MEAN_S, KIND = float(os.environ.get("MEAN_S", "0.05")), os.environ.get("KIND", "constant")
 CPU_S = float(os.environ.get("CPU_S", "0"))
 
+COUNT = itertools.count(os.getpid())  # for those without a number
+
 
 def needs(number):
-    rng = random.Random(number)
+    rng = random.Random(number or next(COUNT))
     if KIND == "exponential":
         return rng.expovariate(1 / MEAN_S), CPU_S
     if KIND == "tail":
@@ -43,7 +45,7 @@ def burn(cpu_s):
 
 
 def wsgi(environ, start_response):
-    wait_s, cpu_s = needs(environ.get("HTTP_X_WORKERLAB_REQUEST", "0"))
+    wait_s, cpu_s = needs(environ.get("HTTP_X_WORKERLAB_REQUEST", ""))
     if wait_s:
         time.sleep(wait_s)
     if cpu_s:
@@ -57,7 +59,7 @@ async def asgi(scope, receive, send):
 
     if scope["type"] != "http":
         return
-    number = dict(scope["headers"]).get(b"x-workerlab-request", b"0").decode()
+    number = dict(scope["headers"]).get(b"x-workerlab-request", b"").decode()
     wait_s, cpu_s = needs(number)
     if wait_s:
         await asyncio.sleep(wait_s)

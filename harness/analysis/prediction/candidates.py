@@ -70,6 +70,7 @@ def layout_of(
         workers=server.workers * server.instances,
         slots=None if in_loop else row.slots_per_worker(server),
         hoards=row.accepts_first,
+        accepts=server.worker_connections if row.slots == "threads" else None,
         loop=row.loop or in_loop,
         cores=cores,
         gap_s=0.0 if in_loop else needs.gap_s,

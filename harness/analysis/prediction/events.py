@@ -14,15 +14,17 @@ from harness.model import RequestNeed
 
 
 class Layout(Struct, frozen=True):
-    """A server as the simulation sees it. `slots` per worker, None: unlimited. `gap_s`: how much
-    longer than what it needs a request holds its slot. `beside_s`: of each response, outside any
-    slot. `max_in_flight`: requests that get on at once in all workers together (a pool).
-    `fairness`: where several workers could accept a request, each is so many times as likely to be
-    the first as the one before it; 1: equally likely."""
+    """A server as the simulation sees it. `slots` per worker, None: unlimited. `hoards`: a worker
+    accepts more than it has slots for; one with threads up to `accepts`, None: unlimited. `gap_s`:
+    how much longer than what it needs a request holds its slot. `beside_s`: of each response,
+    outside any slot. `max_in_flight`: requests that get on at once in all workers together (a
+    pool). `fairness`: where several workers could accept a request, each is so many times as likely
+    to be the first as the one before it; 1: equally likely."""
 
     workers: int
     slots: int | None = 1
     hoards: bool = False
+    accepts: int | None = None
     loop: bool = False
     cores: float = math.inf
     gap_s: float = 0.0
@@ -35,10 +37,22 @@ class Worker:
     """Its slots and its GIL. `work`: its own clock of Python, which `at` says when it was right on
     the server's; `version` marks the entry of the server's heap that counts."""
 
-    __slots__ = ("at", "batch", "busy", "free", "jobs", "odds", "queue", "ready", "version", "work")
+    __slots__ = (
+        "at",
+        "batch",
+        "busy",
+        "free",
+        "jobs",
+        "odds",
+        "queue",
+        "ready",
+        "room",
+        "version",
+        "work",
+    )
 
-    def __init__(self, slots: float, odds: float) -> None:
-        self.free, self.odds = slots, odds
+    def __init__(self, slots: float, room: float, odds: float) -> None:
+        self.free, self.room, self.odds = slots, room, odds
         self.queue: deque[int] = deque()  # accepted, without a slot
         self.jobs: list[tuple[float, int]] = []  # heap: when its clock says that each is done
         self.work = self.at = 0.0
@@ -58,8 +72,10 @@ class Events:
     ) -> None:
         self.arrivals_s, self.requests, self.layout, self.rng = arrivals_s, requests, layout, rng
         slots = math.inf if layout.slots is None else layout.slots
+        accepts = math.inf if layout.accepts is None else max(slots, layout.accepts)
+        room = accepts if layout.hoards else slots
         odds = (layout.fairness**number for number in range(layout.workers))
-        self.workers = [Worker(slots, one) for one in odds]
+        self.workers = [Worker(slots, room, one) for one in odds]
         self.kernel: deque[int] = deque()  # not accepted yet
         self.of: list[Worker] = [self.workers[0]] * len(requests)  # who serves it
         self.responses_s = [math.nan] * len(requests)

@@ -1,30 +1,27 @@
 """Workers whose requests each have a slot: a thread, or the whole process."""
 
-from collections import deque
-
 from harness.analysis.prediction.events import Events, Worker
 
 
 class Threads(Events):
-    """Each slot is a thread, or a process of its own."""
+    """A worker accepts as long as it has room, and what it has accepted waits for its threads."""
 
     def arrive(self, request: int) -> None:
-        if self.layout.hoards:
-            # A worker with a thread that computes is slow to accept: it needs the GIL for that
-            worker = self.deal([one for one in self.workers if not one.jobs] or self.workers)
-            worker.queue.append(request)
-            self._serve(worker, worker.queue)
+        able = [one for one in self.workers if one.room]
+        if not able:
+            self.kernel.append(request)
             return
-        self.kernel.append(request)
-        if len(self.kernel) == 1 and (free := [one for one in self.workers if one.free]):
-            self._serve(self.deal(free), self.kernel)
+        # A worker with a thread that computes is slow to accept: it needs the GIL for that
+        self._accept(self.deal([one for one in able if not one.jobs] or able), request)
 
-    def _serve(self, worker: Worker, queue: deque[int]) -> None:
-        while worker.free and queue:
+    def _accept(self, worker: Worker, request: int) -> None:
+        worker.room -= 1
+        self.of[request] = worker
+        if worker.free:
             worker.free -= 1
-            request = queue.popleft()
-            self.of[request] = worker
             self.admit(request)
+        else:
+            worker.queue.append(request)
 
     def begin(self, request: int) -> None:
         if cpu_s := self.requests[request].cpu_s:
@@ -44,5 +41,10 @@ class Threads(Events):
 
     def release(self, request: int) -> None:
         worker = self.of[request]
-        worker.free += 1
-        self._serve(worker, worker.queue if self.layout.hoards else self.kernel)
+        worker.room += 1
+        if worker.queue:
+            self.admit(worker.queue.popleft())
+        else:
+            worker.free += 1
+        if self.kernel:
+            self._accept(worker, self.kernel.popleft())

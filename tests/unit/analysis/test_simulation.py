@@ -156,3 +156,15 @@ def test_of_a_class_that_hoards_the_range_holds_every_dealing() -> None:
     assert found.high.p95 > 5.0
     fair = predict(server, WorkerClass("any", "threads"), needs, arrivals_s)
     assert fair.low == fair.high  # all requests are alike, and nothing is left to chance
+
+
+@given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW)
+def test_who_accepts_no_more_than_it_serves_hoards_nothing(
+    given_: list[tuple[float, float]], workers: int, slots: int
+) -> None:
+    """gthread with as many worker_connections as threads: the rest stays in the kernel's queue."""
+    arrivals_s = sorted(arrival for arrival, _ in given_)
+    requests = [RequestNeed(need, 0.0) for _, need in given_]
+    layouts = (Layout(workers, slots, hoards=True, accepts=slots), Layout(workers, slots))
+    found = [simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts]
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
