@@ -1,8 +1,9 @@
 """Locust, with either of its clients: `locust` is its HttpUser, `locust-fast` its FastHttpUser.
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
-(generators/locustfile.py), where every user sends one request after the other, and which writes
-what each process has seen. Importing Locust patches the standard library: nobody does.
+(generators/locustfile.py), where every user sends one request after the other, or at a rate those
+that are due while it is free, and which writes what each process has seen. Importing Locust patches
+the standard library: nobody does.
 
 Several processes (`load.processes`) talk on loopback. From several hosts (`load.hosts`), this
 machine is the master, and each of them runs `worker_command`, which fetches the locustfile from
@@ -15,6 +16,8 @@ What the Measurement holds:
   percentiles from a histogram, at most 0.4 % beside the exact ones.
 - `duration_s`: from the first request to the end of the last one, in the process where that took
   longest; the clocks of different hosts are never compared.
+- With a rate: `response` since a request was due, `lag` (how much later it was sent), `unsent`
+  (due, and never sent) and `origin_ns`, the beginning of the schedule where one machine sends it.
 - `achieved_concurrency`: mean number of requests under way (Little's law), failures included.
 """
 
@@ -29,10 +32,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from harness.load.generators.document import WRONG
-from harness.load.programs import Digest, converted, recorded
+from harness.load.programs import Digest, converted, rate_notes, recorded
 from harness.load.routes import Count, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
@@ -46,7 +49,7 @@ JOIN_S = 120  # until they must have come
 GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
 PASSED_ON = (
     *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
-    *("duration_s", "ramp_s"),
+    *("duration_s", "ramp_s", "rate_rps", "arrivals", "schedule"),
 )
 
 
@@ -57,15 +60,13 @@ class Locust(Tool):
     NEEDS = ("locust",)
     VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
     COUNTED = False
-    TIMED = PROCESSES = RAMPS = DISTRIBUTES = True
+    TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = True
     OUTPUT_FILES = (RESULT,)
     INSTALL_HINT = "It is a Python package: pip install 'workerlab[locust]'."
 
     def check(self, load: Load) -> None:
         if load.concurrency < 1:
             raise UsageError(f"{self.NAME} needs at least one user.")
-        if load.rate_rps is not None:
-            raise UsageError(f"{self.NAME} cannot send at a rate; use fast.")
         if load.sources:
             raise UsageError(f"{self.NAME} cannot choose the address it sends from; use fast.")
         if _processes(load) > load.concurrency:
@@ -84,6 +85,7 @@ class Locust(Tool):
         asked = {name: getattr(load, name) for name in PASSED_ON} | {
             "user": self.USER,
             "urls": [url, *load.urls],
+            "together": not load.hosts,
             "grace_s": _grace_s(load),
             "timeout_s": load.deadline_s,
             "result": f"{workdir}/{RESULT}",
@@ -168,6 +170,8 @@ class Part(Struct, frozen=True):
     note: str
     response: Histogram
     body_sha256: Digest | None = None  # of the first body
+    unsent: Count = 0  # due in its time
+    lag: Histogram = field(default_factory=Histogram)  # sent later than due
 
     def __post_init__(self) -> None:
         if self.complete != self.response.count or self.complete > self.sent:
@@ -196,6 +200,7 @@ class Result(Struct, frozen=True):
     expected: Count
     cpu_ns: Count  # of the process that wrote the result
     parts: dict[str, Part]
+    rate_rps: float | None = None  # open model: arrivals per second that it was asked for
 
 
 def _result(tool: Locust, text: str) -> Result:
@@ -219,15 +224,20 @@ def _result(tool: Locust, text: str) -> Result:
 
 def _measurement(name: str, said: Result) -> Measurement:
     parts = said.parts.values()
-    errors, response = Counter[str](), Histogram()
+    errors, response, lag = Counter[str](), Histogram(), Histogram()
     for part in parts:
         errors.update(part.errors)
         response.add(part.response)
+        lag.add(part.lag)
     bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
     # Each process compares with its own first body: those that began with another all differ
     if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
         errors["body"] += other
-    sent = sum(part.sent for part in parts)
+    sent, unsent = (sum(getattr(part, name) for part in parts) for name in ("sent", "unsent"))
+    if said.rate_rps and not sent + unsent:
+        raise ParseError(
+            f"no request was due at {said.rate_rps:g} requests/s: make the load longer"
+        )
     duration_s = max((part.seconds for part in parts), default=0.0)
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
@@ -242,12 +252,18 @@ def _measurement(name: str, said: Result) -> Measurement:
         duration_s=duration_s,
         rps=(sent - failed) / duration_s,
         response=summary_of(response),
-        origin_ns=min(firsts) if alone else None,
+        origin_ns=min(firsts) if alone or (said.rate_rps and len(set(firsts)) == 1) else None,
         achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
+        asked_rps=said.rate_rps,
         sent=sent,
+        unsent=unsent if said.rate_rps else None,
+        lag=summary_of(lag),
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
-        notes=recorded(part.note for part in parts if part.note),
+        notes=(
+            *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
+            *recorded(part.note for part in parts if part.note),
+        ),
     )
 
 

@@ -230,13 +230,18 @@ def recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
 def _notes(said: Document) -> Iterator[Finding]:
     if said.reconnects:
         yield Finding("note.reconnects", {"requests": said.reconnects})
-    unsent = {"unsent": said.unsent}
     if said.deadline_struck:
-        yield Finding("note.deadline_struck", unsent)
-    elif said.unsent and said.asked.rate_rps:
-        due = {"due": said.sent + said.unsent, "asked_rps": said.asked.rate_rps}
-        yield Finding("note.never_sent", unsent | due)
-    late_ns = said.lag.quantile(0.5)
-    if not said.unsent and late_ns is not None and late_ns > LATE_NS:
-        yield Finding("note.half_sent_late", {"lag_s": late_ns / NS})
+        yield Finding("note.deadline_struck", {"unsent": said.unsent})
+    elif said.asked.rate_rps:
+        yield from rate_notes(said.sent, said.unsent, said.asked.rate_rps, said.lag)
     yield from recorded(said.notes)
+
+
+def rate_notes(sent: int, unsent: int, rate_rps: float, lag: Histogram) -> Iterator[Finding]:
+    """What was not sent at a rate, or late."""
+    late_ns = lag.quantile(0.5)
+    if unsent:
+        due = {"due": sent + unsent, "asked_rps": rate_rps}
+        yield Finding("note.never_sent", {"unsent": unsent} | due)
+    elif late_ns is not None and late_ns > LATE_NS:
+        yield Finding("note.half_sent_late", {"lag_s": late_ns / NS})

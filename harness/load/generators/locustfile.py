@@ -3,6 +3,11 @@ needs nothing but Locust; what to send stands in the option --workerlab, a JSON 
 
     urls, method, headers, body_file, keepalive, expect_status, same_body
     duration_s   from the first user on
+    rate_rps, arrivals, schedule   with a rate, the requests are due at the moments of a schedule,
+                 which begins when all users are there. Whoever was free last sends the next one;
+                 while nobody is free they wait their turn, and are timed from when they were due.
+                 Each process has its share of the one schedule; the processes of one machine
+                 (`together`) begin at the same moment, those of others when they hear of it
     ramp_s       about, until all users are there: Locust spawns in steps of a second
     grace_s      what is under way by then may take so long
     timeout_s    of one request
@@ -13,7 +18,7 @@ have stopped; whoever has all writes them into `result`:
 
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
-        "in_flight_ns", "cpu_ns", "note", "response": histogram,
+        "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
         "body_sha256": of the first body, where the others are compared with it}}}
 
 An address is not looked up: gevent has ten threads for that, which get so little of a busy process
@@ -29,15 +34,17 @@ import errno
 import hashlib
 import ipaddress
 import json
+import math
 import random
 import time
 import zlib
 from _socket import getaddrinfo as native_getaddrinfo
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import gevent
 import locust
+from gevent.event import AsyncResult
 from gevent.resolver.thread import Resolver
 from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
@@ -49,8 +56,10 @@ runners.HEARTBEAT_LIVENESS = 15
 BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
 FRAMING = {"content-length", "transfer-encoding"}
-STOP, PART = "workerlab-stop", "workerlab-part"
+GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"
 POLL_S = 0.1
+LEAD_S = 0.3  # from the last user until the schedule begins: a message to a worker
+NS = 1_000_000_000
 SLACK_S = 5.0  # a message to a worker and back
 ERRNO_CAUSES = {
     errno.ECONNREFUSED: "refused",
@@ -73,7 +82,8 @@ NAMED_CAUSES = {
 }
 
 # What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
-RESPONSE: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": Counter()}
+NOTHING: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None}
+RESPONSE, LAG = {**NOTHING, "buckets": Counter()}, {**NOTHING, "buckets": Counter()}
 ACCOUNT: dict[str, Any] = {
     "sent": 0,
     "complete": 0,
@@ -86,10 +96,15 @@ ACCOUNT: dict[str, Any] = {
     "cpu_ns": 0,
     "note": "",
     "response": RESPONSE,
+    "unsent": 0,
+    "lag": LAG,
 }
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
+MOMENTS: list[int] = []  # of the schedule, since it began; then this process's own
+DUE: deque[int] = deque()  # when requests were, that wait for a user
+FREE: list[AsyncResult] = []  # users that wait for a request
 
 
 class Numeric(Resolver):
@@ -106,16 +121,31 @@ class Numeric(Resolver):
 gevent.get_hub().resolver = Numeric()
 
 
+def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
+    """As in the lab's own harness/numbers/arrivals.py, which no other host has."""
+    uniform, due_ns, found = random.Random(seed).random, 0.0, list[int]()
+    while True:
+        random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
+        due_ns = len(found) / rate_rps * NS if kind == "even" else random_ns
+        if due_ns >= int(duration_s * NS):
+            return found
+        found.append(int(due_ns))
+
+
+def _record(histogram: dict[str, Any], took_ns: int) -> None:
+    shift = max(0, took_ns.bit_length() - BITS - 1)
+    histogram["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
+    first = not histogram["count"]
+    histogram["count"] += 1
+    histogram["sum"] += took_ns
+    histogram["least"] = took_ns if first else min(histogram["least"], took_ns)
+    histogram["most"] = took_ns if first else max(histogram["most"], took_ns)
+
+
 def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["complete"] += 1
     ACCOUNT["body_bytes"] += size
-    shift = max(0, took_ns.bit_length() - BITS - 1)
-    RESPONSE["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
-    first = not RESPONSE["count"]
-    RESPONSE["count"] += 1
-    RESPONSE["sum"] += took_ns
-    RESPONSE["least"] = took_ns if first else min(RESPONSE["least"], took_ns)
-    RESPONSE["most"] = took_ns if first else max(RESPONSE["most"], took_ns)
+    _record(RESPONSE, took_ns)
 
 
 def _over(start_ns: int, cause: str | None) -> None:
@@ -137,8 +167,9 @@ def cause_of(error: BaseException | None) -> str:
     return next((cause for word, cause in NAMED_CAUSES.items() if word in said), "exception")
 
 
-def judge(response: Any) -> str | None:
-    """Why the answer is a failure; None for a success. Counts it if it is complete."""
+def judge(response: Any, lag_ns: int) -> str | None:
+    """Why the answer is a failure; None for a success. Counts it if it is complete. `lag_ns`: how
+    much later than due it was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
@@ -147,7 +178,8 @@ def judge(response: Any) -> str | None:
     bodiless = body or ASKED["method"] == "HEAD" or response.status_code in (204, 304)
     if not (bodiless or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
-    _answered(max(0, int(response.request_meta["response_time"] * 1e6)), len(body))
+    took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
+    _answered(lag_ns + took_ns, len(body))
     expected = ASKED["expect_status"]
     if expected == 200 and not 200 <= response.status_code < 300:
         return "non_2xx"
@@ -161,18 +193,31 @@ def judge(response: Any) -> str | None:
     return None
 
 
+def _due_ns() -> int | None:
+    """When the request is due that a free user sends next, once it is; None: there is no more."""
+    if DUE:
+        return DUE.popleft()
+    FREE.append(turn := AsyncResult())
+    due_ns: int | None = turn.get()
+    return due_ns
+
+
 def one(user: Any) -> None:
     """The task of every user: a request."""
+    due_ns = _due_ns() if ASKED["rate_rps"] and not STATE["over"] else None
     if STATE["over"]:  # Locust ends a user that waits, if only for an instant, in its next request
         raise StopUser
-    start_ns = time.monotonic_ns()
+    start_ns, lag_ns = time.monotonic_ns(), 0
+    if due_ns is not None:
+        lag_ns = max(0, start_ns - due_ns)
+        _record(LAG, lag_ns)
     ACCOUNT["sent"] += 1
     ACCOUNT["first_ns"] = ACCOUNT["first_ns"] or start_ns
     try:
         with user.client.request(
             ASKED["method"], random.choice(ASKED["urls"]), **ASKED["words"]
         ) as response:
-            cause = judge(response)
+            cause = judge(response, lag_ns)
             response.failure(cause) if cause else response.success()
             closing = response.headers and response.headers.get("Connection", "").lower() == "close"
             if not (ASKED["keepalive"] or closing):  # what we asked for, and it did not announce
@@ -220,6 +265,7 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
     STATE["environment"] = environment
     if isinstance(runner, WorkerRunner):
         runner.register_message(STOP, _stop_worker, concurrent=True)
+        runner.register_message(GO, _go_worker, concurrent=True)
         return
     asked = json.loads(environment.parsed_options.workerlab)
     if asked["body_file"] is not None:  # workers on other hosts do not have the file
@@ -247,6 +293,9 @@ def _begin(environment: Any, **_: object) -> None:
     ASKED["words"] = {"headers": headers, "data": body, "allow_redirects": False}
     ASKED["words"] |= {"catch_response": True, "name": "load"}
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
+    if ASKED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
+        kind, rate_rps, seed = ASKED["arrivals"], ASKED["rate_rps"], ASKED["schedule"]
+        MOMENTS.extend(schedule(kind, rate_rps, ASKED["duration_s"], seed))
 
 
 @events.spawning_complete.add_listener
@@ -255,8 +304,45 @@ def _time(**_: object) -> None:
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
         ramped_s = time.monotonic() - STATE["begun_s"] if ASKED["ramp_s"] else 0.0
+        lead_s = LEAD_S if ASKED["rate_rps"] else 0.0
+        _go(runner, time.monotonic_ns() + int(lead_s * NS))
         gevent.get_hub().loop.update_now()  # or a timer counts from when the loop last looked
-        gevent.spawn_later(max(0.0, ASKED["duration_s"] - ramped_s), _end, runner)
+        gevent.spawn_later(max(0.0, lead_s + ASKED["duration_s"] - ramped_s), _end, runner)
+
+
+def _go(runner: Any, origin_ns: int) -> None:
+    """With a rate: the schedule begins then."""
+    if not ASKED["rate_rps"]:
+        return
+    if not isinstance(runner, MasterRunner):
+        gevent.spawn(_deal, origin_ns)
+        return
+    workers = [client.id for client in runner.clients.all]
+    for number, worker in enumerate(workers):
+        share = {"number": number, "of": len(workers)}
+        when = {"origin_ns": origin_ns} if ASKED["together"] else {}
+        runner.send_message(GO, share | when, client_id=worker)
+
+
+def _go_worker(environment: Any, msg: Any, **_: object) -> None:
+    MOMENTS[:] = MOMENTS[msg.data["number"] :: msg.data["of"]]
+    _deal(msg.data.get("origin_ns", time.monotonic_ns()))
+
+
+def _deal(origin_ns: int) -> None:
+    """Each moment, when it has come, to the user that was free last, or to who will be next."""
+    ACCOUNT["first_ns"] = origin_ns
+    for moment_ns in MOMENTS:
+        due_ns = origin_ns + moment_ns
+        while (now := time.monotonic_ns()) < due_ns and not STATE["over"]:
+            gevent.get_hub().loop.update_now()
+            gevent.sleep((due_ns - now) / NS)
+        if STATE["over"]:
+            return
+        if FREE:
+            FREE.pop().set(due_ns)
+        else:
+            DUE.append(due_ns)
 
 
 def _end(runner: Any) -> None:
@@ -274,7 +360,11 @@ def _end(runner: Any) -> None:
 
 def _stop(runner: Any) -> dict[str, object]:
     STATE["over"] = True
+    for turn in FREE:
+        turn.set(None)
     runner.stop()
+    if ASKED["rate_rps"]:
+        ACCOUNT["unsent"] = len(MOMENTS) - ACCOUNT["sent"]
     ACCOUNT["cpu_ns"] = time.process_time_ns()
     return ACCOUNT
 
@@ -305,6 +395,7 @@ def _write(**_: object) -> None:
         "format": 1,
         "version": locust.__version__,
         "user": asked["user"],
+        "rate_rps": asked["rate_rps"],
         "expected": expected,
         "whole": STATE["whole"],
         "cpu_ns": time.process_time_ns(),

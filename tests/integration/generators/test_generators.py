@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from harness.load.registry import TOOLS
 from harness.model import Load, Measurement, NullServer, Output
+from harness.numbers.arrivals import schedule
 from harness.server.null.replies import TEXT
 from harness.server.null_server import COUNTS
 from tests.builders.null import serving as serving_null
@@ -337,6 +338,58 @@ def serving(
         finally:
             server.shutdown()
             thread.join()
+
+
+# --- at a rate ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("name", ["locust", "locust-fast"])
+def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_path: Path) -> None:
+    """The k-th request comes after the k-th moment, whichever process sends it, and the lag says by
+    how much at least."""
+    needing(name)
+    arrived = list[int]()
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        arrived.append(time.monotonic_ns())
+        time.sleep(0.05)
+        return 200, b""
+
+    kept = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "duration_s": 3.0}
+    load = a_load(concurrency=40, processes=processes, **kept)
+    with serving(answer) as url:
+        said = run(name, load, url, tmp_path / "tool")
+    due = schedule("poisson", 40, 3, 30_001)
+    assert said.errors == {}
+    assert (said.sent or 0) + (said.unsent or 0) == len(due)
+    assert said.sent == said.requests == len(arrived)
+    assert said.origin_ns is not None
+    later = [at - said.origin_ns - due_ns for at, due_ns in zip(sorted(arrived), due, strict=False)]
+    assert min(later) >= 0
+    assert said.lag.mean is not None
+    assert said.lag.mean <= sum(later) / len(later) / 1e9
+    assert said.response.p50 is not None
+    assert said.response.p50 >= 0.05 * 0.99
+
+
+@pytest.mark.parametrize("name", ["locust", "locust-fast"])
+def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_due(
+    name: str, tmp_path: Path
+) -> None:
+    """Two users, 0.1 s an answer: 20 of 60 requests a second."""
+    needing(name)
+    load = a_load(concurrency=2, rate_rps=60.0, duration_s=2.0)
+    said, seen = against(name, load, tmp_path, NullServer(delay_s=(0.1, 0.1)))
+    assert (said.sent or 0) + (said.unsent or 0) == 120
+    assert said.sent == said.requests == seen.requests
+    assert said.sent <= 2 * 2.0 / 0.1 + 2
+    assert said.lag.max is not None
+    assert said.response.max is not None
+    # The last that was sent was due before 0.7 s, and users that are busy take them until 2 s
+    assert said.lag.max >= 0.5
+    assert said.response.max >= said.lag.max
+    assert [note.code for note in said.notes] == ["note.never_sent"]
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

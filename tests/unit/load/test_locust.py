@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import ast
 import json
+import math
+import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from msgspec.structs import replace
 from harness.load import locust
 from harness.load.registry import TOOLS
 from harness.model import Load, Output, ParseError, UsageError
+from harness.numbers.arrivals import NS, schedule
 from harness.numbers.histogram import Histogram
 from tests.builders.analysis import sentence
 
@@ -133,7 +138,6 @@ def test_the_request_as_the_locustfile_is_told() -> None:
     ("changes", "why"),
     [
         ({"concurrency": 0}, "at least one user"),
-        ({"rate_rps": 5.0}, "cannot send at a rate"),
         ({"sources": ("127.0.0.2",)}, "cannot choose the address"),
         ({"processes": 9}, "8 users among 9"),
         ({"hosts": ("a", "b", "c"), "processes": 3}, "8 users among 9"),
@@ -143,6 +147,60 @@ def test_the_request_as_the_locustfile_is_told() -> None:
 def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         locust.FAST.check(load(**changes))
+
+
+# --- at a rate ----------------------------------------------------------------------------
+
+
+def own_schedule() -> Callable[..., list[int]]:
+    """The locustfile's, without importing Locust, which patches the standard library."""
+    source = ast.parse(Path(locust.LOCUSTFILE).read_text())
+    (own,) = [
+        node
+        for node in source.body
+        if isinstance(node, ast.FunctionDef) and node.name == "schedule"
+    ]
+    names: dict[str, Any] = {"random": random, "math": math, "NS": NS}
+    exec(compile(ast.Module([own], []), locust.LOCUSTFILE, "exec"), names)
+    found: Callable[..., list[int]] = names["schedule"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["even", "poisson"])
+@given(st.floats(0.1, 500), st.floats(0.1, 8), st.integers(0, 2**45))
+def test_the_locustfile_has_the_same_schedule(
+    kind: str, rate_rps: float, duration_s: float, seed: int
+) -> None:
+    own = own_schedule()(kind, rate_rps, duration_s, seed)
+    assert own == list(schedule(kind, rate_rps, duration_s, seed))
+
+
+def test_the_schedule_as_the_locustfile_is_told() -> None:
+    found = asked(rate_rps=7.5, arrivals="poisson", schedule=70_001, duration_s=20.0)
+    names = ("rate_rps", "arrivals", "schedule", "duration_s", "together")
+    assert [found[name] for name in names] == [7.5, "poisson", 70_001, 20.0, True]
+    assert not asked(hosts=("a",), rate_rps=7.5)["together"]  # no clock is shared
+    assert asked()["rate_rps"] is None
+
+
+def test_what_was_sent_at_a_rate_and_how_late() -> None:
+    late = {"unsent": 2, "lag": histogram(1_000_000, 2_000_000, 6_000_000)}
+    found = locust.FAST.parse(result(part(**late), part(**late), rate_rps=50.0))
+    assert (found.asked_rps, found.sent, found.unsent) == (50.0, 6, 4)
+    assert found.lag.mean == pytest.approx(0.003)
+    assert found.lag.max == 0.006
+    assert found.origin_ns == 1_000_000_000  # both began at the same moment
+    (note,) = found.notes
+    assert note.values == {"due": 10, "unsent": 4, "asked_rps": 50.0}
+    apart = locust.FAST.parse(result(part(**late), part(first_ns=1_000_000_001), rate_rps=50.0))
+    assert apart.origin_ns is None
+    assert locust.FAST.parse(result(part())).unsent is None
+
+
+def test_nothing_due_is_refused_with_the_reason() -> None:
+    idle = part(sent=0, complete=0, last_ns=None, in_flight_ns=0, response=histogram())
+    with pytest.raises(ParseError, match=r"no request was due at 0\.1 requests/s"):
+        locust.FAST.parse(result(idle, rate_rps=0.1))
 
 
 # --- the result ---------------------------------------------------------------------------
