@@ -3,7 +3,8 @@
     python tests/benchmarks/predictions.py [--seconds 25] [--cases 0,1,2] [--json FILE]
 
 Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
-workers with one thread each. From them alone its capacity is computed, and what a Poisson schedule
+workers with one thread each (where 3 % of the requests take long, for 30 s on all of its slots: in
+5 s there would be three of these). From them alone its capacity is computed, and what a Poisson schedule
 at 60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
 worker class's packages, a quiet machine and a quarter of an hour.
 """
@@ -70,7 +71,7 @@ class Run:
         one = Trial(cell, self._count)
         plan = Plan(
             *("sweep", (cell,), 1, 5, 12, sys.executable, None, {}, ()),
-            duration_s=NEEDS_S if rps is None else self._seconds,
+            duration_s=self._seconds,
             arrivals="poisson",
         )
         record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
@@ -81,8 +82,13 @@ class Run:
 
 
 def needs_for(run: Run, server: Server) -> Needs:
-    alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
-    found = needs_of(run.facts(Cell(alone, "fast", 4, inside="needs")))
+    if ("KIND", "tail") in server.app.env:
+        slots = server.workers * server.threads
+        cell = Cell(server, "fast", slots + 4, inside="needs", duration_s=30.0)
+    else:
+        alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
+        cell = Cell(alone, "fast", 4, inside="needs", duration_s=NEEDS_S)
+    found = needs_of(run.facts(cell))
     if not isinstance(found, Needs):
         raise SystemExit(f"{server.key}: {found}")
     return found
