@@ -818,7 +818,15 @@ advise.reach.open = The target holds at {last_rps:number} requests/s
 advise.reach.none = The target is broken at {first_rps:number} requests/s[[: {why}]].
 advise.costs = At {rate_rps:number} requests/s it takes[[ {memory_bytes:bytes} of memory and]]
     {cores:cores}[[; it starts in {start_s:duration}]].
-advise.file = Written: {file} in the run's directory. Start it: gunicorn -c {run}/{file}
+advise.file = {place}. Start it: gunicorn -c {place}
+advise.file.missing = It could not be written.
+advise.question.cautions = What else was seen?
+advise.cautions = {cautions: }
+advise.caution.changes = In {launches:# launch/launches} of {of}: {finding}
+advise.caution.memory_grows = Memory grew in each launch, by {per_request_bytes:bytes} per request
+    or
+    more: at this rate about {hour_bytes:bytes} an hour. max_requests restarts workers before that
+    matters.
 advise.limit.alone = A request that has the server to itself takes {value_s:duration} where {term}
     is
     asked: no setting of Gunicorn changes that.
@@ -833,7 +841,7 @@ advise.needs = {worker_class}: a request waits {wait_s:duration}, computes
     {gap_s:duration} beyond that, on average over {requests:# request}[[; {shared_bytes:bytes} and
     {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
 advise.tried = {rps:number} requests/s: p95 {p95:list}
-advise.left_out = Left out: {worker_class}, {why:sentence}
+advise.left_out = Left out: {classes:list}. {why:sentence}
 advise.left_out.unavailable = {why}
 advise.left_out.fault = {why}
 advise.left_out.unknown = what its requests need is not known: {why}

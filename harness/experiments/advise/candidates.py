@@ -2,8 +2,10 @@
 
 Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
 among them. A class that serves one request per worker at a time gets more of them, doubled: there
-they are what threads are elsewhere. Threads are doubled, too. A limit on requests at once bounds
-the slots; of classes whose slots have no limit only the app itself can keep it.
+they are what threads are elsewhere, but each takes the memory of a process. So they end at 16
+(Gunicorn's documentation advises 4 to 12), unless more are allowed by name, or an app that is not
+safe with threads has no other way. Threads are doubled, too. A limit on requests at once bounds the
+slots; of classes whose slots have no limit only the app itself can keep it.
 """
 
 import math
@@ -16,7 +18,7 @@ from harness.model import App, Server
 from harness.server.worker_classes import class_named
 
 THREADS = (2, 4, 8, 16, 32, 64)
-MOST_WORKERS = 64  # of a class that serves one at a time
+MOST_WORKERS, MOST_ALONE = 16, 64  # where there are other ways to serve many at once, and not
 CONNECTIONS = 1000  # Gunicorn's default, per worker
 BACKLOG = 2048
 
@@ -40,11 +42,14 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
     """`one_each`: a worker serves one request at a time."""
     n = max(1, math.floor(limits.cores))
     counts = {1, n, n + 1, 2 * n, limits.thumb}
-    while one_each and (more := 2 * max(counts)) <= MOST_WORKERS:
-        counts.add(more - more % 4)
-    most = min(limits.max_workers or MOST_WORKERS, MOST_WORKERS)
+    most = limits.max_workers or (MOST_WORKERS if limits.thread_safe else MOST_ALONE)
+    most = max(most, limits.thumb) if limits.max_workers is None else most
     if one_each and limits.max_in_flight:
         most = min(most, limits.max_in_flight)
+    more = 4 * n
+    while one_each and more <= most:
+        counts.add(more)
+        more *= 2
     return sorted({min(count, most) for count in counts})
 
 

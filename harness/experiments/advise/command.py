@@ -57,13 +57,13 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def finish(directory: Path) -> None:
-    """The gunicorn.conf.py, where one is recommended. Raises EnvironmentProblem."""
+    """The gunicorn.conf.py, where one is recommended; the document says whether it is there."""
     from harness.experiments.advise.document import write_file
 
     try:
         write_file(run_store.load(directory))
     except OSError as error:
-        raise EnvironmentProblem(f"the file cannot be written: {error}") from error
+        tell(f"gunicorn.conf.py cannot be written: {error}")
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:

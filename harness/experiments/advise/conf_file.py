@@ -33,8 +33,6 @@ def settings(server: Server, own: Sequence[str] = ()) -> list[tuple[str, object]
         found.append(("chdir", server.app.chdir))
     if server.app.target and "wsgi_app" not in own:
         found.append(("wsgi_app", server.app.target))
-    if server.app.env:
-        found.append(("raw_env", [f"{name}={value}" for name, value in server.app.env]))
     return found
 
 
@@ -46,4 +44,8 @@ def conf_file(
     lines += [comment(sentence) for sentence in evidence]
     lines.append("")
     lines += [f"{name} = {value!r}" for name, value in settings(server, own)]
+    if server.app.env:
+        env = [f"{name}={value}" for name, value in server.app.env]
+        kept = '*globals().get("raw_env", []), ' if own_text else ""
+        lines.append(f"raw_env = [{kept}*{env!r}]" if kept else f"raw_env = {env!r}")
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.experiments.advise.cautions import cautions
 from harness.experiments.advise.command import search_of
 from harness.experiments.advise.conf_file import conf_file
 from harness.experiments.advise.result import (
@@ -32,19 +33,30 @@ def document(run: Run) -> Document:
 
 
 def show(result: Result, run: Run) -> Document:
-    study = result.study
     return Document(
         run=run.name,
         kind="advise",
         title=_title(result),
         environment=run.environment,
-        findings=(*_findings(result), *_left_out(result)),
+        findings=(*_findings(result), *_file(result, run), *_left_out(result)),
         tables=tuple(_tables(result)),
         charts=tuple(_charts(result)),
         notes=(*notes_of(run), *_notes(result)),
         valid=result.word != "noisy",
-        exit_code=EXIT_CODES.get(result.word, 4) if study.needs else 3,
+        exit_code=_exit_code(result, run),
     )
+
+
+def _exit_code(result: Result, run: Run) -> int:
+    if result.word == "recommended" and not (run.directory / FILE).exists():
+        return 3
+    return EXIT_CODES.get(result.word, 4)
+
+
+def _file(result: Result, run: Run) -> Iterable[Finding]:
+    if result.word == "recommended":
+        code = "file" if (run.directory / FILE).exists() else "file.missing"
+        yield answer("advise", "file", code, {"place": str(run.directory / FILE)})
 
 
 def _title(result: Result) -> Finding:
@@ -78,7 +90,7 @@ def _findings(result: Result) -> Iterable[Finding]:
     yield from _reach(result)
     if result.word == "recommended":
         yield _costs(result)
-        yield answer("advise", "file", "file", {"run": result.study.run, "file": FILE})
+        yield from cautions(result.launches, result.search.target_rps)
     elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
     yield from _blocking(result)
@@ -185,8 +197,16 @@ def _evidence(result: Result) -> Iterable[Finding]:
 
 
 def _left_out(result: Result) -> Iterable[Finding]:
+    """Each reason once."""
+    classes: dict[str, list[str]] = {}
+    reasons: dict[str, Finding] = {}
     for name, why in result.study.left_out.items():
-        yield Finding("advise.left_out", {"worker_class": name, "why": why}, why.trials)
+        key = f"{why.code} {sorted(why.values.items())}"
+        reasons.setdefault(key, why)
+        classes.setdefault(key, []).append(name)
+    for key, why in reasons.items():
+        values = {"classes": tuple(classes[key]), "why": why}
+        yield Finding("advise.left_out", values, why.trials)
 
 
 def _notes(result: Result) -> Iterable[Finding]:

@@ -1,0 +1,45 @@
+"""Which servers are considered, within the limits of machine and app."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.experiments.advise.candidates import Limits, candidates, worker_counts
+from harness.model import App
+from harness.server.worker_classes import CLASSES, configured_slots
+
+ALL = [(name, App()) for name in CLASSES]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8, 12])
+def test_the_rule_of_thumb_is_always_among_them(cores: int) -> None:
+    for name in CLASSES:
+        own = candidates([(name, App())], Limits(cores))
+        assert 2 * cores + 1 in {one.workers for one in own}, name
+
+
+def test_half_a_core_has_a_worker() -> None:
+    assert min(worker_counts(Limits(cores=0.5), one_each=True)) == 1
+
+
+def test_a_pool_bounds_the_slots() -> None:
+    found = candidates(ALL, Limits(2, max_in_flight=6))
+    slots = [configured_slots(one) for one in found]
+    assert all(one is None or one <= 6 for one in slots)
+    assert {one.worker_connections for one in found if one.worker_class == "gevent"} <= {6, 3, 2, 1}
+
+
+def test_an_app_that_is_not_thread_safe_gets_workers_instead() -> None:
+    safe, unsafe = (candidates(ALL, Limits(2, thread_safe=one)) for one in (True, False))
+    assert {one.worker_class for one in unsafe} == {"sync", "tornado"}
+    assert max(one.workers for one in unsafe) > max(one.workers for one in safe)
+
+
+def test_workers_that_are_too_many_are_cut_to_the_most() -> None:
+    found = candidates(ALL, Limits(8, max_workers=3))
+    assert max(one.workers for one in found) == 3
+
+
+def test_no_candidate_comes_twice() -> None:
+    found = candidates(ALL, Limits(1, max_workers=2, max_in_flight=2))
+    assert len({one.key for one in found}) == len(found)

@@ -1,0 +1,64 @@
+"""The gunicorn.conf.py that is written: Gunicorn itself reads it, and takes what it says."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+from gunicorn.app.wsgiapp import WSGIApplication
+from gunicorn.config import Config
+
+from harness.experiments.advise.conf_file import conf_file
+from harness.model import App, Server
+from harness.server.worker_classes import CLASSES, class_named
+
+OWN = "# ours\nworkers = 9\nraw_env = ['A=1']\n\ndef post_fork(server, worker):\n    pass\n"
+
+
+def server(name: str, **more: int) -> Server:
+    settings = {"workers": 3, "threads": 4, "backlog": 2048, "worker_connections": 77, **more}
+    return Server(name, **settings, app=App("shop.wsgi:app", "/srv/shop", env=(("B", "2"),)))
+
+
+def settings_of(text: str, tmp_path: Path) -> Config:
+    """As Gunicorn has them that was started with this file."""
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text(text)
+    found = Config()
+    for name, value in runpy.run_path(str(path)).items():
+        if name in found.settings and name != "chdir":
+            found.set(name, value)
+    return found
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_gunicorn_takes_its_settings(name: str, tmp_path: Path) -> None:
+    text = conf_file(server(name), ["p95<300ms: met."])
+    found = settings_of(text, tmp_path)
+    assert found.settings["worker_class"].get() == (class_named(name).path or name)
+    assert found.workers == 3
+    assert found.wsgi_app == "shop.wsgi:app"
+    assert found.env["B"] == "2"
+    assert text.startswith("# p95<300ms: met.")
+
+
+def test_what_a_class_ignores_is_not_set() -> None:
+    assert "threads" not in conf_file(server("gevent"), [])
+    assert "worker_connections" not in conf_file(server("sync"), [])
+
+
+def test_the_apps_own_file_stays_and_what_was_found_wins(tmp_path: Path) -> None:
+    text = conf_file(server("gthread"), [], OWN, ("workers",))
+    assert text.startswith(OWN)
+    found = settings_of(text, tmp_path)
+    assert found.workers == 3
+    assert found.env == {"A": "1", "B": "2"}
+    assert found.post_fork.__module__ != WSGIApplication.__module__
+
+
+def test_any_name_of_a_directory_is_written_as_python_has_it(tmp_path: Path) -> None:
+    odd = Server("sync", 1, 1, 1, 1, app=App("a:app", '/srv/it\'s "here"\\\n'))
+    path = tmp_path / "conf.py"
+    path.write_text(conf_file(odd, []))
+    assert runpy.run_path(str(path))["chdir"] == odd.app.chdir
