@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.numbers.arrivals import schedule
 from tests.integration.conftest import Lab
 
 SLEEP_S = 0.4
@@ -27,6 +28,12 @@ def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
     return found
 
 
+def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """A record, and when each of its requests begins, since the origin, by the rows of fast."""
+    rows = (lab.run / "raw" / record["key"] / "tool" / "requests.csv").read_text().splitlines()
+    return record, sorted(int(row.split(",")[0]) for row in rows[1:])
+
+
 def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
@@ -36,7 +43,15 @@ def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
     assert [cell["rate"] for cell in found] == [None, "50%", "15"]
     assert half["asked_rps"] == pytest.approx(closed["throughput_rps"] / 2, rel=1e-3)
     assert half["unsent"] == 0
-    assert half["sent_rps"] == pytest.approx(half["asked_rps"])
+    assert half["sent_rps"] == half["due_rps"]
+    begun = [begun_ns(lab, record) for record in lab.records() if record["asked_rps"] is not None]
+    for (record, starts), cell in zip(begun, (half, over), strict=True):
+        due = schedule("poisson", record["asked_rps"], 10, record["schedule"])
+        assert cell["arrivals"] == record["arrivals"] == "poisson"
+        assert starts == list(due[: len(starts)])  # what was not sent was due last
+        assert len(starts) + cell["unsent"] == len(due)
+        assert cell["due_rps"] == pytest.approx(len(due) / 10, abs=1e-3)
+    assert len({record["schedule"] for record, _ in begun}) == 1  # of the same number of trial
     assert half["response_ms"]["p50"] >= 1e3 * LEAST_S
     assert over["verdict"] == "saturated"
     assert over["throughput_rps"] <= 2 / LEAST_S
