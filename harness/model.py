@@ -371,11 +371,13 @@ class Record(Struct, frozen=True):
 class SpanCost(Struct, frozen=True, gc=False):
     """What the thread of a request did for it while it was in the app, nanoseconds. `queued_ns`:
     ready to run and without a core. `steps_ns`: on a loop that it shares, how long its steps took
-    in all by the wall clock, both others included. `route`: its place in the mix."""
+    in all by the wall clock, both others included; `held_up_ns`: how long steps of others held them
+    up, by estimate. `route`: its place in the mix."""
 
     cpu_ns: int
     queued_ns: int
     steps_ns: int | None = None
+    held_up_ns: int = 0
     route: int | None = None
 
 

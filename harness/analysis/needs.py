@@ -20,10 +20,11 @@ Gunicorn's own part for one, is added evenly.
 
 What a request waits for is what is left of its span without its CPU and the time it was ready to
 run and had no core, both measured of each; on a loop without all of its steps. But requests that
-are in one worker at once wait for each other, too: for the GIL, or for the loop. How long follows
-from how many they were, by the formula of `core_wait` (one station and a delay beside it), and is
-taken off: of each by what it computed, on a loop evenly. Where that is a large part, the rest is
-uncertain, and a note says so. Rejected: the lone requests' spans, few and of one route.
+are in one worker at once wait for each other, too. For the loop: what the probe saw of it is taken
+off. For the GIL, or where a class has no such clock: by the formula of `core_wait` (one station and
+a delay beside it), from how many they were, and of each by what it computed. Where either is a
+large part, the rest is uncertain, and a note says so. Rejected: the lone requests' spans, few and
+of one route; the formula for loops, where two connections that take turns never meet.
 """
 
 from collections import defaultdict
@@ -48,7 +49,7 @@ BLOCKED, LATE = 0.01, 3  # of the time, and beats: less is not said to be blocke
 BLOCKED_LEAST_S = 0.0005  # of a request, where it was measured: clocks and interrupts are less
 # What makes uncertain how long a request would have waited alone: so much of its time in the app
 # taken off for others, or a loop (or GIL) that more than one kept busy for so much of the time
-CONTENDED, FULL, ALONE = 0.25, 0.8, 1.2
+CONTENDED, FULL, ALONE = 0.1, 0.8, 1.2
 
 
 class Cost(Struct, frozen=True):
@@ -131,12 +132,14 @@ def _idle(before: Sequence[WorkersSample]) -> float:
 
 
 class Part(Struct, frozen=True, gc=False):
-    """Of one request in the app, seconds. `queued_s`: ready to run and without a core."""
+    """Of one request in the app, seconds. `queued_s`: ready to run and without a core; `held_up_s`:
+    by others on its loop, None where that is not known."""
 
     length_s: float
     cpu_s: float
     queued_s: float
     blocked_s: float
+    held_up_s: float | None = None
 
     @property
     def busy_s(self) -> float:
@@ -164,7 +167,8 @@ def _parts(facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float) ->
         if cost is None:
             return Part(length_s, mean_s, queued_s, blocked_s)
         own_s = (_asleep_s(cost) or 0.0) if blocks else blocked_s
-        return Part(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s)
+        held_up_s = None if cost.steps_ns is None else cost.held_up_ns / NS
+        return Part(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s, held_up_s)
 
     return tuple(map(part, spans))
 
@@ -186,6 +190,10 @@ class Crowd(Struct, frozen=True):
 
 def _crowd(spans: Sequence[Span], parts: Sequence[Part], *, loop: bool) -> Crowd:
     """Who has a loop and no core keeps it from others; threads that have none wait side by side."""
+    known = [one.held_up_s for one in parts if one.held_up_s is not None]
+    if known:
+        share = fmean(known) / max(fmean(one.length_s for one in parts), 1 / NS)
+        return Crowd(fmean(known), certain=share <= CONTENDED)
     aside_s = 0.0 if loop else fmean(one.queued_s for one in parts)
     length_s = fmean(one.length_s for one in parts) - aside_s
     busy_s = max(0.0, fmean(one.busy_s for one in parts) - aside_s)
@@ -205,7 +213,10 @@ def _requests(
     mean_s, routes = fmean(one.cpu_s for one in parts), facts.cell.server.app.mix
 
     def need(span: Span, part: Part) -> RequestNeed:
-        lost = lost_s if loop or mean_s <= 0 else lost_s * part.cpu_s / mean_s
+        even = loop or mean_s <= 0
+        lost = part.held_up_s
+        if lost is None:
+            lost = lost_s if even else lost_s * part.cpu_s / mean_s
         return RequestNeed(
             wait_s=max(0.0, part.left_s - lost),
             cpu_s=part.cpu_s + outside_s,

@@ -10,8 +10,10 @@ need (`Cell.inside`). One file, stdlib only, syntax of Python 3.10, loaded by pa
     tornado (WSGI)       the loop's thread, while it calls the app
 
 What a step takes longer than it computes and waits for a core, it was blocked, or waited for the
-GIL. What a request leaves to other threads, tasks or greenlets is not seen here; the CPU of the
-whole worker has it.
+GIL. A step that begins when another request's has just ended was held up by it: it was ready at
+some moment since its own last one and since the loop was idle, and half of that is noted; all of
+it where it gave way without waiting for anything. What a request leaves to other threads, tasks or
+greenlets is not seen here; the CPU of the whole worker has it.
 
 Each worker owns one more map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All of
 this costs some microseconds a request and a step: too much to be in other figures, so trials
@@ -34,12 +36,13 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 MAGIC = b"WLCOSTS1"
-# CPU; ready to run and without a core; how long its steps took, in all (0: it has none); which of
-# the routes it was, from 1 (0: none)
-RECORD = struct.Struct("<qqqq")
+# CPU; ready to run and without a core; how long its steps took, in all (0: it has none), and how
+# long others' held them up; which of the routes it was, from 1 (0: none)
+RECORD = struct.Struct("<qqqqq")
 CELL, CELLS = 8, RECORD.size // 8
-QUEUED, STEPS, ROUTE = 1, 2, 3  # where these stand, in cells after the CPU
-SCRATCH = 4  # the cells of a map's header that take what must not be recorded
+QUEUED, STEPS, HELD_UP, ROUTE = 1, 2, 3, 4  # where these stand, in cells after the CPU
+SCRATCH = 4  # the cells of a map's header that take what must not be recorded, but no route
+NEAR_NS = 1_000_000  # between two steps, for what the server and its loop do: it was not idle
 SCHEDSTAT = "/proc/thread-self/schedstat"
 GREENLETS = ("GeventWorker", "EventletWorker")
 
@@ -49,12 +52,13 @@ probe: Any = None  # the probe's module
 cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this worker's map
 routes: Mapping[Key, int] = {}
 thread: Any = None
+turns: Any = None
 
 
 def start(module: Any, directory: str, capacity: int, asked: Sequence[Sequence[str]]) -> None:
     """Record the costs of all requests from now on. `asked`: method and path of each route."""
-    global probe, cells, routes, thread
-    probe, routes, thread = module, {}, Thread()
+    global probe, cells, routes, thread, turns
+    probe, routes, thread, turns = module, {}, Thread(), Turns()
     for number, (method, path) in reversed(list(enumerate(asked, 1))):
         plain, _, query = path.partition("?")
         routes[method, unquote(plain, "latin-1"), query] = number
@@ -72,7 +76,7 @@ def stop() -> None:
 def cost_of(place: int, key: Key) -> int:
     """The place of a request's costs, by that of its span; its route is written there."""
     if place == probe.SCRATCH:
-        return SCRATCH
+        return SCRATCH  # whose route is the first record's CPU: leave it alone
     cost = int(probe.FIRST + CELLS * ((place - probe.FIRST) // (probe.RECORD.size // CELL)))
     cells[cost + ROUTE] = routes.get(key, 0)
     return cost
@@ -120,33 +124,52 @@ class ThreadClock:
         cells[self.cost + QUEUED] = thread.queued() - self.queued
 
 
+class Turns:
+    """Of the requests whose steps take turns on the loop of this worker."""
+
+    def __init__(self) -> None:
+        self.last: Any = None  # who had the last
+        self.since = 0  # when the loop began to be busy without a break
+        self.ended = self.queued = 0  # when the last one ended, and the run-queue time then
+        self.cpu = self.wall = self.waited = 0  # when the one that runs began
+
+    def begin(self, one: Any) -> None:
+        """A step of it. It became ready after its last one had ended: at once, or at some moment of
+        the time in which the loop was busy with others."""
+        self.cpu, self.wall, self.waited = computed(), now(), thread.queued()
+        if self.wall - self.ended - (self.waited - self.queued) > NEAR_NS:
+            self.since = self.wall
+        elif one is not self.last and one.ended:
+            between = self.wall - max(one.ended, self.since)
+            cells[one.cost + HELD_UP] += between if one.ready else between // 2
+
+    def end(self, one: Any) -> None:
+        cpu, wall, waited = computed(), now(), thread.queued()
+        cells[one.cost] += cpu - self.cpu
+        cells[one.cost + QUEUED] += waited - self.waited
+        cells[one.cost + STEPS] += wall - self.wall
+        self.last, self.queued, self.ended = one, waited, wall
+        one.ended = wall
+
+
 class GreenletClock:
     """Of a request that has its greenlet for itself, whose thread others share."""
 
-    __slots__ = ("greenlet",)
+    __slots__ = ("cost", "ended", "greenlet")
+    ready = False  # whether it goes on at once is not known
     current: Callable[[], Any]
-    costs: ClassVar[dict[Any, int]] = {}  # by greenlet, while it serves a request
-    cpu = wall = queued = 0  # when costs were charged last
+    clocks: ClassVar[dict[Any, GreenletClock]] = {}  # by greenlet, while it serves a request
 
     def __init__(self, cost: int) -> None:
+        self.cost, self.ended = cost, 0
         self.greenlet = GreenletClock.current()
-        GreenletClock.charge(self.greenlet)
-        GreenletClock.costs[self.greenlet] = cost
+        GreenletClock.clocks[self.greenlet] = self
+        turns.begin(self)
 
     def stop(self) -> None:
-        GreenletClock.charge(GreenletClock.current())
-        GreenletClock.costs.pop(self.greenlet, None)
-
-    @classmethod
-    def charge(cls, greenlet: Any) -> None:
-        """What has been since the last switch was of that greenlet."""
-        cpu, wall, queued = computed(), now(), thread.queued()
-        cost = cls.costs.get(greenlet)
-        if cost is not None:
-            cells[cost] += cpu - cls.cpu
-            cells[cost + QUEUED] += queued - cls.queued
-            cells[cost + STEPS] += wall - cls.wall
-        cls.cpu, cls.wall, cls.queued = cpu, wall, queued
+        GreenletClock.clocks.pop(self.greenlet, None)
+        if GreenletClock.current() is self.greenlet:
+            turns.end(self)
 
     @classmethod
     def install(cls) -> None:
@@ -155,7 +178,11 @@ class GreenletClock:
 
         def switched(event: str, between: tuple[Any, Any]) -> None:
             if event in ("switch", "throw"):
-                cls.charge(between[0])
+                origin, target = between
+                if (clock := cls.clocks.get(origin)) is not None:
+                    turns.end(clock)
+                if (clock := cls.clocks.get(target)) is not None:
+                    turns.begin(clock)
 
         cls.current = staticmethod(greenlet.getcurrent)
         greenlet.settrace(switched)
@@ -164,11 +191,11 @@ class GreenletClock:
 class Steps:
     """Runs a coroutine step by step, and adds up what each takes."""
 
-    __slots__ = ("coroutine", "cost")
+    __slots__ = ("coroutine", "cost", "ended", "ready")
 
     def __init__(self, awaitable: Awaitable[Any], cost: int) -> None:
         self.coroutine: Generator[Any, Any, Any] = awaitable.__await__()
-        self.cost = cost
+        self.cost, self.ended, self.ready = cost, 0, False
 
     def __await__(self) -> Steps:
         return self
@@ -189,13 +216,13 @@ class Steps:
         self.coroutine.close()
 
     def step(self, go_on: Callable[..., Any], *values: Any) -> Any:
-        cpu, wall, queued = computed(), now(), thread.queued()
+        turns.begin(self)
         try:
-            return go_on(*values)
+            waits_for = go_on(*values)
+            self.ready = waits_for is None  # asyncio: in the next round of the loop
+            return waits_for
         finally:
-            cells[self.cost] += computed() - cpu
-            cells[self.cost + STEPS] += now() - wall
-            cells[self.cost + QUEUED] += thread.queued() - queued
+            turns.end(self)
 
 
 # --- around the app ---------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def cost(
     cpu_s: float = CPU_S, queued_s: float = QUEUED_S, steps_s: float | None = None, route: int = 0
 ) -> SpanCost:
     steps_ns = None if steps_s is None else round(steps_s * 1e9)
-    return SpanCost(round(cpu_s * 1e9), round(queued_s * 1e9), steps_ns, route)
+    return SpanCost(round(cpu_s * 1e9), round(queued_s * 1e9), steps_ns, route=route)
 
 
 def spans(costs: Iterable[SpanCost | None], *, length_s: float = LENGTH_S) -> list[Span]:
@@ -103,6 +103,16 @@ def test_what_steps_sleep_blocks_the_loop(asleep_s: float) -> None:
     blocked_s = asleep_s if asleep_s > 0.001 else 0.0
     assert one.blocked_s == pytest.approx(blocked_s)
     assert one.wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - blocked_s)
+
+
+def test_what_held_up_its_steps_is_no_need() -> None:
+    one = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=5_000_000)
+    found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
+    assert found.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
+    assert Finding("needs.contended") not in found.notes
+    one = replace(one, held_up_ns=40_000_000)
+    found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
+    assert Finding("needs.contended") in found.notes
 
 
 def test_requests_that_are_there_at_once_wait_for_each_other() -> None:

@@ -34,7 +34,7 @@ def burn(cpu_s: float = CPU_S) -> None:
 def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cells", "take", "first_request", "named", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
-    for name in ("probe", "cells", "routes", "thread"):
+    for name in ("probe", "cells", "routes", "thread", "turns"):
         monkeypatch.setattr(costs, name, getattr(costs, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     probe.start(str(tmp_path), 8, probe.nothing)
@@ -167,6 +167,25 @@ def test_steps_of_two_that_take_turns(spans: Any) -> None:
         assert span.end_ns - span.start_ns >= span.cost.steps_ns + (SLEEP_S - 0.001) * 1e9
 
 
+def test_steps_are_held_up_by_those_of_others_alone(spans: Any) -> None:
+    """Both give way, then compute in turn: the second is ready while the first one computes. One
+    that is alone is held up by nobody, whatever it does itself."""
+
+    async def app(*_: Any) -> None:
+        await asyncio.sleep(0)
+        burn()
+
+    async def both() -> None:
+        await asyncio.gather(asgi(app), asgi(app))  # type: ignore[arg-type]
+
+    asyncio.run(both())
+    one, two = (span.cost for span in spans())
+    assert two.held_up_ns >= one.cpu_ns - LATER_S * 1e9
+    assert two.held_up_ns >= one.held_up_ns + CPU_S * 1e9 - LATER_S * 1e9
+    asyncio.run(asgi(app))  # type: ignore[arg-type]
+    assert spans()[2].cost.held_up_ns == 0
+
+
 def test_a_coroutine_is_driven_as_before() -> None:
     """Values, exceptions and its end pass through; so does cancelling, and what it answers then."""
     seen = list[str]()
@@ -292,7 +311,7 @@ def test_greenlets_that_take_turns(spans: Any) -> None:
     one, two = spans()
     assert 2 * CPU_S <= cpu_s(one) <= 2 * CPU_S + LATER_S
     assert 4 * CPU_S <= cpu_s(two) <= 4 * CPU_S + LATER_S
-    assert costs.GreenletClock.costs == {}
+    assert costs.GreenletClock.clocks == {}
 
 
 # --- tornado's container --------------------------------------------------------------------------
