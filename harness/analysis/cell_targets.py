@@ -16,6 +16,7 @@ What a cell shows of the server is not more than its load allows (`_doubt`):
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -48,15 +49,19 @@ def requests(facts: Facts, cell: CellResult) -> Requests:
     """What became of them: one by one where the load tool timed each, else as it sums them up."""
     said, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
+    in_order: list[float] = []
     if said.timings:
-        ends_s = (one.end_s for one in said.timings if one.cause is None)
-        times_s = sorted(end_s for end_s in ends_s if end_s is not None)
-        failed = len(said.timings) - len(times_s)
+        in_order = [
+            inf if one.cause is not None or one.end_s is None else one.end_s for one in said.timings
+        ]
+        times_s = sorted(time_s for time_s in in_order if time_s < inf)
+        failed = len(in_order) - len(times_s)
     elif said.responses_s and not failed:
         times_s = sorted(said.responses_s)
     return Requests(
         times_s=times_s,
         failed=failed,
+        in_order=in_order,
         unsent=said.unsent or 0 if facts.open_model else 0,
         rps=cell.throughput_rps,
         rps_half=cell.throughput_half_rps or 0.0,

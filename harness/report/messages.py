@@ -775,8 +775,8 @@ heading.cache_cores = cache
 heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
-advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}; {cores:number}
-    cores.
+advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
+    {cores:number} cores.
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 from harness.analysis.target import Requests, judge, needed, requests_of, too_few, value_of, word
 from harness.model import Finding, Summary
 from harness.report.messages import text
-from harness.slo import parse
+from harness.slo import Term, parse
 
 EXPONENTIAL_P95 = math.log(20)  # times the mean
 
@@ -259,6 +260,52 @@ def test_a_limit_that_is_barely_broken_is_rarely_called_met(n: int) -> None:
     assert words["met"] / loads <= allowed
     assert words["broken"] / loads <= allowed
     assert words["undecidable"] / loads <= 0.02  # a smooth distribution has no step
+
+
+def queued(requests: int, busy: float, seed: int) -> list[float]:
+    """Response times at four servers, which are busy for such a part of the time, in the order of
+    arrival: Poisson arrivals, exponential service times of 1 s on average."""
+    draw, free, now, found = random.Random(seed), [0.0] * 4, 0.0, list[float]()
+    for _ in range(requests):
+        now += draw.expovariate(4 * busy)
+        end = max(now, heapq.heappop(free)) + draw.expovariate(1.0)
+        heapq.heappush(free, end)
+        found.append(end - now)
+    return found
+
+
+@pytest.mark.parametrize(("busy", "most"), [(0.5, 0.1), (0.8, 0.25)])
+def test_requests_that_queue_are_slow_together(busy: float, most: float) -> None:
+    """The true p95 is the limit. As if they were independent, more than twice as often it is called
+    met where they queue most of the time."""
+    ordered = sorted(queued(300_000, busy, 1))
+    term, loads = Term("p95", "<", ordered[int(0.95 * len(ordered))]), 100
+    words, naive = Counter[str](), Counter[str]()
+    for seed in range(loads):
+        times_s = queued(1500, busy, seed + 2)
+        words[word(judge(term, Requests(sorted(times_s), in_order=times_s)))] += 1
+        naive[word(judge(term, requests_of(times_s)))] += 1
+    assert words["met"] / loads <= most
+    assert words["broken"] / loads <= most
+    assert words["met"] <= naive["met"]
+    if busy > 0.5:
+        assert naive["met"] > 2 * words["met"]
+
+
+def test_a_limit_beyond_all_times_is_met_however_they_depend_on_each_other() -> None:
+    """All slow ones in one stretch: they count for a few."""
+    times_s = [0.1] * 300 + [1.0] * 30
+    together = Requests(sorted(times_s), in_order=times_s)
+    assert word(judge(parse("p95<5s")[0], together)) == "met"
+    assert word(judge(parse("p90<700ms")[0], together)) != "met"
+    assert word(judge(parse("mean<1s")[0], together)) == "met"
+
+
+def test_failures_stand_in_the_order_too() -> None:
+    times_s = [math.inf if number % 40 == 0 else 0.1 for number in range(800)]
+    found = Requests(sorted(t for t in times_s if t < 1), failed=20, in_order=times_s)
+    assert word(judge(parse("p95<200ms")[0], found)) == "met"
+    assert word(judge(parse("mean<200ms")[0], found)) == "broken"
 
 
 def test_errors_at_the_limit_are_rarely_called_met() -> None:
