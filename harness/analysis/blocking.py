@@ -82,7 +82,8 @@ def _kept_ns(one: StackSample, ran_ns: int) -> float:
     computed_ns = min(late_ns, ran_ns - (one.length_ns - one.late_ns))
     slept_ns = 0 if others else late_ns - one.starved_ns - one.others_ran_ns
     kept_ns = max(computed_ns, slept_ns)
-    return kept_ns if kept_ns > HELD_NS else 0.0
+    # It has kept it since before the sampler was due, by up to the time between two samples
+    return max(kept_ns, min(ran_ns, one.length_ns)) if kept_ns > HELD_NS else 0.0
 
 
 def _with_core_ns(one: StackSample) -> float:

@@ -66,7 +66,7 @@ def test_a_function_that_computes_is_one_however_many_its_lines() -> None:
 def test_a_line_that_holds_the_gil() -> None:
     (found,) = lines_of(HOLDS)
     assert (found.code, found.values["line"]) == ("blocking.gil_held", 42)
-    assert found.values["longest_s"] == pytest.approx(0.03)
+    assert found.values["longest_s"] == pytest.approx(0.038)
     assert found.values["thread"] is None
     assert "no other thread of its worker runs." in text(found)
 
