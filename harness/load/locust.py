@@ -36,7 +36,7 @@ from msgspec import Struct, field
 
 from harness.load.generators.document import WRONG
 from harness.load.programs import Digest, converted, rate_notes, recorded
-from harness.load.routes import Count, summary_of
+from harness.load.routes import FILE, Account, Count, mix_file, results, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram
@@ -60,7 +60,7 @@ class Locust(Tool):
     NEEDS = ("locust",)
     VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
     COUNTED = False
-    TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = True
+    TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
     OUTPUT_FILES = (RESULT,)
     INSTALL_HINT = "It is a Python package: pip install 'workerlab[locust]'."
 
@@ -89,6 +89,8 @@ class Locust(Tool):
             "grace_s": _grace_s(load),
             "timeout_s": load.deadline_s,
             "result": f"{workdir}/{RESULT}",
+            "mix": f"{workdir}/{FILE}" if load.mix else None,
+            "processes": _processes(load),
         }
         words += ["--workerlab", json.dumps(asked)]
         if load.hosts:
@@ -99,7 +101,7 @@ class Locust(Tool):
             port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below those of the kernel
             words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
             words += ["--master-bind-port", port, "--master-port", port]
-        return Command(argv=(*words, self.USER))
+        return Command(argv=(*words, self.USER), files=mix_file(load))
 
     def parse(self, output: Output) -> Measurement:
         """ParseError where the result is missing, cut short, disagrees with itself or lacks a
@@ -170,6 +172,7 @@ class Part(Struct, frozen=True):
     note: str
     response: Histogram
     body_sha256: Digest | None = None  # of the first body
+    routes: dict[str, Account] = {}  # of a mix, by label
     unsent: Count = 0  # due in its time
     lag: Histogram = field(default_factory=Histogram)  # sent later than due
 
@@ -260,6 +263,7 @@ def _measurement(name: str, said: Result) -> Measurement:
         lag=summary_of(lag),
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
+        routes=results(part.routes for part in parts),
         notes=(
             *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
             *recorded(part.note for part in parts if part.note),

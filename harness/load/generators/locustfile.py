@@ -8,6 +8,8 @@ needs nothing but Locust; what to send stands in the option --workerlab, a JSON 
                  while nobody is free they wait their turn, and are timed from when they were due.
                  Each process has its share of the one schedule; the processes of one machine
                  (`together`) begin at the same moment, those of others when they hear of it
+    mix, schedule, processes   of a mix: its file, the seed of which request comes when, and among
+                 how many processes these requests are dealt
     ramp_s       about, until all users are there: Locust spawns in steps of a second
     grace_s      what is under way by then may take so long
     timeout_s    of one request
@@ -19,7 +21,8 @@ have stopped; whoever has all writes them into `result`:
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
-        "body_sha256": of the first body, where the others are compared with it}}}
+        "body_sha256": of the first body, where the others are compared with it,
+        "routes": {label: as in harness/load/routes.py}}}}
 
 An address is not looked up: gevent has ten threads for that, which get so little of a busy process
 that seconds later not half of its users were connected.
@@ -39,7 +42,10 @@ import random
 import time
 import zlib
 from _socket import getaddrinfo as native_getaddrinfo
+from bisect import bisect
 from collections import Counter, deque
+from collections.abc import Iterator
+from itertools import accumulate, islice, repeat
 from typing import Any
 
 import gevent
@@ -96,12 +102,15 @@ ACCOUNT: dict[str, Any] = {
     "cpu_ns": 0,
     "note": "",
     "response": RESPONSE,
+    "routes": {},
     "unsent": 0,
     "lag": LAG,
 }
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
+KINDS: list[dict[str, Any]] = []  # of requests: one, or those of the mix
+BODY_BYTES = 8_192  # of an answer that was not expected
 MOMENTS: list[int] = []  # of the schedule, since it began; then this process's own
 DUE: deque[int] = deque()  # when requests were, that wait for a user
 FREE: list[AsyncResult] = []  # users that wait for a request
@@ -148,11 +157,21 @@ def _answered(took_ns: int, size: int) -> None:
     _record(RESPONSE, took_ns)
 
 
-def _over(start_ns: int, cause: str | None) -> None:
+def sequence(weights: list[float], seed: int) -> Iterator[int]:
+    """As in the lab's own harness/numbers/mix.py, which no other host has."""
+    bounds = list(accumulate(weights))
+    draw = random.Random(f"mix {seed}").random
+    while True:
+        yield bisect(bounds, draw() * bounds[-1], hi=len(bounds) - 1)
+
+
+def _over(start_ns: int, cause: str | None, route: dict[str, Any] | None) -> None:
     ACCOUNT["last_ns"] = time.monotonic_ns()
     ACCOUNT["in_flight_ns"] += ACCOUNT["last_ns"] - start_ns
     if cause is not None:
         ACCOUNT["errors"][cause] += 1
+        if route is not None:
+            route["errors"][cause] += 1
 
 
 def cause_of(error: BaseException | None) -> str:
@@ -167,7 +186,7 @@ def cause_of(error: BaseException | None) -> str:
     return next((cause for word, cause in NAMED_CAUSES.items() if word in said), "exception")
 
 
-def judge(response: Any, lag_ns: int) -> str | None:
+def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
     """Why the answer is a failure; None for a success. Counts it if it is complete. `lag_ns`: how
     much later than due it was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
@@ -175,15 +194,30 @@ def judge(response: Any, lag_ns: int) -> str | None:
         return cause_of(error)
     body = response.content or b""
     # The connection ended within the head: requests takes that for an answer without a length
-    bodiless = body or ASKED["method"] == "HEAD" or response.status_code in (204, 304)
+    bodiless = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
     if not (bodiless or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
     _answered(lag_ns + took_ns, len(body))
+    cause = _wrong(response.status_code, body, kind["expect"])
+    if (route := kind["route"]) is not None:
+        route["complete"] += 1
+        if cause is None:
+            _record(route["response"], lag_ns + took_ns)
+        else:
+            route["statuses"][str(response.status_code)] += 1
+            route["body"] = route["body"] or body[:BODY_BYTES].decode(errors="replace")
+    return cause
+
+
+def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
+    """What is wrong with a complete answer. `expect`: of a mix."""
+    if expect is not None:
+        return None if (status in expect if expect else 200 <= status < 400) else "status"
     expected = ASKED["expect_status"]
-    if expected == 200 and not 200 <= response.status_code < 300:
+    if expected == 200 and not 200 <= status < 300:
         return "non_2xx"
-    if expected not in (200, response.status_code):
+    if expected not in (200, status):
         return "status"
     if ASKED["same_body"]:
         found = zlib.crc32(body)
@@ -212,24 +246,27 @@ def one(user: Any) -> None:
         lag_ns = max(0, start_ns - due_ns)
         _record(LAG, lag_ns)
     ACCOUNT["sent"] += 1
+    kind = KINDS[next(STATE["turns"])]
+    if (route := kind["route"]) is not None:
+        route["sent"] += 1
     ACCOUNT["first_ns"] = ACCOUNT["first_ns"] or start_ns
     try:
         with user.client.request(
-            ASKED["method"], random.choice(ASKED["urls"]), **ASKED["words"]
+            kind["method"], random.choice(kind["urls"]), **kind["words"]
         ) as response:
-            cause = judge(response, lag_ns)
+            cause = judge(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
             closing = response.headers and response.headers.get("Connection", "").lower() == "close"
             if not (ASKED["keepalive"] or closing):  # what we asked for, and it did not announce
                 user.forget()
     except gevent.GreenletExit:  # it took longer than the grace
-        _over(start_ns, "timeout")
+        _over(start_ns, "timeout", route)
         raise
     except Exception as error:  # the libraries let through what their parsers raise
         cause = cause_of(error)
         if cause == "exception":
             ACCOUNT["note"] = ACCOUNT["note"] or f"an exception: {error!r}"[:300]
-    _over(start_ns, cause)
+    _over(start_ns, cause, route)
 
 
 class Http(HttpUser):
@@ -268,9 +305,13 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
         runner.register_message(GO, _go_worker, concurrent=True)
         return
     asked = json.loads(environment.parsed_options.workerlab)
-    if asked["body_file"] is not None:  # workers on other hosts do not have the file
-        with open(asked["body_file"], "rb") as file:
-            asked["body"] = base64.b64encode(file.read()).decode()
+    if asked["mix"] is not None:
+        with open(asked["mix"], encoding="utf-8") as file:
+            asked["kinds"] = json.load(file)
+    for one in (asked, *asked.get("kinds", ())):  # workers on other hosts do not have the files
+        if one["body_file"] is not None:
+            with open(one["body_file"], "rb") as file:
+                one["body"] = base64.b64encode(file.read()).decode()
     environment.parsed_options.workerlab = json.dumps(asked)
     if isinstance(runner, MasterRunner):
         runner.register_message(PART, _note_part)
@@ -281,21 +322,47 @@ def _begin(environment: Any, **_: object) -> None:
     """Read what to send, which a worker has just been told by its master."""
     STATE["begun_s"] = time.monotonic()
     ASKED.update(json.loads(environment.parsed_options.workerlab))
-    headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
-    if (body := ASKED.get("body")) is not None:
-        body = base64.b64decode(body)
-        headers["Content-Type"] = "application/octet-stream"
-    given = {name: value for name, value in ASKED["headers"] if name.lower() not in OWN_HEADERS}
-    names = {name.lower() for name in given}
-    headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
-    if not ASKED["keepalive"]:
-        headers["Connection"] = "close"
-    ASKED["words"] = {"headers": headers, "data": body, "allow_redirects": False}
-    ASKED["words"] |= {"catch_response": True, "name": "load"}
+    kinds = ASKED.get("kinds", ())
+    KINDS[:] = [_kind(one, one["path"]) for one in kinds] or [_kind(ASKED, None)]
+    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), ASKED["processes"])
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
     if ASKED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
         kind, rate_rps, seed = ASKED["arrivals"], ASKED["rate_rps"], ASKED["schedule"]
         MOMENTS.extend(schedule(kind, rate_rps, ASKED["duration_s"], seed))
+
+
+def _take_turns(number: int, of: int) -> None:
+    """Of the requests of a mix, those of this process."""
+    weights = [one["weight"] for one in ASKED.get("kinds", ())]
+    drawn = sequence(weights, ASKED["schedule"])
+    STATE["turns"] = islice(drawn, number, None, of) if weights else repeat(0)
+
+
+def _kind(one: dict[str, Any], path: str | None) -> dict[str, Any]:
+    """All that a request needs. `path`: of one of a mix, whose route has an account."""
+    urls, route = ASKED["urls"], None
+    if path is not None:
+        urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
+        counts = {"sent": 0, "complete": 0, "errors": Counter(), "statuses": Counter(), "body": ""}
+        route = {**counts, "response": {**NOTHING, "buckets": Counter()}}
+        route = ACCOUNT["routes"].setdefault(one["label"], route)
+    return {"method": one["method"], "urls": urls, "words": _words(one), "route": route,
+            "expect": one.get("expect")}  # fmt: skip
+
+
+def _words(one: dict[str, Any]) -> dict[str, Any]:
+    """What Locust's clients are told of a request."""
+    headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
+    if (body := one.get("body")) is not None:
+        body = base64.b64decode(body)
+        headers["Content-Type"] = "application/octet-stream"
+    given = {name: value for name, value in one["headers"] if name.lower() not in OWN_HEADERS}
+    names = {name.lower() for name in given}
+    headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
+    if not ASKED["keepalive"]:
+        headers["Connection"] = "close"
+    words = {"headers": headers, "data": body, "allow_redirects": False}
+    return words | {"catch_response": True, "name": "load"}
 
 
 @events.spawning_complete.add_listener
@@ -325,7 +392,9 @@ def _go(runner: Any, origin_ns: int) -> None:
 
 
 def _go_worker(environment: Any, msg: Any, **_: object) -> None:
-    MOMENTS[:] = MOMENTS[msg.data["number"] :: msg.data["of"]]
+    number, of = msg.data["number"], msg.data["of"]
+    MOMENTS[:] = MOMENTS[number::of]
+    _take_turns(number, of)
     _deal(msg.data.get("origin_ns", time.monotonic_ns()))
 
 

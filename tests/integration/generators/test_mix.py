@@ -1,0 +1,196 @@
+"""A mix of requests against a real Gunicorn: each route's account is what the app's workers saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Done, Lab
+
+# Writes a line for each request of the load, which names itself, unlike those before it
+APP = """\
+import os
+import time
+
+TURNS = {"/sometimes": 0}
+
+
+def app(environ, start_response):
+    path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    text, status, sleep_s = b"hello", "200 OK", 0.0
+    if path == "/slow":
+        sleep_s = 0.05
+    elif path.startswith("/post/"):
+        sleep_s = 0.01
+    elif path == "/missing":
+        status = "404 Not Found"
+    elif path == "/comment":
+        text, status = body, "201 Created"
+    elif path == "/broken":
+        status, text = "500 Internal Server Error", b"<h1>KeyError</h1><p>no cart</p>"
+    elif path == "/sometimes":
+        TURNS[path] += 1
+        if TURNS[path] % 2 == 0:
+            status, text = "503 Service Unavailable", b"<h1>Closed</h1><p>for lunch</p>"
+    time.sleep(sleep_s)
+    if environ.get("HTTP_USER_AGENT") == "workerlab":
+        file = os.open(os.environ["SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, f"{method} {path} {status[:3]}\\n".encode())
+        os.close(file)
+    start_response(status, [("Content-Length", str(len(text)))])
+    return [] if method == "HEAD" else [text]
+"""
+MIX = """\
+10 GET  /                    # the page of the shop
+4  GET  /slow      name='the slow one'
+2  GET  /post/1    name='GET /post/{id}'
+1  GET  /post/2    name='GET /post/{id}'
+2  POST /comment   body=comment.json expect=201 header='Content-Type: application/json'
+1  HEAD /missing   expect=404
+2  GET  /sometimes
+"""
+LABELS = {"/slow": "the slow one", "/post/1": "GET /post/{id}", "/post/2": "GET /post/{id}"}
+
+
+def shop(lab: Lab) -> list[str]:
+    """The words of a sweep of the app."""
+    (lab.place / "shop.py").write_text(APP)
+    (lab.place / "comment.json").write_text('{"text": "nice"}')
+    return ["sweep", "gthread", "6", "--workers", "2", "--app", "shop:app",
+            "--env", f"SEEN={lab.place / 'seen'}", "--format", "json"]  # fmt: skip
+
+
+def mixed(lab: Lab, text: str, *words: str) -> Done:
+    (lab.place / "shop.mix").write_text(text)
+    return lab(*shop(lab), "--mix", "shop.mix", *words)
+
+
+def seen(lab: Lab) -> Counter[tuple[str, str]]:
+    """Requests of the load by (label, status)."""
+    found = Counter[tuple[str, str]]()
+    for line in (lab.place / "seen").read_text().splitlines():
+        method, path, status = line.split()
+        found[LABELS.get(path, f"{method} {path}"), status] += 1
+    return found
+
+
+LOADS = {
+    "fast": ("--tool", "fast", "--rounds", "20"),
+    "fast, kept, for a time": ("--tool", "fast", "--keepalive", "on", "--duration", "2"),
+    "fast, two processes": ("--tool", "fast", "--tool-processes", "2", "--rounds", "20"),
+    "locust": ("--tool", "locust", "--duration", "2"),
+    "locust-fast, kept": ("--tool", "locust-fast", "--keepalive", "on", "--duration", "2"),
+    "locust-fast, two processes": ("--tool", "locust-fast", "--tool-processes", "2",
+                                   "--duration", "2"),
+    "locust-fast, at a rate": ("--tool", "locust-fast", "--rate", "60", "--duration", "2"),
+    "fast, at a rate": ("--tool", "fast", "--rate", "60", "--duration", "2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LOADS.values(), ids=LOADS)
+def test_each_route_has_the_account_of_what_the_workers_saw(
+    lab: Lab, words: tuple[str, ...]
+) -> None:
+    if "locust" in words[1]:
+        pytest.importorskip("geventhttpclient")
+    done = mixed(lab, MIX, *words)
+    cells = done.report["cells"]  # where there is a rate, one of a closed loop precedes it
+    for cell in cells:
+        assert cell["verdict"] != "invalid", cell["reason"]["text"]
+    found, routes = seen(lab), cells[-1]["routes"]
+    by_label = Counter[str]()
+    for (label, _), count in found.items():
+        by_label[label] += count
+    requests = Counter[str]()
+    for cell in cells:
+        requests.update({label: one["requests"] for label, one in cell["routes"].items()})
+    assert requests == by_label
+    if len(cells) > 1:
+        return
+    wrong = found["GET /sometimes", "503"]
+    failed = {label: one["failed"] for label, one in routes.items() if one["failed"]}
+    assert failed == ({"GET /sometimes": wrong} if wrong else {})
+    if wrong:
+        assert routes["GET /sometimes"]["statuses"] == {"503": wrong}
+        assert routes["GET /sometimes"]["answer"] == "Closed / for lunch"
+        (told,) = [one for one in done.report["findings"]
+                   if one["answer"]["code"] == "cells.routes"]  # fmt: skip
+        assert "503: Closed / for lunch" in told["answer"]["text"]
+    assert routes["the slow one"]["response_ms"]["p50"] >= 50
+    assert routes["GET /post/{id}"]["response_ms"]["p50"] >= 10
+
+
+def test_all_cells_get_the_same_requests_in_the_same_order(lab: Lab) -> None:
+    """By their rows: of fast, which counts its requests."""
+    words = shop(lab)
+    words[1:3] = ["sync,gthread", "4"]
+    (lab.place / "shop.mix").write_text(MIX)
+    done = lab(*words, "--mix", "shop.mix", "--max-seconds", "1", "--seed", "7")
+    sent = []
+    for rows in sorted((lab.run / "raw").glob("*/tool/requests.csv")):
+        lines = [line.split(",") for line in rows.read_text().splitlines()[1:]]
+        by_number = sorted((int(line[6]), int(line[8])) for line in lines)
+        sent.append([route for _, route in by_number][:21])
+    assert len(sent) == len(done.report["cells"]) == 2
+    assert sent[0] == sent[1]
+    assert len(set(sent[0])) > 1
+
+
+def test_routes_that_never_answer_as_expected_are_told_at_once(lab: Lab) -> None:
+    done = mixed(lab, f"{MIX}1 GET /broken\n1 POST /missing name=lost\n", "--tool", "fast")
+    assert done.code == 1
+    (cell,) = done.report["cells"]
+    why = cell["reason"]["text"]
+    assert "GET /broken answered 500, expected 2xx or 3xx: KeyError / no cart" in why
+    assert "lost (POST /missing) answered 404, expected 2xx or 3xx" in why
+    assert not (lab.place / "seen").exists()  # no load was sent
+
+
+def test_a_lone_request_of_a_mix_costs_the_mean_by_weight(lab: Lab) -> None:
+    """One in four sleeps for 50 ms. It is no less, whatever the machine does."""
+    done = mixed(lab, "3 GET /\n1 GET /slow\n", "--tool", "fast", "--rounds", "5")
+    (cell,) = done.report["cells"]
+    (record,) = lab.records()
+    assert record["lone_weights"] == [0.75, 0.25]
+    rounds = len(record["lone_s"]) // 2
+    assert rounds >= 3
+    assert all(took_s >= 0.05 for took_s in record["lone_s"][1::2])
+    assert cell["verdict"] != "invalid"
+
+
+def test_an_access_log_is_a_mix(lab: Lab) -> None:
+    line = '203.0.113.9 - - [10/Oct/2025:13:55:36 +0200] "{}" {} 23 "-" "curl/8"\n'
+    requests = [("GET /?secret=1 HTTP/1.1", 200)] * 6 + [("GET /post/1 HTTP/2.0", 200),
+                ("GET /post/2 HTTP/2.0", 304), ("POST /comment HTTP/1.1", 201),
+                ("GET /gone HTTP/1.1", 404), ("-", 408)]  # fmt: skip
+    log = "".join(line.format(*one) for one in requests)
+    (lab.place / "access.log").write_text(log)
+    done = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
+    assert done.code == 0, done.err
+    assert "1 path with 1 request mostly answered by 4xx or 5xx left out" in done.err + done.out
+    (cell,) = done.report["cells"]
+    by_label = Counter(label for label, _ in seen(lab).elements())
+    assert {label: one["requests"] for label, one in cell["routes"].items()} == by_label
+    assert set(by_label) == {"GET /", "GET /post/{id}"}
+    assert "secret" not in (lab.run / "run.json").read_text()
+
+
+@pytest.mark.parametrize("tool", ["ab", "wrk", "threads"])
+def test_other_tools_refuse_a_mix_in_one_sentence(lab: Lab, tool: str) -> None:
+    lab.env["PATH"] = f"{_programs(lab.place)}:{lab.env['PATH']}"
+    done = mixed(lab, MIX, "--tool", tool)
+    assert done.code == 2
+    told = f"{tool} cannot send requests of several kinds (--mix, --access-log); say --tool fast"
+    assert told in done.err
+    assert not (lab.place / "results").exists()
+
+
+def _programs(place: Path) -> Path:
+    """Where ab and wrk are, at least by name."""
+    for name in ("ab", "wrk"):
+        (place / name).write_text("#!/bin/sh\n")
+        (place / name).chmod(0o755)
+    return place
