@@ -90,7 +90,7 @@ class Locust(Tool):
             "timeout_s": load.deadline_s,
             "result": f"{workdir}/{RESULT}",
             "mix": f"{workdir}/{FILE}" if load.mix else None,
-            "processes": _processes(load),
+            "shares": _processes(load),
         }
         words += ["--workerlab", json.dumps(asked)]
         if load.hosts:

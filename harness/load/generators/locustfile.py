@@ -8,8 +8,8 @@ needs nothing but Locust; what to send stands in the option --workerlab, a JSON 
                  while nobody is free they wait their turn, and are timed from when they were due.
                  Each process has its share of the one schedule; the processes of one machine
                  (`together`) begin at the same moment, those of others when they hear of it
-    mix, schedule, processes   of a mix: its file, the seed of which request comes when, and among
-                 how many processes these requests are dealt
+    mix, schedule, shares   of a mix: its file, the seed of which request comes when, and among
+                 how many processes its requests are shared
     ramp_s       about, until all users are there: Locust spawns in steps of a second
     grace_s      what is under way by then may take so long
     timeout_s    of one request
@@ -324,7 +324,7 @@ def _begin(environment: Any, **_: object) -> None:
     ASKED.update(json.loads(environment.parsed_options.workerlab))
     kinds = ASKED.get("kinds", ())
     KINDS[:] = [_kind(one, one["path"]) for one in kinds] or [_kind(ASKED, None)]
-    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), ASKED["processes"])
+    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), ASKED["shares"])
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
     if ASKED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
         kind, rate_rps, seed = ASKED["arrivals"], ASKED["rate_rps"], ASKED["schedule"]

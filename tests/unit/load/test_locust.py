@@ -5,7 +5,9 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Iterator
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from msgspec.structs import replace
 
 from harness.load import locust
 from harness.load.registry import TOOLS
-from harness.model import Load, Output, ParseError, UsageError
+from harness.load.routes import FILE
+from harness.model import Load, Output, ParseError, Route, UsageError
 from harness.numbers.arrivals import NS, schedule
 from harness.numbers.histogram import Histogram
+from harness.numbers.mix import sequence
 from tests.builders.analysis import sentence
 
 URL = "http://127.0.0.1:8000/"
@@ -142,6 +146,7 @@ def test_the_request_as_the_locustfile_is_told() -> None:
         ({"processes": 9}, "8 users among 9"),
         ({"hosts": ("a", "b", "c"), "processes": 3}, "8 users among 9"),
         ({"headers": (("X-A", "1"), ("x-a", "2"))}, "x-a twice"),
+        ({"mix": (Route(), Route("/b", headers=(("X-A", "1"), ("x-a", "2"))))}, "x-a twice"),
     ],
 )
 def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str) -> None:
@@ -152,17 +157,16 @@ def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str)
 # --- at a rate ----------------------------------------------------------------------------
 
 
-def own_schedule() -> Callable[..., list[int]]:
+def own(name: str) -> Callable[..., Any]:
     """The locustfile's, without importing Locust, which patches the standard library."""
     source = ast.parse(Path(locust.LOCUSTFILE).read_text())
-    (own,) = [
-        node
-        for node in source.body
-        if isinstance(node, ast.FunctionDef) and node.name == "schedule"
+    (function,) = [
+        node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == name
     ]
-    names: dict[str, Any] = {"random": random, "math": math, "NS": NS}
-    exec(compile(ast.Module([own], []), locust.LOCUSTFILE, "exec"), names)
-    found: Callable[..., list[int]] = names["schedule"]
+    names: dict[str, Any] = {"random": random, "math": math, "NS": NS, "Iterator": Iterator}
+    names |= {"accumulate": accumulate, "bisect": bisect}
+    exec(compile(ast.Module([function], []), locust.LOCUSTFILE, "exec"), names)
+    found: Callable[..., Any] = names[name]
     return found
 
 
@@ -171,8 +175,8 @@ def own_schedule() -> Callable[..., list[int]]:
 def test_the_locustfile_has_the_same_schedule(
     kind: str, rate_rps: float, duration_s: float, seed: int
 ) -> None:
-    own = own_schedule()(kind, rate_rps, duration_s, seed)
-    assert own == list(schedule(kind, rate_rps, duration_s, seed))
+    found = own("schedule")(kind, rate_rps, duration_s, seed)
+    assert found == list(schedule(kind, rate_rps, duration_s, seed))
 
 
 def test_the_schedule_as_the_locustfile_is_told() -> None:
@@ -334,3 +338,55 @@ def test_a_page_that_changed_has_no_digest() -> None:
 def test_what_is_no_digest_is_an_error(value: object) -> None:
     with pytest.raises(ParseError):
         TOOLS["locust-fast"].parse(result(part(body_sha256=value)))
+
+
+# --- a mix --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20), st.integers(0, 2**45))
+def test_the_locustfile_has_the_same_sequence(weights: list[float], seed: int) -> None:
+    found = islice(own("sequence")(weights, seed), 100)
+    assert list(found) == list(islice(sequence(weights, seed), 100))
+
+
+def test_the_mix_as_the_locustfile_is_told() -> None:
+    """In a file: the words of a program must not be so many."""
+    mix = (Route("/a", weight=2, name="both"), Route("/b", "POST", 1, (("X", "y"),), "/c", (201,)))
+    found = asked(mix=mix, schedule=7, hosts=("a", "b"), processes=2)
+    names = ("mix", "schedule", "shares")
+    assert [found[name] for name in names] == [f"/run/x/{FILE}", 7, 4]
+    ((name, text),) = locust.FAST.command(load(mix=mix), URL, "/run/x").files.items()
+    assert name == FILE
+    assert json.loads(text) == [
+        {"label": "both", "weight": 2, "method": "GET", "path": "/a", "headers": [],
+         "body_file": None, "expect": []},
+        {"label": "POST /b", "weight": 1, "method": "POST", "path": "/b", "headers": [["X", "y"]],
+         "body_file": "/c", "expect": [201]},
+    ]  # fmt: skip
+    assert asked()["mix"] is None
+    assert not locust.FAST.command(load(), URL, "/run/x").files
+
+
+def account(**changes: object) -> dict[str, Any]:
+    nothing = {"sent": 0, "complete": 0, "errors": {}, "statuses": {}, "body": ""}
+    return {**nothing, "response": histogram(), **changes}
+
+
+def test_the_routes_of_all_processes_are_added_up() -> None:
+    failing = account(sent=2, complete=2, errors={"status": 1}, statuses={"500": 1}, body="<p>no",
+                      response=histogram(4_000_000))  # fmt: skip
+    fine = account(sent=1, complete=1, response=histogram(2_000_000))
+    one, other = {"GET /": fine, "cart": failing}, {"cart": fine}
+    found = locust.FAST.parse(result(part(routes=one), part(routes=other))).routes
+    assert list(found) == ["GET /", "cart"]
+    cart = found["cart"]
+    assert (cart.requests, cart.failed, cart.statuses, cart.answer) == (3, 1, {"500": 1}, "no")
+    assert cart.response.mean == pytest.approx(0.003)
+    assert cart.errors == {"status": 1}
+
+
+def test_an_account_that_cannot_be_is_refused() -> None:
+    for wrong in (account(complete=1), account(errors={"reset": 1}),
+                  account(sent=1, response=histogram(1))):  # fmt: skip
+        with pytest.raises(ParseError, match="incomplete"):
+            locust.FAST.parse(result(part(routes={"GET /": wrong})))
