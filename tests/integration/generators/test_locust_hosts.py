@@ -21,6 +21,7 @@ import pytest
 
 from harness.load.locust import FAST, RESULT, worker_command
 from harness.model import Load, Output
+from harness.numbers.arrivals import schedule
 from harness.server.null_server import PROGRAM
 from tests.integration.conftest import LONG_S, ROOT, until
 
@@ -153,6 +154,28 @@ def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Pat
     assert all(part["sent"] for part in parts.values())
     for name in ("one", "two"):  # they have ended by themselves, and well
         assert [process.wait(LONG_S) for process in hosts[name].started] == [0]
+
+
+def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> None:
+    """Each sends every second of its requests, without a clock that both have."""
+    report, work = tmp_path / "report", tmp_path / "master"
+    target, url = serving(hosts["server"], tmp_path, "--report", str(report))
+    at_rate = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001}
+    load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate)  # type: ignore[arg-type]
+    leading = start(hosts, load, url, tmp_path)
+    assert leading.wait(LONG_S * 2) == 0
+    os.kill(target.pid, signal.SIGTERM)
+    target.wait(LONG_S)
+    files = {RESULT: (work / RESULT).read_text()}
+    said = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
+    due = len(schedule("poisson", 40, 2, 30_001))
+    shares = [part["sent"] + part["unsent"] for part in json.loads(files[RESULT])["parts"].values()]
+    assert sorted(shares) == [due // 2, due - due // 2]
+    assert said.errors == {}
+    assert said.sent == said.requests == json.loads(report.read_text())["requests"]
+    assert (said.unsent or 0) == due - said.sent
+    assert (said.asked_rps, said.origin_ns) == (40.0, None)
+    assert said.lag.max is not None
 
 
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
