@@ -21,7 +21,7 @@ interval of 3000 responses as if none depended on another is below the true p95 
 not 2.5. Where the order of requests is known they count for fewer, therefore: by how much more the
 shares of slow ones in BATCHES stretches of the load differ than chance would make them (batch
 means: Conway 1963; Chen & Kelton 2006 of quantiles), and by Student's t for so few stretches. Then
-it is 14 %, and 4 % at half the load. The largest time is the upper end at most where there are
+it is 12 %, and 1 % at half the load. The largest time is the upper end at most where there are
 enough requests by themselves, lest a limit far beyond all of them is not shown.
 
 What one launch shows is true of that launch: the next one deals its connections anew. To promise

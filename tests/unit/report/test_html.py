@@ -33,7 +33,7 @@ from tests.builders.analysis import evidence, kept, sentence, server
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
 from tests.builders.page import Page, rendered
-from tests.builders.sweep import everything
+from tests.builders.sweep import everything, targeted
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
@@ -343,6 +343,13 @@ def test_corners_draw_the_same_line(found: list[tuple[float, int]]) -> None:
 
 
 # --- findings --------------------------------------------------------------------------------
+
+
+def test_what_became_of_a_target_stands_beside_its_cells() -> None:
+    page = rendered(targeted()).text
+    assert "broken: p95" in page
+    assert "the highest level that keeps p95<150ms,errors<1%,rps>=10 is 4 connections" in page
+    assert "At 8 connections p95<150ms breaks first: p95 200 ms" in page
 
 
 def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
