@@ -372,13 +372,17 @@ class SpanCost(Struct, frozen=True, gc=False):
     """What the thread of a request did for it while it was in the app, nanoseconds. `queued_ns`:
     ready to run and without a core. `steps_ns`: on a loop that it shares, how long its steps took
     in all by the wall clock, both others included; `held_up_ns`: how long steps of others held them
-    up, by estimate. `route`: its place in the mix."""
+    up, by estimate. `route`: its place in the mix. Of a thread of its own: how many `looks` at the
+    GIL there were meanwhile, and found it `held`; how often it `slept`."""
 
     cpu_ns: int
     queued_ns: int
     steps_ns: int | None = None
     held_up_ns: int = 0
     route: int | None = None
+    looks: int = 0
+    held: int = 0
+    slept: int = 0
 
 
 class Span(Struct, frozen=True, gc=False):

@@ -37,6 +37,7 @@ from harness.analysis.core_wait import elsewhere_s
 from harness.analysis.event_loop import loop_use
 from harness.analysis.facts import Facts, once
 from harness.analysis.failures import MOSTLY, success_spans
+from harness.analysis.gil import beside_gil
 from harness.analysis.holding import queued_gap_s
 from harness.analysis.occupancy import overhead_s
 from harness.analysis.samples import NS
@@ -217,13 +218,16 @@ def _requests(
         lost = part.held_up_s
         if lost is None:
             lost = lost_s if even else lost_s * part.cpu_s / mean_s
+        beside_s = part.cpu_s * beside.get(span.cost.route if span.cost else None, 0.0)
         return RequestNeed(
             wait_s=max(0.0, part.left_s - lost),
-            cpu_s=part.cpu_s + outside_s,
+            cpu_s=part.cpu_s - beside_s + outside_s,
+            nogil_s=beside_s,
             blocked_s=part.blocked_s,
             route=_route(span, routes, asked),
         )
 
+    beside = beside_gil(spans) if under_way(spans) < ALONE else {}
     named = (one for one in facts.measurement.timings if one.request_id is not None)
     asked = {one.request_id: one.route for one in named} if routes else {}
     every = -(-len(spans) // MOST)

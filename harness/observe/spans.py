@@ -41,8 +41,10 @@ def parse_costs(data: bytes) -> list[SpanCost | None]:
     not a whole map of costs."""
     header(data, costs.MAGIC, costs.RECORD)
     return [
-        SpanCost(cpu, queued, steps or None, held_up, route - 1 if route else None) if cpu else None
-        for cpu, queued, steps, held_up, route in costs.RECORD.iter_unpack(
+        SpanCost(cpu, queued, steps or None, held_up, route - 1 if route else None, *gil)
+        if cpu
+        else None
+        for cpu, queued, steps, held_up, route, *gil in costs.RECORD.iter_unpack(
             whole(data, costs.RECORD)
         )
     ]

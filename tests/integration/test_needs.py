@@ -119,6 +119,38 @@ def test_a_call_that_blocks_the_loop(measure: Measure, worker_class: str) -> Non
     assert mean(needs, lambda one: one.wait_s) < SLEEP_S
 
 
+COMPUTES = """
+import time, zlib
+DATA = bytes(range(256)) * (1 << 14)
+def without():
+    zlib.crc32(DATA)
+def within():
+    sum(range(100))
+def app(environ, start_response):
+    call = without if environ["PATH_INFO"] == "/without" else within
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        call()
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"ok\\n"]
+"""
+
+
+def test_what_is_computed_without_the_gil(
+    measure: Measure, worker_class: str, tmp_path: Path
+) -> None:
+    only(worker_class, *SLOTS)
+    place = tmp_path / "apps"
+    place.mkdir()
+    (place / "computes.py").write_text(COMPUTES)
+    mix = (Route("/without"), Route("/within"))
+    needs, _ = measure(App("computes:app", str(place), path="/without", mix=mix), duration_s=6.0)
+    assert mean(needs, lambda one: one.nogil_s, "GET /within") == 0
+    assert mean(needs, lambda one: one.cpu_s, "GET /within") >= CPU_S
+    assert mean(needs, lambda one: one.nogil_s, "GET /without") > CPU_S / 4
+    assert all(one.nogil_s + one.cpu_s >= CPU_S - EXACT_S for one in needs.requests)
+
+
 @pytest.mark.parametrize("preload", [False, True])
 def test_memory(measure: Measure, worker_class: str, tmp_path: Path, preload: bool) -> None:
     only(worker_class, "sync", "gthread", "gevent")

@@ -15,6 +15,10 @@ some moment since its own last one and since the loop was idle, and half of that
 it where it gave way without waiting for anything. What a request leaves to other threads, tasks or
 greenlets is not seen here; the CPU of the whole worker has it.
 
+What a request computes without the GIL (compression, hashes, arithmetic on arrays) runs beside
+other threads. How much that is, a thread tells that looks whether the GIL is free. It sees no hold
+of less than 0.3 ms: so it is noted, too, into how many pieces a request's computing is cut.
+
 Each worker owns one more map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All of
 this costs some microseconds a request and a step: too much to be in other figures, so trials
 without it have none of it; they are wrapped by the probe alone.
@@ -26,21 +30,31 @@ between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
 from __future__ import annotations
 
 import os
+import resource
 import struct
-from _thread import _local  # that of threads, whatever gevent and eventlet make of threading.local
+
+# Those of threads, whatever gevent and eventlet make of threading
+from _thread import _local, start_new_thread
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from os import pread
 from time import monotonic_ns as now
+from time import sleep
 from time import thread_time_ns as computed
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 MAGIC = b"WLCOSTS1"
 # CPU; ready to run and without a core; how long its steps took, in all (0: it has none), and how
-# long others' held them up; which of the routes it was, from 1 (0: none)
-RECORD = struct.Struct("<qqqqq")
+# long others' held them up; which of the routes it was, from 1 (0: none); how often it was looked
+# whether the GIL is held, and found so; how often its thread went to sleep
+RECORD = struct.Struct("<8q")
 CELL, CELLS = 8, RECORD.size // 8
-QUEUED, STEPS, HELD_UP, ROUTE = 1, 2, 3, 4  # where these stand, in cells after the CPU
+# Where these stand, in cells after the CPU
+QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
+# Seldom: a look that loses its core has the GIL meanwhile. A thread that has both wakes up 0.1 ms
+# late
+LOOK_S, HELD_NS = 0.025, 300_000
 SCRATCH = 4  # the cells of a map's header that take what must not be recorded, but no route
 NEAR_NS = 1_000_000  # between two steps, for what the server and its loop do: it was not idle
 SCHEDSTAT = "/proc/thread-self/schedstat"
@@ -53,6 +67,7 @@ cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this w
 routes: Mapping[Key, int] = {}
 thread: Any = None
 turns: Any = None
+in_app: set[int] = set()  # requests that have a thread: the places of their costs
 
 
 def start(module: Any, directory: str, capacity: int, asked: Sequence[Sequence[str]]) -> None:
@@ -110,16 +125,39 @@ class Thread(_local):
         """Nanoseconds that it was ready to run and had no core."""
         return int(pread(self.handle, 64, 0).split(None, 2)[1]) if self.handle >= 0 else 0
 
+    def slept(self) -> int:
+        """How often it gave its core away."""
+        return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
+
+
+def look() -> None:
+    """In a thread of its own: look again and again whether another one holds the GIL. Who wakes
+    up has to take it; what that takes beyond waiting for a core, it was held."""
+    own, recorded = thread, cells
+    while cells is recorded:
+        waited, began = own.queued(), now()
+        sleep(LOOK_S)
+        late = now() - began - round(LOOK_S * 1e9) - (own.queued() - waited)
+        for cost in list(in_app):
+            recorded[cost + LOOKS] += 1
+            recorded[cost + HELD] += late > HELD_NS
+
 
 class ThreadClock:
     """Of a request that has its thread for itself."""
 
-    __slots__ = ("cost", "cpu", "queued")
+    __slots__ = ("cost", "cpu", "queued", "slept")
 
     def __init__(self, cost: int) -> None:
+        self.slept = thread.slept()
+        if cost != SCRATCH:
+            in_app.add(cost)
         self.cost, self.queued, self.cpu = cost, thread.queued(), computed()
 
     def stop(self) -> None:
+        in_app.discard(self.cost)
+        if self.cost != SCRATCH:
+            cells[self.cost + SLEPT] = thread.slept() - self.slept
         cells[self.cost] = computed() - self.cpu
         cells[self.cost + QUEUED] = thread.queued() - self.queued
 
@@ -262,6 +300,8 @@ def clock_for(worker: Any) -> Any:
 
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
     """As the probe's. What the server sends by itself it does after the clock has stopped."""
+    if clock_kind is ThreadClock:
+        start_new_thread(look, ())
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place, cost = begin_wsgi(environ)

@@ -20,6 +20,7 @@ from harness.observe.spans import read_spans
 from harness.server.inside import costs, probe
 
 CPU_S, SLEEP_S = 0.02, 0.05
+LOOKS = 20
 LATER_S = 0.005  # what a clock that is read now and then may miss or have more
 ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")]
 
@@ -79,6 +80,23 @@ def test_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
     assert span.end_ns - span.start_ns >= (2 * CPU_S + SLEEP_S) * 1e9
     assert (span.cost.steps_ns, span.cost.route) == (None, 0)
     assert span.cost.queued_ns >= 0
+
+
+def test_looks_find_the_gil_held_or_free(spans: Any) -> None:
+    """By a thread that computes in Python, and by one that sleeps, until there were some looks."""
+
+    def until_looked(do: Callable[[], object]) -> Any:
+        def app(*_: Any) -> list[bytes]:
+            cost = probe.FIRST + costs.CELLS * (len(spans()) - 1)
+            while costs.cells[cost + costs.LOOKS] < LOOKS:
+                do()
+            return [b"x"]
+
+        wsgi(app).close()
+        return spans()[-1].cost
+
+    assert until_looked(lambda: burn(0.001)).held > 0
+    assert until_looked(lambda: time.sleep(0.001)).slept >= LOOKS
 
 
 def test_an_app_that_raises(spans: Any) -> None:
