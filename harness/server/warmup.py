@@ -46,10 +46,10 @@ def warm_up(server: Running) -> None:
     began = time.monotonic()
     launch = server.launch
     lones = [Lone(server, route) for route in routes_of(launch.app)]
-    first_s = max(_answering(lones, launch.warmup_path))
+    first_s = max(answering(lones, launch.warmup_path))
     burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, [one.route for one in lones], time.monotonic() + burst_s)
-    _ask_alone(server, lones)
+    ask_alone(server, lones)
     if failed := sum(lone.failed for lone in lones):
         counts = {"failed": failed, "requests": failed + sum(lone.answered for lone in lones)}
         server.warnings.append(Finding("note.lone_failed", counts))
@@ -72,7 +72,7 @@ def routes_of(app: App) -> tuple[Route, ...]:
     )
 
 
-def _answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
+def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
     """Seconds of a first request to each route. Raises Faulty for those that never answer as
     expected, with the reasons of the first."""
     times_s, faults = list[float](), list[Fault]()
@@ -89,7 +89,7 @@ def _answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
     return times_s
 
 
-def _ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
+def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
     """Lone requests: of a mix in rounds, each route once, whatever its weight. Among 30 by chance,
     there would be none of a route that is rare and slow. Their mean by weight is what one costs."""
     known = server.launch.app.sleep_s is not None
