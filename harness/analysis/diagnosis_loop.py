@@ -18,7 +18,7 @@ from operator import attrgetter
 from statistics import fmean
 
 from harness.analysis.diagnosis_slots import service_s, waits
-from harness.analysis.event_loop import LoopUse, loop_use
+from harness.analysis.event_loop import LoopUse, held_up, loop_use
 from harness.analysis.facts import Facts
 from harness.analysis.samples import most_open
 from harness.model import CellResult, Finding, Span
@@ -36,6 +36,12 @@ def blocked_loop(facts: Facts, cell: CellResult) -> Finding | None:
         return None
     use = loop_use(facts)
     return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
+
+
+def worth_a_look(facts: Facts) -> bool:
+    """Whether a trial more, which looks at what the loop runs (`blocking`), may name a line: an
+    alarm, and no verdict."""
+    return _serves_many(facts) and held_up(facts)
 
 
 def _serves_many(facts: Facts) -> bool:

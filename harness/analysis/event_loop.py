@@ -23,6 +23,7 @@ from harness.analysis.window import Window
 from harness.model import Beat
 
 LATE_NS = 10_000_000  # blocked for so long, a beat counts as late
+LEAST_LATE, PART = 3, 0.01  # late beats, and how many of all
 
 
 class WorkerLoop(Struct, frozen=True):
@@ -66,6 +67,18 @@ def loop_use(facts: Facts) -> LoopUse | None:
         reverse=True,
     )
     return LoopUse(tuple(workers), _stolen_s(facts, facts.window)) if workers else None
+
+
+def held_up(facts: Facts) -> bool:
+    """Whether more than 1 % of some worker's beats came over 10 ms late for another reason than a
+    wait for a core: the loop was blocked, computed, or had no GIL. That alone accuses nobody: many
+    short requests in a row do it, too."""
+    late, beats = defaultdict[int, int](int), defaultdict[int, int](int)
+    for beat in facts.data.beats.beats:
+        if facts.window is not None and facts.window.contains(beat.at_ns):
+            beats[beat.pid] += 1
+            late[beat.pid] += beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS
+    return any(late[pid] >= LEAST_LATE and late[pid] > PART * beats[pid] for pid in beats)
 
 
 def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:

@@ -142,9 +142,17 @@ def needs_cell(name: str, app: App) -> Cell:
     return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)
 
 
-def stacks_cell(needs: Cell) -> Cell:
-    """The same load, while a thread looks at which line holds up the event loop."""
-    return replace(needs, inside="stacks")
+def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
+    """The same load once more, to see which line holds up the event loop: of each app under one of
+    the classes that gave an alarm, for its lines are the same under the others."""
+    alarmed = {*study.blocked, *study.alarmed}
+    apps = {
+        one.server.app: one
+        for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
+        if one.server.worker_class in alarmed
+    }
+    for cell in apps.values():
+        yield replace(cell, inside="stacks")
 
 
 def launch_s(rps: float, target: str) -> float:
@@ -179,8 +187,7 @@ class Growth:
         foreseen = plan
         if "expected" not in plan.details:
             foreseen = with_forecast(plan, study, run.environment)
-            looks = tuple(stacks_cell(cell) for cell in plan.cells
-                          if cell.server.worker_class in study.blocked)  # fmt: skip
+            looks = tuple(stacks_cells(plan.cells, study))
             if looks:
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
         following = search_of(study, foreseen).next()

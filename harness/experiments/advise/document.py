@@ -101,7 +101,7 @@ def _blocking(result: Result) -> Iterable[Finding]:
     found = result.study.blocking
     own = result.server.worker_class if result.server else ""
     name = own if own in found else next(iter(found), None)
-    if name is None:
+    if name is None or not (found[name] or name in result.study.blocked):
         return
     lines = found[name]
     code = "blocking" if lines else "blocking.unnamed"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from harness import codec
 from harness.analysis.blocking import blocking
+from harness.analysis.diagnosis_loop import worth_a_look
 from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
@@ -110,10 +111,11 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     run: str  # what a command takes for it
     needs: Mapping[str, Needs]  # by worker class
     left_out: Mapping[str, Finding]  # worker classes, and why
-    blocked: tuple[str, ...]  # worker classes whose event loop something held up
+    blocked: tuple[str, ...]  # worker classes whose event loop is blocked
     blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by class that was looked at
     launches: tuple[Launch, ...]
     used_s: float
+    alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
@@ -156,6 +158,7 @@ def study_of(run: Run) -> Study:
         *(asked, run.plan, as_argument(run), needs, {**unavailable, **left_out}),
         *(tuple(_blocked(cells.values())), looked_at, launches),
         used_s=sum(map(used_s, run.records.values())),
+        alarmed=tuple(_alarmed(facts.values())),
     )
 
 
@@ -174,6 +177,12 @@ def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
         asked_for = cell.trial.cell.inside == "needs" and class_named(name).loop
         if asked_for and any(one.code == "diagnosis.blocked_loop" for one in cell.findings):
             yield name
+
+
+def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
+    for one in facts:
+        if isinstance(one, Facts) and one.cell.inside == "needs" and worth_a_look(one):
+            yield one.cell.server.worker_class
 
 
 def _needs(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import TrialData
-from harness.analysis.diagnosis_loop import loops_in_use
+from harness.analysis.diagnosis_loop import loops_in_use, worth_a_look
 from harness.analysis.event_loop import LoopUse, loop_use, unexplained_ns
 from harness.model import Beat, Beats, Finding
 from harness.report.messages import text
@@ -88,6 +88,20 @@ def test_no_more_is_blocked_than_it_is_late(
 ) -> None:
     one = Beat(1, 1, late + 20 * MS, late, cpu, queued, others_cpu, others_queued)
     assert 0 <= unexplained_ns(one) <= late
+
+
+@pytest.mark.parametrize(
+    ("beats", "alarms"),
+    [
+        (row(each=20, late=30.0), True),
+        (row(each=20, late=30.0, cpu=30.0), True),  # a long computation
+        (row(each=20, late=30.0, queued=25.0), False),
+        (row(each=200, late=30.0), False),  # half a per cent of the beats
+        (row(each=2, late=9.0), False),
+    ],
+)
+def test_what_is_worth_a_look(beats: list[Beat], alarms: bool) -> None:
+    assert worth_a_look(derived(beating(ASGI, beats))) == alarms
 
 
 def test_shares_of_the_time_and_the_worst_loop_first() -> None:
