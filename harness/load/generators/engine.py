@@ -135,7 +135,7 @@ class Engine:
         self._poll = Poller()
         self._open: dict[int, Slot] = {}
         self._quota = self._left = FOREVER if share.requests is None else share.requests
-        self._number = share.first
+        self._number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
         words = share.words
         self._kind = only(words, share.destinations)
         self._kind.answers.reference = share.reference
@@ -146,7 +146,7 @@ class Engine:
         self._took: list[int] = []  # response times of answers that came whole, to be counted
         self._pieces: list[tuple[int, int]] = []  # (first byte, response) of others, to be counted
         self._lags: list[int] = []  # to be counted, too
-        self._lines: list[tuple[int, ...]] = []  # of `_rows`, to be written: cells of LINE
+        self._cells: list[int] = []  # of `_rows`, to be written: those of LINE, row after row
         self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
         self._ties = itertools.count()
         self._idle: list[Slot] = []
@@ -382,7 +382,7 @@ class Engine:
         """The hot loop: everything that most answers need, and nothing else. A slot that is
         `plain` waits for an answer on a connection that has been used, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
-        direct = not (self._rate or self._mix) and self._rows is None
+        direct, rows = not (self._rate or self._mix), self._rows is not None
         last_ns = bodies = 0
         for fd, _ in events:
             slot = slots.get(fd)
@@ -409,9 +409,10 @@ class Engine:
             bodies += answer.body_bytes
             if direct:
                 self._left -= 1
+                request = self._numbered(slot, answer, now) if rows else slot.to.request
                 slot.start_ns = now
                 try:
-                    slot.send(slot.to.request)
+                    slot.send(request)
                 except OSError:
                     self._lost(slot, "reset", clock())
             else:
@@ -419,15 +420,25 @@ class Engine:
         if last_ns:
             self._served(last_ns, bodies)
 
+    def _numbered(self, slot: Slot, answer: Answer, now: int) -> bytes:
+        """The row of an answer that was recognised; the next request, which is sent `now`."""
+        start_ns, number = slot.start_ns, self._number
+        took_ns = now - start_ns
+        due_ns = start_ns - self._origin_ns
+        self._cells += (due_ns, took_ns, took_ns, answer.status, slot.number)
+        slot.number, slot.connect_ns, self._number = number, now, number + self._step
+        before, after = slot.to.parts
+        return b"%b%d%b" % (before, number, after)
+
     def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
-        """After an answer that was recognised, where requests have rows, a rate or a mix."""
+        """After an answer that was recognised, where requests have a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
             route.recognised(took_ns)
         if self._rows is not None:
             start_ns = slot.start_ns - self._share.origin_ns
             own = () if route is None else (slot.kind.place,)
-            self._lines.append((start_ns, took_ns, took_ns, answer.status, slot.number, *own))
+            self._cells += (start_ns, took_ns, took_ns, answer.status, slot.number, *own)
         slot.plain = slot.busy = False
         self._under_way -= 1
         self._next(slot, now)
@@ -438,7 +449,7 @@ class Engine:
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._took) + len(self._pieces) >= BATCH:
             self._count()
-        if self._lines:
+        if self._cells:
             self._write()
 
     def _look(self, slot: Slot) -> None:
@@ -567,10 +578,10 @@ class Engine:
 
     def _write(self) -> None:
         """The rows of answers that were recognised, all on kept connections."""
-        lines, self._lines = self._lines, []
+        cells, self._cells = tuple(self._cells), []
         if self._rows is not None:
             line = MIXED_LINE if self._mix else LINE
-            self._rows.write("".join(map(line.__mod__, lines)))
+            self._rows.write(line * (len(cells) // line.count("%")) % cells)
 
     def _count(self) -> None:
         """What was seen since the last time: answers, and how late requests were sent."""
