@@ -80,13 +80,16 @@ def needs_of(facts: Facts) -> Needs | Finding:
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
         notes = (*notes, Finding("needs.contended"))
+    memory = _memory(facts)
+    if memory is None:
+        notes = (*notes, Finding("needs.no_memory"))
     return Needs(
         trial=facts.key,
         requests=_requests(facts, spans, parts, outside_s, crowd.lost_s),
         gap_s=max(0.0, (gap_s or 0.0) - outside_s),
         beside_s=max(0.0, overhead - max(gap_s or 0.0, outside_s)),
         start_s=facts.record.start_s,
-        memory=_memory(facts),
+        memory=memory,
         notes=notes,
     )
 

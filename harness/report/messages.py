@@ -1596,6 +1596,8 @@ sampler.memory = memory of the workers
 # what a request needs
 needs.no_requests = No request was answered as expected, so what one needs is not known
 needs.no_cpu = The CPU of the workers was not seen, so what a request needs is not known
+needs.no_memory = What the workers hold of memory is missing: this system does not say what they
+    share
 needs.contended = Requests that were in one worker at once kept each other waiting: how long one of
     them waits by itself is uncertain. Measure with fewer connections or a lower rate
 needs.gap_alone = No request waited for a slot, so how long one is held beside the app is taken from

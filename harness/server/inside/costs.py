@@ -20,8 +20,8 @@ other threads. How much that is, a thread tells that looks whether the GIL is fr
 of less than 0.3 ms: so it is noted, too, into how many pieces a request's computing is cut.
 
 Each worker owns one more map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All of
-this costs some microseconds a request and a step: too much to be in other figures, so trials
-without it have none of it; they are wrapped by the probe alone.
+this costs some 20 microseconds a request, and as much a step: too much to be in other figures, so
+trials without it have none of it; they are wrapped by the probe alone.
 
 Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), the time
 between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
@@ -130,10 +130,9 @@ class Thread(_local):
         return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
-def look() -> None:
+def look(own: Thread, recorded: memoryview[int]) -> None:
     """In a thread of its own: look again and again whether another one holds the GIL. Who wakes
     up has to take it; what that takes beyond waiting for a core, it was held."""
-    own, recorded = thread, cells
     while cells is recorded:
         waited, began = own.queued(), now()
         sleep(LOOK_S)
@@ -301,7 +300,7 @@ def clock_for(worker: Any) -> Any:
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
     """As the probe's. What the server sends by itself it does after the clock has stopped."""
     if clock_kind is ThreadClock:
-        start_new_thread(look, ())
+        start_new_thread(look, (thread, cells))
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place, cost = begin_wsgi(environ)

@@ -160,6 +160,7 @@ def test_memory_is_shared_and_private() -> None:
     assert found == Memory(30 * MB, 35 * MB, 2)
     assert found.of(4) == 170 * MB
     assert needs(data).memory is None
+    assert Finding("needs.no_memory") in needs(data).notes
 
 
 def test_what_was_not_measured_is_said() -> None:
