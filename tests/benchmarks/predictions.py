@@ -3,9 +3,9 @@
     python tests/benchmarks/predictions.py [--seconds 25] [--cases 0,1,2] [--json FILE]
 
 Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
-workers with one thread each (where 3 % of the requests take long, for 30 s on all of its slots: in
-5 s there would be three of these). From them alone its capacity is computed, and what a Poisson schedule
-at 60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
+workers with one thread each; where 3 % of the requests take long, which would be three of them, for
+30 s on all of its slots. From them alone its capacity is computed, and what a Poisson schedule at
+60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
 worker class's packages, a quiet machine and a quarter of an hour.
 """
 

@@ -13,6 +13,10 @@ which accept only when they have nothing else to do, stayed between 0.6 and 1.4.
 from equal odds to `UNFAIR`, in equal steps: the odds in the middle gave the p95 of gthread with 2
 and 4 workers best. What was tried and is not in here: odds that change hands every second, and that
 a worker which has just accepted keeps the next connection, too; either is within that range.
+
+Of a loop it is also one of how much of its CPU a request computes before it waits, from `FIRST` to
+nothing. What comes after the wait cannot choose: it has to be computed where the request was
+accepted, even if that loop is busy and another is not.
 """
 
 import math
@@ -28,6 +32,7 @@ from harness.analysis.prediction.simulation import simulate
 from harness.model import Needs, RequestNeed, Server, Summary, WorkerClass
 from harness.numbers.quantiles import quantile, summarise
 
+FIRST = 0.3  # of a request's CPU, what a loop computes before it waits, at most
 UNFAIR = 0.25  # the odds of a worker beside the one before it, at worst
 UNFAIR_LOOP = 0.6
 
@@ -58,11 +63,12 @@ def predict(
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
     found = []
     sample = _as_served(needs, worker_class)
-    for number, fairness in enumerate(_fairness(worker_class, draws)):
+    for number in range(draws):
         rng = Random(f"{seed}-{number}")
         other = rng.choices(sample, k=len(sample))
         requests = rng.choices(other, k=len(arrivals_s))
-        one = replace(layout, fairness=fairness)
+        worse = number / (draws - 1) if draws > 1 else 0.5
+        one = dealt(layout, worker_class, worse)
         found.append(_summary(sorted(simulate(arrivals_s, requests, one, rng))))
     return Predicted(*(_each(found, pick) for pick in (median, min, max)))
 
@@ -84,14 +90,11 @@ def layout_of(
     )
 
 
-def _fairness(row: WorkerClass, draws: int) -> Sequence[float]:
-    """Of each draw; of a single one that in the middle."""
-    if not row.accepts_first:
-        return [1.0] * draws
-    worst = UNFAIR_LOOP if row.loop or _in_loop(row) else UNFAIR
-    if draws == 1:
-        return [(1 + worst) / 2]
-    return [1 - (1 - worst) * number / (draws - 1) for number in range(draws)]
+def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
+    """As well as chance may have it (`worse` 0), or as badly (1)."""
+    unfair = UNFAIR_LOOP if layout.loop else UNFAIR
+    fairness = 1 - (1 - unfair) * worse if row.accepts_first else 1.0
+    return replace(layout, fairness=fairness, first=FIRST * (1 - worse))
 
 
 def _in_loop(row: WorkerClass) -> bool:

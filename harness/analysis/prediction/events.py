@@ -19,7 +19,8 @@ class Layout(Struct, frozen=True):
     how much longer than what it needs a request holds its slot. `beside_s`: of each response,
     outside any slot. `max_in_flight`: requests that get on at once in all workers together (a
     pool). `fairness`: where several workers could accept a request, each is so many times as likely
-    to be the first as the one before it; 1: equally likely."""
+    to be the first as the one before it; 1: equally likely. `first`: of a request's CPU in a loop,
+    the part before it waits."""
 
     workers: int
     slots: int | None = 1
@@ -31,38 +32,28 @@ class Layout(Struct, frozen=True):
     beside_s: float = 0.0
     max_in_flight: int | None = None
     fairness: float = 1.0
+    first: float = 0.5
 
 
 class Worker:
-    """Its slots and its GIL. `work`: its own clock of Python, which `at` says when it was right on
-    the server's; `version` marks the entry of the server's heap that counts."""
+    """Its slots and its GIL."""
 
-    __slots__ = (
-        "at",
-        "batch",
-        "busy",
-        "free",
-        "jobs",
-        "odds",
-        "queue",
-        "ready",
-        "room",
-        "version",
-        "work",
-    )
+    __slots__ = ("batch", "busy", "computing", "free", "odds", "queue", "ready", "room")
 
     def __init__(self, slots: float, room: float, odds: float) -> None:
         self.free, self.room, self.odds = slots, room, odds
         self.queue: deque[int] = deque()  # accepted, without a slot
-        self.jobs: list[tuple[float, int]] = []  # heap: when its clock says that each is done
-        self.work = self.at = 0.0
-        self.version = 0
+        self.computing: deque[tuple[int, float]] = (
+            deque()
+        )  # and seconds left; the first has the GIL
         self.busy = False  # the loop is, and does not accept
         self.batch: deque[int] = deque()  # of this round of the loop
         self.ready: list[int] = []  # of its next one
 
 
 class Events:
+    turn_s = 0.005  # after which Python hands the GIL to the next thread (sys.getswitchinterval)
+
     def __init__(
         self,
         arrivals_s: Sequence[float],
@@ -82,8 +73,9 @@ class Events:
         self.now_s = 0.0
         self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
         self.order = count()
-        self.work, self.running = 0.0, 0  # a lone thread's clock; those that want a core
-        self.ends: list[tuple[float, int, int, Worker | None, int]] = []  # of work, by that clock
+        self.work, self.running = 0.0, 0  # the clock of who computes; those that want a core
+        # Of turns, by that clock; of work without the GIL those of requests
+        self.ends: list[tuple[float, int, Worker | None, int]] = []
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
         self.without: deque[int] = deque()  # have a slot and no permit
@@ -120,46 +112,42 @@ class Events:
         self.now_s = until_s
 
     def _end_of_work_s(self) -> float:
-        ends = self.ends
-        while (worker := ends[0][3]) is not None and ends[0][2] != worker.version:
-            heapq.heappop(ends)
-        return self.now_s + max(0.0, ends[0][0] - self.work) / self._speed()
+        return self.now_s + max(0.0, self.ends[0][0] - self.work) / self._speed()
 
     def _finish_work(self, at_s: float) -> None:
-        self.work, _, _, worker, request = heapq.heappop(self.ends)
+        self.work, _, worker, request = heapq.heappop(self.ends)
         self.now_s = at_s
         if worker is None:
             self.running -= 1
             self.worked_beside(request)
             return
-        worker.work, _ = heapq.heappop(worker.jobs)
-        worker.at = self.work
-        self._renew(worker)
-        self.running -= not worker.jobs
-        self.worked(request)
+        request, left_s = worker.computing.popleft()
+        if left_s > self.turn_s:
+            worker.computing.append((request, left_s - self.turn_s))
+        if worker.computing:
+            self._take_turn(worker)
+        else:
+            self.running -= 1
+        if left_s <= self.turn_s:
+            self.worked(request)
 
     def compute(self, request: int, cpu_s: float) -> None:
-        """With the GIL of its worker, and whoever else wants it."""
+        """With the GIL of its worker, in turn with whoever else wants it."""
         worker = self.of[request]
-        if worker.jobs:
-            worker.work += (self.work - worker.at) / len(worker.jobs)
-        else:
+        worker.computing.append((request, cpu_s))
+        if len(worker.computing) == 1:
             self.running += 1
-        worker.at = self.work
-        heapq.heappush(worker.jobs, (worker.work + cpu_s, request))
-        self._renew(worker)
+            self._take_turn(worker)
 
     def compute_beside(self, request: int, cpu_s: float) -> None:
         """Without the GIL."""
         self.running += 1
-        heapq.heappush(self.ends, (self.work + cpu_s, next(self.order), 0, None, request))
+        heapq.heappush(self.ends, (self.work + cpu_s, next(self.order), None, request))
 
-    def _renew(self, worker: Worker) -> None:
-        worker.version += 1
-        if worker.jobs:
-            end, request = worker.jobs[0]
-            at = self.work + (end - worker.work) * len(worker.jobs)
-            heapq.heappush(self.ends, (at, next(self.order), worker.version, worker, request))
+    def _take_turn(self, worker: Worker) -> None:
+        request, left_s = worker.computing[0]
+        end = self.work + min(left_s, self.turn_s)
+        heapq.heappush(self.ends, (end, next(self.order), worker, request))
 
     # --- what is common to threads and loops ---
 

@@ -1,11 +1,15 @@
 """Workers that are event loops."""
 
+import math
+
 from harness.analysis.prediction.events import Events, Worker
 
 
 class Loops(Events):
     """Each worker is an event loop: what computes or blocks in it, with the GIL or without, holds
     up all its requests."""
+
+    turn_s = math.inf
 
     def arrive(self, request: int) -> None:
         self.kernel.append(request)
@@ -49,15 +53,21 @@ class Loops(Events):
     def _takes_time(self, request: int) -> bool:
         """Whether the loop is now busy with it."""
         need = self.requests[request]
-        cpu_s = need.cpu_s + need.nogil_s
+        cpu_s = (need.cpu_s + need.nogil_s) * self._part(request)
         if cpu_s:
-            self.compute(request, cpu_s / 2 if need.wait_s or self.layout.gap_s else cpu_s)
+            self.compute(request, cpu_s)
         elif need.blocked_s and request not in self.waited:
             self.after(need.blocked_s, self._unblocked, request)
         else:
             self._done(request)
             return False
         return True
+
+    def _part(self, request: int) -> float:
+        """Of its CPU, before or after it waits."""
+        if not (self.requests[request].wait_s + self.layout.gap_s):
+            return 1.0
+        return 1 - self.layout.first if request in self.waited else self.layout.first
 
     def worked(self, request: int) -> None:
         blocked_s = self.requests[request].blocked_s

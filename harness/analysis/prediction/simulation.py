@@ -6,18 +6,19 @@ last digit. What is added are the three things that make a worker more than a nu
 
 - **Who takes a request.** Either any free slot, from the kernel's queue; or a worker accepts it at
   once, and there it waits for a slot even while another worker idles (`hoards`).
-- **The GIL.** Threads of a worker share one core of Python between them: processor sharing, which
-  Python approximates by taking turns of 5 ms. An event loop serves one piece after the other, and
-  accepts only between two rounds of them: one connection, or, if it hoards, all there are.
+- **The GIL.** Threads of a worker compute in turns of 5 ms, as Python hands it on. An event loop
+  serves one piece after the other, and accepts only between two rounds of them: one connection, or,
+  if it hoards, all there are.
 - **The cores.** All workers together have `cores`; each that has work to do gets its equal part.
 
-Processor sharing with equal parts needs no small steps: `work` is a clock that runs at the speed at
-which a lone thread of any worker computes, and a worker with n busy threads has a clock of its own
-that runs n times as slowly. A thread ends at a fixed moment of its worker's clock, so that an
-arrival moves one entry per worker and not each thread's: O(n log n).
+Equal parts need no small steps: `work` is a clock that runs as fast as any worker computes, so that
+a turn ends at a fixed moment of it, however many others begin or end meanwhile: O(n log n).
+Rejected: processor sharing among threads. It is what turns come to where requests compute for much
+longer than 5 ms, but 5 ms of CPU on a GIL that is busy half of the time would take 10 ms of a slot
+instead of 7.5, and slots would be full that are not.
 
 Left out: the kernel's scheduler, whose turns of some milliseconds are not equal parts; how long it
-takes to wake up a thread; a request's own order of computing and waiting. A loop computes one half
+takes to wake up a thread; a request's own order of computing and waiting. A loop computes one part
 of a request's CPU before it waits and the other after; threads compute it all before.
 """
 

@@ -19,7 +19,8 @@ class Threads(Events):
         """Then it is slow to accept, for which it needs the GIL. The little that Gunicorn computes
         itself makes no difference: a worker that has just accepted is awake, and of two connections
         within half a millisecond two thirds go to the same of two workers."""
-        return bool(worker.jobs) and self.requests[worker.jobs[0][1]].cpu_s > LONG_S
+        computing = worker.computing
+        return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_S
 
     def _accept(self, worker: Worker, request: int) -> None:
         worker.room -= 1
