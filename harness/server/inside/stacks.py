@@ -35,6 +35,7 @@ import site
 import struct
 import sys
 import sysconfig
+import time
 
 # Originals: gevent and eventlet replace them later, and a greenlet would not run while the loop
 # is held up
@@ -42,7 +43,7 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from itertools import islice
 from os import pread, write
-from time import clock_gettime_ns, process_time_ns, pthread_getcpuclockid, sleep
+from time import clock_gettime_ns, process_time_ns, sleep
 from time import monotonic_ns as now
 from types import CodeType, FrameType
 from typing import Any
@@ -164,7 +165,7 @@ class Sampler:
         while not self.heart.due:
             sleep(EVERY_NS / 1e9)
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
-        clock = pthread_getcpuclockid(self.loop)
+        clock = time.pthread_getcpuclockid(self.loop)  # not on every system, as the beats
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
         place, end = HEADER_BYTES, len(self.shared)
         waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
@@ -260,7 +261,12 @@ class Sampler:
             "inside": inner and inner + name_of(innermost.f_code),
             "app": kind == "app",
         }
-        write(self.lines, json.dumps(line).encode() + b"\n")
+        text = json.dumps(line).encode() + b"\n"
+        written = 0
+        with contextlib.suppress(OSError):
+            written = write(self.lines, text)
+        if written < len(text):  # the disk is full; a line that is cut off must be the last
+            self.stopped = True
 
 
 def queued_ns(handle: int) -> int:

@@ -137,3 +137,28 @@ def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_all_workers_is_chosen(tmp_path: Path) -> None:
     assert [stacks.chosen(str(tmp_path)) for _ in range(3)] == [True, False, False]
     assert not stacks.chosen(str(tmp_path / "missing"))
+
+
+def test_a_full_disk_ends_it_with_the_lines_that_are_whole() -> None:
+    """/dev/full takes nothing."""
+    lines = os.open("/dev/full", os.O_WRONLY)
+    files = stacks.Files(str(Path(__file__).parent), "")
+    sampler = stacks.Sampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    number, stuck = sampler.look(sys._getframe(), 1, 0)
+    os.close(lines)
+    assert (number, stuck) == (stacks.OTHER + 1, 0)
+    assert sampler.stopped
+
+
+def test_no_more_lines_than_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "LINES", 1)
+    lines = os.open(tmp_path / "lines", os.O_WRONLY | os.O_CREAT)
+    files = stacks.Files(str(Path(__file__).parent), "")
+    sampler = stacks.Sampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    first = sampler.look(sys._getframe(), 1, 0)[0]
+    second = sampler.look(sys._getframe(), 2, 0)[0]
+    os.close(lines)
+    assert (first, second) == (stacks.OTHER + 1, stacks.OTHER)
+    assert (tmp_path / "lines").read_text().count("\n") == 1
