@@ -1,0 +1,37 @@
+"""Waits 50 ms for a database that takes four requests at a time, from all workers together."""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from common import Start, answer
+
+PLACES = [
+    os.path.join(tempfile.gettempdir(), f"workerlab-pool-{os.getuid()}-{i}") for i in range(4)
+]
+
+
+def take(handles: list[int]) -> None:
+    """Wait until one of them is free, and hold it."""
+    while True:
+        for handle in handles:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            return
+        time.sleep(0.001)
+
+
+def app(environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
+    handles = [os.open(place, os.O_CREAT | os.O_RDWR, 0o600) for place in PLACES]
+    try:
+        take(handles)
+        time.sleep(0.05)
+    finally:
+        for handle in handles:
+            os.close(handle)
+    return answer(start_response)
