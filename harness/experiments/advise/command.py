@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from harness import codec, run_store, slo
 from harness.analysis.load_tool import ceilings
 from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits, candidates
-from harness.experiments.advise.forecast import Expected, Question, forecast
-from harness.experiments.advise.search import Next, Search
+from harness.experiments.advise.forecast import Question, forecast
+from harness.experiments.advise.search import Next, search_of
 from harness.experiments.advise.study import Asked, Study, study_of
 from harness.experiments.execution import Predict, progress
 from harness.experiments.planning import apps_of, gunicorn_plan
@@ -230,12 +230,6 @@ def tool_s(environment: Mapping[str, object]) -> float:
     """CPU seconds that the load tool takes per request: at its ceiling it has a core for itself."""
     known = [one.rps for one in ceilings(environment) if one.tool == TOOL and one.rps > 0]
     return 1 / max(known) if known else 0.0
-
-
-def search_of(study: Study, plan: Plan) -> Search:
-    expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
-    servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
-    return Search(study, slo.parse(study.asked.slo), servers, {one.key: one for one in expected})
 
 
 def launch_cell(following: Next, target: str) -> Cell:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.experiments.advise.cautions import cautions
-from harness.experiments.advise.command import search_of
 from harness.experiments.advise.conf_file import conf_file
 from harness.experiments.advise.result import (
     Result,
@@ -14,7 +13,7 @@ from harness.experiments.advise.result import (
     primary,
     result_of,
 )
-from harness.experiments.advise.search import launches_at
+from harness.experiments.advise.search import launches_at, search_of
 from harness.experiments.advise.study import Launch, pooled, study_of
 from harness.experiments.document import Field, answer, table
 from harness.experiments.reading import notes_of

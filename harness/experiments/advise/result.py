@@ -8,16 +8,13 @@ from msgspec import Struct
 
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.advise.forecast import Expected
-from harness.experiments.advise.search import Reach, Search
+from harness.experiments.advise.search import Reach, Search, slow_alone
 from harness.experiments.advise.standing import Bound, Standing
 from harness.experiments.advise.study import Launch, Study
 from harness.model import Finding, Needs, Server
-from harness.numbers.quantiles import quantile
 from harness.server.worker_classes import class_named
-from harness.slo import Term
 
 Word = Literal["recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class"]
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 class Row(Struct, frozen=True):
@@ -91,6 +88,8 @@ def _without(search: Search) -> Word:
     """Why nothing is recommended."""
     if not search.study.needs:
         return "no_class"
+    if search.hopeless():
+        return "nothing"
     if search.too_noisy():
         return "noisy"
     words = {search.standing(one).word for one in search.servers}
@@ -168,11 +167,12 @@ def _second(search: Search, server: Server, winner: Server | None) -> Finding:
 
 def limit_of(result: Result) -> Finding | None:
     """Why nothing meets the target: what would have to change. None: nothing is known."""
+    if result.search.hopeless():
+        found = (slow_alone(one, result.search.terms) for one in result.study.needs.values())
+        return min(filter(None, found), key=lambda one: float(one.values["value_s"]))
     needs, server = result.needs, result.server
     if needs is None or server is None:
         return None
-    if alone := _alone(needs, result.search.terms):
-        return alone
     if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
         return Finding("advise.limit.load_tool", {"tool": result.breaks.cell.trial.cell.tool})
     rate_rps, many = result.search.target_rps, len(needs.requests)
@@ -185,22 +185,6 @@ def limit_of(result: Result) -> Finding | None:
     if pool is not None and hold_s * rate_rps > 0.7 * pool:
         values = {"pool": pool, "hold_s": hold_s, "under_way": hold_s * rate_rps}
         return Finding("advise.limit.pool", values)
-    return None
-
-
-def _alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
-    """Requests that have the server for themselves already break a term."""
-    times_s = sorted(
-        one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
-        for one in needs.requests
-    )
-    for term in terms:
-        if term.kind == "time":
-            q = QUANTILES.get(term.metric)
-            value_s = times_s[-1] if term.metric == "max" else sum(times_s) / len(times_s)
-            value_s = quantile(times_s, q) if q is not None else value_s
-            if not term.holds(value_s):
-                return Finding("advise.limit.alone", {"term": str(term), "value_s": value_s})
     return None
 
 

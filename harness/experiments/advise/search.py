@@ -19,11 +19,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from harness import codec
+from harness.analysis.target import QUANTILES
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.standing import LEAST, Standing, passes, standing
 from harness.experiments.advise.study import Launch, Study
-from harness.model import Server
-from harness.slo import Term
+from harness.model import Finding, Needs, Plan, Server
+from harness.numbers.quantiles import quantile
+from harness.slo import Term, parse
 
 NEAR = 0.95  # of the best forecast: as good as the best
 CLOSE = 1.07  # between the last rate that passes and the first that fails
@@ -123,11 +126,15 @@ class Search(Struct, frozen=True):
         """Whether more launches had to be thrown away than say anything."""
         return self.study.voids >= MOST_VOIDS and self.study.voids > len(self.study.valid)
 
+    def hopeless(self) -> bool:
+        """Whether requests that have a server to themselves are too slow, in every class."""
+        return all(slow_alone(one, self.terms) for one in self.study.needs.values())
+
     # --- what is next ------------------------------------------------------------------------
 
     def next(self) -> Next | None:
         """None: there is nothing more to find out."""
-        if self.too_noisy():
+        if self.too_noisy() or self.hopeless():
             return None
         order = self.order()
         hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]
@@ -246,3 +253,25 @@ def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
     for one in sorted(study.of(server), key=lambda launch: launch.rps):
         found.setdefault(one.rps, []).append(one)
     return found
+
+
+def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
+    """Requests that have the server for themselves already break a term."""
+    times_s = sorted(
+        one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
+        for one in needs.requests
+    )
+    for term in terms:
+        if term.kind == "time":
+            q = QUANTILES.get(term.metric)
+            value_s = times_s[-1] if term.metric == "max" else sum(times_s) / len(times_s)
+            value_s = quantile(times_s, q) if q is not None else value_s
+            if not term.holds(value_s):
+                return Finding("advise.limit.alone", {"term": str(term), "value_s": value_s})
+    return None
+
+
+def search_of(study: Study, plan: Plan) -> Search:
+    expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
+    servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
+    return Search(study, parse(study.asked.slo), servers, {one.key: one for one in expected})

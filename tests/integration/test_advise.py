@@ -1,0 +1,88 @@
+"""`workerlab advise` on real servers: stopped, resumed, its file started; a target out of reach."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import LONG_S, Lab, until
+
+APP = """
+import random, time
+
+def app(environ, start_response):
+    time.sleep(random.choice([0.01, 0.02]))
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+RATE = "40"
+WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--classes", "sync,gthread", "--seed", "3")
+
+
+@pytest.fixture
+def own(lab: Lab) -> Lab:
+    (lab.place / "waits.py").write_text(APP)
+    return lab
+
+
+def started(lab: Lab) -> bytes:
+    """What a Gunicorn answers that is started from the file, as it is but for the port."""
+    argv = [sys.executable, "-m", "gunicorn", "-c", str(lab.run / "gunicorn.conf.py")]
+    argv += ["--bind", "127.0.0.1:0", "--no-control-socket"]
+    log = lab.place / "gunicorn.log"
+    with log.open("wb") as file:
+        server = subprocess.Popen(argv, cwd="/", stdout=file, stderr=file)
+    try:
+        place = until(lambda: re.search(r"http://\S+", log.read_text()), "a listening server")
+        answer: bytes = urllib.request.urlopen(place[0], timeout=LONG_S).read()
+        return answer
+    finally:
+        server.terminate()
+        server.wait(LONG_S)
+
+
+def codes(report: dict[str, Any]) -> list[str]:
+    return [one["answer"]["code"] for one in report["findings"]]
+
+
+@pytest.mark.once
+def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
+    words = (*WORDS, "--slo", "p50<400ms", "--budget", "60")
+    process = own.start(*words)
+    first = f"*/raw/*-r{RATE}-s1-*/tool/stdout"
+    until(lambda: list((own.place / "results").glob(first)), "a launch at the target's rate")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, err
+    assert "Which worker class, how many workers?" in out
+    assert "advise --resume" in err
+    assert not (own.run / "gunicorn.conf.py").exists()
+
+    # A busy machine takes longer until there are three launches
+    for budget in range(60, 241, 30):
+        words = ("advise", "--resume", str(own.run), "--budget", str(budget), "--format", "json")
+        if (done := own(*words)).code != 1:
+            break
+    assert done.code == 0, done.err + done.out
+    report = done.report
+    assert codes(report)[0] == "advise.recommended"
+    (every,) = (one for one in report["tables"] if one["title"]["code"] == "advise.table.all")
+    thumb = 2 * (os.cpu_count() or 1) + 1
+    assert thumb in {row["candidate"]["values"]["workers"] for row in every["rows"]}
+    assert started(own) == b"ok"
+
+
+@pytest.mark.once
+def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
+    done = own(*WORDS, "--slo", "p95<5ms", "--budget", "60", "--format", "json")
+    assert done.code == 4, done.err
+    assert codes(done.report)[0] == "advise.nothing"
+    assert "advise.limits" in codes(done.report)
+    assert not (own.run / "gunicorn.conf.py").exists()
