@@ -894,7 +894,8 @@ plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base c
     if it serves ASGI, add --app apps.sleep_asgi:app
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
     clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
-plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent} of its
+plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
+    of its
     {used:# GET or HEAD request} asked for these very paths, {share:percent} for these routes
     [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
     [[; {other_methods:# request} of other methods left out]]
