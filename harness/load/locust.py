@@ -28,7 +28,7 @@ import shlex
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,22 +225,27 @@ def _result(tool: Locust, text: str) -> Result:
     return found
 
 
-def _measurement(name: str, said: Result) -> Measurement:
-    parts = said.parts.values()
-    errors, response, lag = Counter[str](), Histogram(), Histogram()
+def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
+    """Each process compares with its own first body: those that began with another all differ."""
+    errors = Counter[str]()
     for part in parts:
         errors.update(part.errors)
+    if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
+        errors["body"] += other
+    return errors
+
+
+def _measurement(name: str, said: Result) -> Measurement:
+    parts = said.parts.values()
+    response, lag = Histogram(), Histogram()
+    for part in parts:
         response.add(part.response)
         lag.add(part.lag)
     bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
-    # Each process compares with its own first body: those that began with another all differ
-    if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
-        errors["body"] += other
+    errors = _errors(parts, bodies)
     sent, unsent = (sum(getattr(part, name) for part in parts) for name in ("sent", "unsent"))
     if said.rate_rps and not sent + unsent:
-        raise ParseError(
-            f"no request was due at {said.rate_rps:g} requests/s: make the load longer"
-        )
+        raise ParseError(f"no request was due at {said.rate_rps:g} requests/s: load for longer")
     duration_s = max((part.seconds for part in parts), default=0.0)
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")

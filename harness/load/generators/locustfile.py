@@ -22,7 +22,7 @@ have stopped; whoever has all writes them into `result`:
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
         "body_sha256": of the first body, where the others are compared with it,
-        "routes": {label: as in harness/load/routes.py}}}}
+        "routes": {label: as in load/routes.py}}}}
 
 An address is not looked up: gevent has ten threads for that, which get so little of a busy process
 that seconds later not half of its users were connected.
@@ -131,7 +131,7 @@ gevent.get_hub().resolver = Numeric()
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
-    """As in the lab's own harness/numbers/arrivals.py, which no other host has."""
+    """As in the lab's own numbers/arrivals.py, which no other host has."""
     uniform, due_ns, found = random.Random(seed).random, 0.0, list[int]()
     while True:
         random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
@@ -158,7 +158,7 @@ def _answered(took_ns: int, size: int) -> None:
 
 
 def sequence(weights: list[float], seed: int) -> Iterator[int]:
-    """As in the lab's own harness/numbers/mix.py, which no other host has."""
+    """As in the lab's own numbers/mix.py, which no other host has."""
     bounds = list(accumulate(weights))
     draw = random.Random(f"mix {seed}").random
     while True:
