@@ -39,13 +39,15 @@ VISIBLE = frozenset(  # notes that are never only counted
         "bottleneck.invalid",
     }
 )
-COLOURS = {  # of verdicts, and of what became of a target
+COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
     "saturated": "yellow",
     "generator-bound": "magenta",
     "inconclusive": "blue",
     "invalid": "red",
+}
+OF_TARGETS = {
     "met": "green",
     "broken": "red",
     "not shown": "yellow",
@@ -174,8 +176,9 @@ def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
     runs = [key for key, _ in groupby(keys)]
     # Some stand in several rows that follow each other, and nowhere else
     grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
+    styles_of = {**COLOURS, **OF_TARGETS} if colour else {}
     for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
-        styles = [COLOURS.get(one.partition(":")[0], "") if colour else "" for one in row]
+        styles = [styles_of.get(one.partition(":")[0], "") for one in row]
         cells = map(Styled, map(clean, row), styles)
         drawing.add_row(*cells, end_section=grouped and key != after)
     return drawing
