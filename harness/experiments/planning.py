@@ -195,7 +195,8 @@ def _drops(servers: Iterable[Server], most: int) -> Iterable[Finding]:
 
 def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
     """A load tool that would follow each request, but not for a time."""
-    if options.duration and not options.ramp:
+    mixed = options.mix or options.access_log
+    if options.duration and not options.ramp and not mixed:
         for name in tools:
             if tool_named(name).NAMES_REQUESTS:
                 yield Finding("plan.not_followed", {"tool": name})

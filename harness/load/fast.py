@@ -1,8 +1,8 @@
 """`fast`: the lab's own generator, with every request timed.
 
 A load that counts its requests leaves a row for each of them beside its document, and so does one
-with a ramp or at a moderate rate; each is checked against the other. Other loads that run for a
-time have the document only.
+with a ramp, of a mix or at a moderate rate; each is checked against the other. Other loads that
+run for a time have the document only.
 
 What the Measurement holds:
 

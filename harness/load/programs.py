@@ -42,12 +42,13 @@ FOLLOWED = 50_000  # arrivals of an open cell: a row for each costs little
 
 def followed(load: Load) -> bool:
     """Whether a row per request is worth what it costs: where they are counted, few, or come up
-    over a ramp, so that their response times over time are what is looked for."""
+    over a ramp, so that their response times over time are what is looked for; and of a mix, or
+    nobody knows which route a worker's span was of."""
     if load.summed:
         return False
     if load.rate_rps:
         return load.rate_rps * load.duration_s <= FOLLOWED
-    return not load.timed or load.ramp_s > 0
+    return not load.timed or load.ramp_s > 0 or bool(load.mix)
 
 
 @dataclass(frozen=True)
