@@ -957,16 +957,37 @@ class Table(Struct, frozen=True):
     note: Finding | None = None
     keys: int = 1  # first columns that say what a row is about; equal ones stand together
     unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
+    anchors: tuple[str, ...] = ()  # of a page: what leads to each row; "": nothing does
+    links: tuple[str, ...] = ()  # of a page: the anchor that each row leads to; "": none
+
+
+class Mark(Struct, frozen=True):
+    """What a point of a scatter is. `low`, `high`: its whisker in y; `link`: the anchor of the row
+    of a table that tells more."""
+
+    name: Label
+    low: float | None = None
+    high: float | None = None
+    link: str = ""
 
 
 class Series(Struct, frozen=True):
     name: Label
     points: tuple[tuple[float, float], ...]
+    marks: tuple[Mark, ...] = ()  # of a scatter, one per point
+
+
+class Level(Struct, frozen=True):
+    """A horizontal line across a scatter."""
+
+    name: Label
+    y: float
 
 
 class Chart(Struct, frozen=True):
-    """`form`: "lines" with points; "bars", one per series beside each other for each of `names`; or
-    "stacked" on each other. Of bars, x is the place in `names`, from 0."""
+    """`form`: "lines" with points; "scatter", points that have names; "bars", one per series beside
+    each other for each of `names`; or "stacked" on each other. Of bars, x is the place in `names`,
+    from 0."""
 
     title: Finding
     x_title: Finding
@@ -974,8 +995,9 @@ class Chart(Struct, frozen=True):
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
     note: Finding | None = None
-    form: Literal["lines", "bars", "stacked"] = "lines"
+    form: Literal["lines", "scatter", "bars", "stacked"] = "lines"
     names: tuple[Label, ...] = ()
+    level: Level | None = None
 
 
 class Document(Struct, frozen=True):

@@ -9,7 +9,7 @@ its columns, in base units (seconds, bytes, shares of 1).
 import json
 from typing import Any
 
-from harness.model import SCHEMA, Chart, Document, Finding, Table
+from harness.model import SCHEMA, Chart, Document, Finding, Level, Series, Table
 from harness.report.document import SWEEP
 from harness.report.messages import heading, question_of
 from harness.report.values import DIGITS, cell, fields, group, jsonable, rounded, spoken
@@ -79,9 +79,28 @@ def _table(table: Table) -> dict[str, Any]:
 def _chart(chart: Chart) -> dict[str, Any]:
     return {
         **fields(chart, "title x_title y_title form log names"),
-        "series": [
-            {"name": spoken(one.name), "points": jsonable(one.points, DIGITS)}
-            for one in chart.series
-        ],
+        "series": [_series(one) for one in chart.series],
+        "level": _level(chart.level),
         "note": spoken(chart.note),
+    }
+
+
+def _level(level: Level | None) -> dict[str, Any] | None:
+    if level is None:
+        return None
+    return {"name": spoken(level.name), "y": jsonable(level.y, DIGITS)}
+
+
+def _series(series: Series) -> dict[str, Any]:
+    return {
+        "name": spoken(series.name),
+        "points": jsonable(series.points, DIGITS),
+        "marks": [
+            {
+                "name": spoken(one.name),
+                "low": jsonable(one.low, DIGITS),
+                "high": jsonable(one.high, DIGITS),
+            }
+            for one in series.marks
+        ],
     }

@@ -530,6 +530,10 @@ chart.phases.dashed = 95 %, or closing at either end
 chart.part = {title} ({number} of {parts})
 chart.own_axis = Each picture has an axis of its own.
 chart.axes = {y} by {x}.
+chart.range = from, to
+chart.level = Line across, {name}: {y:number}.
+chart.cloud = {name}: {points:# point} between {low:number} and {high:number}.
+chart.named_point = {name} {y:number} at {x:number}
 chart.point = {y:number} at {x}
 chart.points = {name}: {points:, }.
 chart.left_out = Not shown, as they are 0 or missing: {points}.
@@ -863,6 +867,7 @@ advise.status.too_few = too few launches
 advise.status.not_tried = not tried
 advise.table.candidates = Candidates[[ ({more:count} more with --explain)]]
 advise.table.all = All candidates
+advise.table.launches = Launches
 advise.table.note = Expected: simulated from what a request needs, at the arrivals of a schedule of
     its
     own. Bound: what 39 of 40 further launches stay within.
@@ -875,11 +880,32 @@ meaning.expected_highest_rps = the highest rate at which the target is expected 
 meaning.highest_rps = the highest rate that was measured to hold it, below any that broke it
 meaning.failing_rps = the lowest rate that broke it
 meaning.advise.table:memory_bytes = of the master and all workers, shared pages counted once
-advise.chart = Highest rate that keeps the target, by memory
+meaning.advise.table.launches:requests = requests that were due
+meaning.advise.table.launches:schedule = launches with the same number had the same arrivals
+meaning.advise.table.launches:void = why it says nothing of the candidate
+heading.advise.table.launches:rate_rps = at req/s
+heading.advise.table.launches:void = not counted, as
+advise.chart = {metric} response time against {cost}
 advise.chart.memory = memory, MB
-advise.chart.rps = requests/s
+advise.chart.workers = workers
+advise.chart.response = {metric} response time, {unit}
+advise.chart.target = target: {term}
 advise.chart.expected = expected
 advise.chart.measured = measured
+advise.chart.recommended = recommended, measured: {candidate}
+advise.chart.note = At the rate of the target. Each point is a candidate and leads to its launches,
+    or where it has none to its row among all candidates. Whiskers: the range that is expected; of
+    what was measured, up to what 39 of 40 further launches stay within.[[ Not shown, as more than
+    {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their memory is not
+    known: {unknown:# candidate}.]]
+advise.chart.rates = Highest rate that keeps the target
+advise.chart.rates.note = A rate that was measured to hold says nothing of higher ones, unless the
+    rate at which the target breaks stands beside it.
+advise.chart.candidate = candidate
+advise.chart.rps = requests/s
+advise.chart.expected_rps = expected to hold up to
+advise.chart.holds_rps = measured to hold at
+advise.chart.breaks_rps = measured to break at
 # --- what is known before a run starts ------------------------------------------------------------
 plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, or a
     mix of requests

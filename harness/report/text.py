@@ -25,7 +25,7 @@ from harness.report.terminal import WIDEST, bare_table, clean, drawn, natural, t
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 EXPLAINED = frozenset(
-    {"table.keepalive", "table.classes", "advise.table.all"}
+    {"table.keepalive", "table.classes", "advise.table.all", "advise.table.launches"}
 )  # only with `explain`
 ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
 VISIBLE = frozenset(  # notes that are never only counted

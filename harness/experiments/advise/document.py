@@ -1,28 +1,27 @@
 """What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.experiments.advise.cautions import cautions
+from harness.experiments.advise.charts import charts
 from harness.experiments.advise.conf_file import conf_file
 from harness.experiments.advise.result import (
     Result,
-    Row,
     limit_of,
     name_of,
-    primary,
     result_of,
 )
 from harness.experiments.advise.search import launches_at, search_of
 from harness.experiments.advise.study import Launch, pooled, study_of
-from harness.experiments.document import Field, answer, table
+from harness.experiments.advise.tables import tables
+from harness.experiments.document import answer
 from harness.experiments.reading import notes_of
-from harness.model import Chart, Document, Finding, Series, Table
+from harness.model import Document, Finding
 from harness.report.messages import text
 from harness.run_store import Run
 
 FILE = "gunicorn.conf.py"
-ROWS = 12  # candidates in the first table
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
 
 
@@ -38,8 +37,8 @@ def show(result: Result, run: Run) -> Document:
         title=_title(result),
         environment=run.environment,
         findings=(*_findings(result), *_file(result, run), *_left_out(result)),
-        tables=tuple(_tables(result)),
-        charts=tuple(_charts(result)),
+        tables=tuple(tables(result)),
+        charts=tuple(charts(result)),
         notes=(*notes_of(run), *_notes(result)),
         valid=result.word != "noisy",
         exit_code=_exit_code(result, run),
@@ -213,78 +212,6 @@ def _notes(result: Result) -> Iterable[Finding]:
         yield from needs.notes
     if result.study.voids:
         yield Finding("advise.voids", {"launches": result.study.voids})
-
-
-# --- tables and charts ----------------------------------------------------------------------------
-
-
-def _value(row: Row, name: str) -> float | None:
-    bound = primary(row.standing.bounds)
-    return getattr(bound, name) if bound else None
-
-
-def _fields(result: Result) -> Sequence[Field]:
-    metric = next((one.metric for one in result.search.terms if one.kind == "time"), "p95")
-    return (
-        ("candidate", "text", lambda row: name_of(row.server)),
-        ("memory_bytes", "bytes", lambda row: row.expected.memory_bytes),
-        (f"expected_{metric}_s", "seconds", lambda row: getattr(row.expected.central, metric)),
-        (f"measured_{metric}_s", "seconds", lambda row: _value(row, "mean")),
-        (f"bound_{metric}_s", "seconds", lambda row: _value(row, "bound")),
-        ("launches", "count", lambda row: row.launches or None),
-        ("expected_highest_rps", "number", lambda row: row.expected.highest_rps),
-        ("highest_rps", "number", lambda row: row.reach.last),
-        ("failing_rps", "number", lambda row: row.reach.first),
-        ("status", "text", lambda row: row.status),
-    )
-
-
-def _tables(result: Result) -> Iterable[Table]:
-    """Those that were tried, the rule of thumb, and the best of each class; then all."""
-    if not result.rows:
-        return
-    order = {server.key: place for place, server in enumerate(result.search.order())}
-    rows = sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
-    best: dict[str, Row] = {}
-    for row in rows:
-        best.setdefault(row.server.worker_class, row)
-    thumb = result.limits.thumb
-    shown = [
-        row
-        for row in rows
-        if result.study.of(row.server)
-        or row is best[row.server.worker_class]
-        or (row.server.workers == thumb and row.server.threads == 1
-            and row.server.worker_class in ("sync", "tornado"))
-    ]  # fmt: skip
-    fields = _fields(result)
-    note = Finding("advise.table.note")
-    rest = len(rows) - len(shown[:ROWS])
-    values = {"more": rest or None}
-    yield table(Finding("advise.table.candidates", values), fields, shown[:ROWS], note)
-    yield table(Finding("advise.table.all"), fields, rows)
-
-
-def _charts(result: Result) -> Iterable[Chart]:
-    """Memory against the highest rate, expected and measured."""
-    known = [row for row in result.rows if row.expected.memory_bytes is not None]
-    expected = tuple(
-        (row.expected.memory_bytes / 2**20, row.expected.highest_rps)
-        for row in known
-        if row.expected.memory_bytes and row.expected.highest_rps
-    )
-    measured = tuple(
-        (row.expected.memory_bytes / 2**20, row.reach.last)
-        for row in known
-        if row.expected.memory_bytes and row.reach.last
-    )
-    if not expected:
-        return
-    series = [Series(Finding("advise.chart.expected"), tuple(sorted(expected)))]
-    if measured:
-        series.append(Series(Finding("advise.chart.measured"), tuple(sorted(measured))))
-    title, x, y = (Finding(f"advise.chart{part}") for part in ("", ".memory", ".rps"))
-    yield Chart(title, x, y, tuple(series), form="lines")
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The charts of a document as figures: lines with points, or bars beside or on each other.
+"""The charts of a document as figures: lines with points, or bars beside or on each other; points
+that have names are drawn in `scatter`.
 
 Each series of a picture has a colour and a shape of its own; a part of a response time has the
 colour that it has in every chart of the lab. On a logarithmic axis nothing that is not above 0 can
@@ -31,6 +32,7 @@ from harness.report.html.figure import (
     some,
     tip,
 )
+from harness.report.html.scatter import scatter_figure
 from harness.report.messages import amount, text
 
 LINES = ("solid", "dashed", "dotted")
@@ -46,6 +48,9 @@ PART_COLOURS: Mapping[str, str] = {
     "chart.bound": "bound",
     "chart.split_prediction": "prediction",
     "chart.measured": "measured",
+    "advise.chart.expected_rps": "prediction",
+    "advise.chart.holds_rps": "measured",
+    "advise.chart.breaks_rps": "connect",
 }
 
 
@@ -59,6 +64,8 @@ def chart_figures(document: Document) -> list[Figure]:
 def _figures(chart: Chart, name: str) -> Sequence[Figure]:
     """One, or several where it has many series or some reach ten times what others do. Parts that
     stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
+    if chart.form == "scatter":
+        return some(scatter_figure(chart, name))
     drawn = [one for one in chart.series if _drawable(one.points, chart.log)]
     if chart.form == "stacked":
         return some(chart_figure(chart, name))

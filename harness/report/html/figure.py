@@ -52,7 +52,8 @@ class Figure(Struct, frozen=True):
     """One picture and its words. `name` is safe as a file name. `heading`: the title where the page
     has named the cell already.
 
-    `alternative`: what it shows, for who does not see it. `heads`, `rows`: its numbers as a table.
+    `alternative`: what it shows, for who does not see it. `heads`, `rows`: its numbers as a table;
+    `links`: the anchor of another table's row that each leads to.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Figure(Struct, frozen=True):
     legend: tuple[Key, ...] = ()
     heads: tuple[Label, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    links: tuple[str, ...] = ()
     heading: Label = ""
 
 

@@ -35,9 +35,16 @@ def picture(figure: Figure) -> dict[str, Any]:
     whole = alt.vconcat(*above, *panes, spacing=8, title=title).resolve_scale(
         color="independent", strokeDash="independent"
     )
-    drawn: dict[str, Any] = whole.to_dict()
+    drawn: dict[str, Any] = _without_links(whole.to_dict())
     drawn |= {"config": {**config(), "background": var("paper")}, "padding": 14}
     return dict(json.loads(in_light(json.dumps(drawn))))
+
+
+def _without_links(drawn: Any) -> Any:
+    """A picture has no page that its points could lead to."""
+    if isinstance(drawn, dict):
+        return {name: _without_links(one) for name, one in drawn.items() if name != "href"}
+    return [_without_links(one) for one in drawn] if isinstance(drawn, list) else drawn
 
 
 def _legend(keys: Sequence[Key]) -> Any:
