@@ -26,7 +26,7 @@ import itertools, os, random, time
 MEAN_S, KIND = float(os.environ.get("MEAN_S", "0.05")), os.environ.get("KIND", "constant")
 CPU_S = float(os.environ.get("CPU_S", "0"))
 
-COUNT = itertools.count(os.getpid())  # for those without a number
+COUNT = itertools.count(os.getpid() * 1000000)  # for those without a number
 
 
 def needs(number):
