@@ -96,9 +96,10 @@ def blocking(facts: Facts) -> tuple[Finding, ...]:
     """Of a trial with stacks; the lines that take most of the time first. (): nothing holds up its
     loop, or none was looked at."""
     window, stacks = facts.window, facts.data.stacks
-    if window is None or not stacks.samples:
-        return ()
-    samples = [one for one in stacks.samples if window.contains(one.at_ns)]
+    begun_ns, ended_ns = facts.started_ns, facts.ended_ns
+    if window is not None:  # else there were few requests, and what held them up is wanted the more
+        begun_ns, ended_ns = window.opens_ns, window.closes_ns
+    samples = [one for one in stacks.samples if begun_ns <= one.at_ns <= ended_ns]
     others = [replace(one, number=one.other) for one in samples]
     parts: list[tuple[str, list[StackSample], Part]] = [
         ("blocking.line", samples, asleep_ns),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harness.analysis.blocking import blocking
 from harness.model import CodeLine, Finding, Stacks, StackSample
 from harness.report.messages import text
-from tests.builders.analysis import derived, evidence, server
+from tests.builders.analysis import derived, evidence, server, with_spans
 
 MS = 1_000_000
 TRIAL = evidence(server("asgi", 2), 8, slots=[8])
@@ -117,6 +117,16 @@ def test_what_a_function_mostly_does() -> None:
 def test_two_lines() -> None:
     found = lines_of(SLEEPS, SLEEPS, COMPUTES)
     assert [one.code for one in found] == ["blocking.line", "blocking.computing"]
+
+
+def test_a_load_too_short_for_a_steady_part() -> None:
+    """A line that lets hardly any request through."""
+    short = with_spans(TRIAL, TRIAL.spans.spans[:4])
+    facts = derived(short)
+    assert facts.window is None
+    samples = (replace(SLEEPS, at_ns=facts.started_ns + n * 10 * MS) for n in range(5))
+    stacks = Stacks(100, tuple(samples), LINES)
+    assert [one.values["line"] for one in blocking(derived(replace(short, stacks=stacks)))] == [42]
 
 
 def test_nothing_was_looked_at() -> None:
