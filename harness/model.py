@@ -130,6 +130,7 @@ class Server(Struct, frozen=True):
     name: str = ""  # of the configuration, where an experiment names it; begins its trials' keys
     null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
     preload: bool = False  # the app is loaded once, before the workers are forked
+    cores: int | None = None  # that it may run on; None: all
 
     @property
     def key(self) -> str:
@@ -138,7 +139,8 @@ class Server(Struct, frozen=True):
         key = f"{self.name}-{key}" if self.name else key
         several = f"-x{self.instances}" if self.instances > 1 else ""
         preload = "-preload" if self.preload else ""
-        return f"{key}-wc{self.worker_connections}{several}{preload}"
+        cores = "" if self.cores is None else f"-on{self.cores}"
+        return f"{key}-wc{self.worker_connections}{several}{preload}{cores}"
 
 
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]

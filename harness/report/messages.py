@@ -840,6 +840,8 @@ advise.limit.cpu = The cores are the limit: a request computes for {cpu_s:durati
     takes about {needed:number} cores, of which there are {cores:number}.
 advise.limit.pool = The app's own limit of {pool:count} requests at once is the limit: at this rate
     about {under_way:number} are under way.
+advise.more_cores = {cores:number} cores are more than the {here:number} of this machine: the
+    forecast is for those, the launches are on these
 advise.needs = {worker_class}: a request waits {wait_s:duration}, computes
     {cpu_s:duration}[[, blocks the event loop for {blocked_s:duration}]] and holds its slot for
     {gap_s:duration} beyond that, on average over {requests:# request}[[; {shared_bytes:bytes} and

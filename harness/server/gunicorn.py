@@ -48,6 +48,7 @@ def _write_launch(launch: Launch) -> None:
         "worker_class": None if own else server.worker_class,
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
+        "cores": server.cores,
         **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
         "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
     }

@@ -31,6 +31,7 @@ class Limits(Struct, frozen=True):
     max_workers: int | None = None
     max_in_flight: int | None = None  # requests at once, of all workers together
     thread_safe: bool = True
+    confined: int | None = None  # cores that launches are held to; None: to none of this machine's
 
     @property
     def thumb(self) -> int:
@@ -58,7 +59,7 @@ def servers_of(name: str, app: App, limits: Limits) -> Iterator[Server]:
     row, pool = class_named(name), limits.max_in_flight
     if not limits.thread_safe and row.slots != "one":
         return
-    base = Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app)
+    base = Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, cores=limits.confined)
     for workers in worker_counts(limits, one_each=row.slots == "one"):
         if row.slots == "threads":
             for threads in THREADS:

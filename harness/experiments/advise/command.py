@@ -10,40 +10,36 @@ is used up.
 """
 
 import argparse
+import math
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from harness import codec, run_store, slo
-from harness.analysis.load_tool import ceilings
-from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits, candidates
-from harness.experiments.advise.forecast import Question, forecast
-from harness.experiments.advise.search import Next, search_of
-from harness.experiments.advise.study import Asked, Study, study_of
-from harness.experiments.execution import Predict, progress
+from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits
+from harness.experiments.advise.document import write_file
+from harness.experiments.advise.growth import TOOL, Growth
+from harness.experiments.advise.study import Asked
 from harness.experiments.planning import apps_of, gunicorn_plan
 from harness.experiments.runner import Setup
 from harness.mix import asked as asked_mix
-from harness.model import App, Cell, EnvironmentProblem, Plan, Rate, Server, Trial, UsageError
-from harness.server import preflight
-from harness.server.worker_classes import CLASSES, class_named
+from harness.model import (
+    App,
+    Cell,
+    EnvironmentProblem,
+    Finding,
+    Plan,
+    Server,
+    UsageError,
+)
+from harness.server import limits, preflight
+from harness.server.worker_classes import CLASSES
 from harness.terminal.console import tell
-from harness.terminal.progress import Progress, Within
 
 RESUMES_WITH = ("budget",)
-TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 BUDGET_S = 300.0
 NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond slots
-CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
-# Seconds of a launch: until enough requests lie beyond the quantile that is promised
-SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
-QUANTILES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01}  # metric: the part beyond it
-AROUND_S = 2.0  # lone requests, stop, reading
-FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
 
 @contextmanager
@@ -58,8 +54,6 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 def finish(directory: Path) -> None:
     """The gunicorn.conf.py, where one is recommended; the document says whether it is there."""
-    from harness.experiments.advise.document import write_file
-
     try:
         write_file(run_store.load(directory))
     except OSError as error:
@@ -99,6 +93,9 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         config_sets=tuple(found.settings),
         write=options.write or "",
     )
+    if asked.limits.cores > (here := limits.cores()):
+        values = {"cores": asked.limits.cores, "here": here}
+        notes = (*notes, Finding("advise.more_cores", values))
     more = {} if options.seed is None else {"seed": options.seed}
     plan = gunicorn_plan(
         "advise",
@@ -125,9 +122,14 @@ def check_write(path: str | None) -> None:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
+    """Of the machine that will serve: this one's and its control group's where nothing is said. A
+    machine with fewer cores is imitated; one with more is only foreseen."""
+    here = limits.cores()
+    cores = options.cores or here
     return Limits(
-        cores=options.cores or float(preflight.cores() or 1),
-        memory_bytes=options.memory,
+        cores=cores,
+        memory_bytes=options.memory or limits.memory_bytes(),
+        confined=max(1, math.floor(cores)) if cores < here else None,
         max_workers=options.max_workers,
         max_in_flight=options.max_in_flight,
         thread_safe=not options.not_thread_safe,
@@ -140,105 +142,3 @@ def needs_cell(name: str, app: App) -> Cell:
     server = Server(name, NEEDS_WORKERS, 1, BACKLOG, CONNECTIONS, app=app)
     connections = NEEDS_WORKERS + NEEDS_MORE
     return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)
-
-
-def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
-    """The same load once more, to see which line holds up the event loop: of each app under one of
-    the classes that gave an alarm, for its lines are the same under the others."""
-    alarmed = {*study.blocked, *study.alarmed}
-    apps = {
-        one.server.app: one
-        for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
-        if one.server.worker_class in alarmed
-    }
-    for cell in apps.values():
-        yield replace(cell, inside="stacks")
-
-
-def launch_s(rps: float, target: str) -> float:
-    """How long requests arrive in a launch."""
-    parts = [QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
-    requests = BEYOND / min(parts, default=0.05)
-    return float(min(max(SHORTEST_S, round(requests / rps)), LONGEST_S))
-
-
-class Growth:
-    """Plans what comes next, by what is on file, as long as the budget lasts."""
-
-    def __init__(self, budget_s: float, *, resumed: bool) -> None:
-        self._budget_s = budget_s
-        self._began_s = time.monotonic()
-        self._before_s: float | None = None if resumed else 0.0  # used before this process began
-
-    def display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
-        if "expected" not in plan.details:
-            return progress(directory, plan, todo, predict)
-        return Within(todo, predict, self._left_s)
-
-    def grow(self, directory: Path, plan: Plan) -> Plan | None:
-        run = run_store.load(directory)
-        study = study_of(run)
-        if self._before_s is None:
-            self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
-        if not study.needs:
-            return None
-        foreseen = plan
-        if "expected" not in plan.details:
-            foreseen = with_forecast(plan, study, run.environment)
-            looks = tuple(stacks_cells(plan.cells, study))
-            if looks:
-                return replace(foreseen, cells=(*foreseen.cells, *looks))
-        following = search_of(study, foreseen).next()
-        if following is not None:
-            cell = launch_cell(following, study.asked.slo)
-            if self._needs_s(study, cell) <= self._left_s():
-                return replace(foreseen, cells=(*foreseen.cells, cell))
-        return None if foreseen is plan else foreseen
-
-    def _left_s(self) -> float:
-        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
-
-    def _needs_s(self, study: Study, cell: Cell) -> float:
-        """What a launch takes: its load, the boot of the slowest class, and what is beside it."""
-        boots = [needs.start_s or 0.0 for needs in study.needs.values()]
-        return (cell.duration_s or 0.0) + max(boots, default=1.0) + AROUND_S
-
-
-def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -> Plan:
-    """What is expected of every candidate, kept with the plan."""
-    asked = study.asked
-    apps = {cell.server.worker_class: cell.server.app for cell in plan.cells}
-    servers = candidates(((name, apps[name]) for name in study.needs), asked.limits)
-    tell(f"simulating {len(servers)} candidates")
-    question = Question(
-        terms=slo.parse(asked.slo),
-        rate_rps=asked.rate_rps,
-        arrivals=plan.arrivals,
-        seed=FORECAST_SEED,
-        cores=asked.limits.cores,
-        max_in_flight=asked.limits.max_in_flight,
-        tool_s=tool_s(environment),
-    )
-    found = forecast(servers, study.needs, question)
-    details = {"expected": codec.plain(found), "servers": codec.plain(servers)}
-    return replace(plan, details={**plan.details, **details})
-
-
-def tool_s(environment: Mapping[str, object]) -> float:
-    """CPU seconds that the load tool takes per request: at its ceiling it has a core for itself."""
-    known = [one.rps for one in ceilings(environment) if one.tool == TOOL and one.rps > 0]
-    return 1 / max(known) if known else 0.0
-
-
-def launch_cell(following: Next, target: str) -> Cell:
-    server, rps = following.server, following.rps
-    slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
-    connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
-    return Cell(
-        *(server, TOOL, connections),
-        rate=Rate(rps=rps),
-        schedule=following.schedule,
-        duration_s=launch_s(rps, target),
-    )

@@ -53,6 +53,13 @@ def write_json(name: str, value: object) -> None:
     os.replace(path + ".part", path)
 
 
+def confine(cores: int | None) -> None:
+    """This process, and all it will fork, to so many cores: as on a machine that has no more.
+    Nothing where the kernel cannot."""
+    if cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+
+
 def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     """All settings as one namespace. The worker class is the launch's, or its own file's alone."""
     merged: dict[str, Any] = {}

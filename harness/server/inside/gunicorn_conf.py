@@ -6,6 +6,7 @@ It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
     worker_class  of a class that has no file: its dotted path; else null
     settings  what the plan fixes on top of them
     env       NAME=VALUE, on top of the files' own raw_env
+    cores     how many of them the server may run on; null: all
     records   how many spans each worker's map can hold
     named     whether the load names its requests
     kept      whether it sends more than one of them on a connection
@@ -28,6 +29,7 @@ assert _spec is not None
 assert _spec.loader is not None
 _inside = _util.module_from_spec(_spec)
 _spec.loader.exec_module(_inside)
+_inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
 _users = {name: _settings.pop(name, None) for name in ("post_worker_init", "when_ready")}
 globals().update(_settings)

@@ -1,0 +1,129 @@
+"""Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from harness import codec, run_store, slo
+from harness.analysis.load_tool import ceilings
+from harness.analysis.target import QUANTILES
+from harness.experiments.advise.candidates import candidates
+from harness.experiments.advise.forecast import Question, forecast
+from harness.experiments.advise.search import Next, search_of
+from harness.experiments.advise.study import Study, study_of
+from harness.experiments.execution import Predict, progress
+from harness.model import Cell, Plan, Rate, Trial
+from harness.server.worker_classes import class_named
+from harness.terminal.console import tell
+from harness.terminal.progress import Progress, Within
+
+TOOL = "fast"  # the one that times every request, at arrivals of a schedule
+CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
+# Seconds of a launch: until enough requests lie beyond the quantile that is promised
+SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+AROUND_S = 2.0  # lone requests, stop, reading
+FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
+
+
+def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
+    """The same load once more, to see which line holds up the event loop: of each app under one of
+    the classes that gave an alarm, for its lines are the same under the others."""
+    alarmed = {*study.blocked, *study.alarmed}
+    apps = {
+        one.server.app: one
+        for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
+        if one.server.worker_class in alarmed
+    }
+    for cell in apps.values():
+        yield replace(cell, inside="stacks")
+
+
+def launch_s(rps: float, target: str) -> float:
+    """How long requests arrive in a launch."""
+    parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
+    requests = BEYOND / min(parts, default=0.05)
+    return float(min(max(SHORTEST_S, round(requests / rps)), LONGEST_S))
+
+
+class Growth:
+    """Plans what comes next, by what is on file, as long as the budget lasts."""
+
+    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+        self._budget_s = budget_s
+        self._began_s = time.monotonic()
+        self._before_s: float | None = None if resumed else 0.0  # used before this process began
+
+    def display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        if "expected" not in plan.details:
+            return progress(directory, plan, todo, predict)
+        return Within(todo, predict, self._left_s)
+
+    def grow(self, directory: Path, plan: Plan) -> Plan | None:
+        run = run_store.load(directory)
+        study = study_of(run)
+        if self._before_s is None:
+            self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
+        if not study.needs:
+            return None
+        foreseen = plan
+        if "expected" not in plan.details:
+            foreseen = with_forecast(plan, study, run.environment)
+            looks = tuple(stacks_cells(plan.cells, study))
+            if looks:
+                return replace(foreseen, cells=(*foreseen.cells, *looks))
+        following = search_of(study, foreseen).next()
+        if following is not None:
+            cell = launch_cell(following, study.asked.slo)
+            if self._needs_s(study, cell) <= self._left_s():
+                return replace(foreseen, cells=(*foreseen.cells, cell))
+        return None if foreseen is plan else foreseen
+
+    def _left_s(self) -> float:
+        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
+
+    def _needs_s(self, study: Study, cell: Cell) -> float:
+        """What a launch takes: its load, the boot of the slowest class, and what is beside it."""
+        boots = [needs.start_s or 0.0 for needs in study.needs.values()]
+        return (cell.duration_s or 0.0) + max(boots, default=1.0) + AROUND_S
+
+
+def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -> Plan:
+    """What is expected of every candidate, kept with the plan."""
+    asked = study.asked
+    apps = {cell.server.worker_class: cell.server.app for cell in plan.cells}
+    servers = candidates(((name, apps[name]) for name in study.needs), asked.limits)
+    tell(f"simulating {len(servers)} candidates")
+    question = Question(
+        terms=slo.parse(asked.slo),
+        rate_rps=asked.rate_rps,
+        arrivals=plan.arrivals,
+        seed=FORECAST_SEED,
+        cores=asked.limits.cores,
+        max_in_flight=asked.limits.max_in_flight,
+        tool_s=tool_s(environment),
+    )
+    found = forecast(servers, study.needs, question)
+    details = {"expected": codec.plain(found), "servers": codec.plain(servers)}
+    return replace(plan, details={**plan.details, **details})
+
+
+def tool_s(environment: Mapping[str, object]) -> float:
+    """CPU seconds that the load tool takes per request: at its ceiling it has a core for itself."""
+    known = [one.rps for one in ceilings(environment) if one.tool == TOOL and one.rps > 0]
+    return 1 / max(known) if known else 0.0
+
+
+def launch_cell(following: Next, target: str) -> Cell:
+    server, rps = following.server, following.rps
+    slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
+    connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
+    return Cell(
+        *(server, TOOL, connections),
+        rate=Rate(rps=rps),
+        schedule=following.schedule,
+        duration_s=launch_s(rps, target),
+    )
