@@ -14,9 +14,10 @@ from equal odds to `UNFAIR`, in equal steps: the odds in the middle gave the p95
 and 4 workers best. What was tried and is not in here: odds that change hands every second, and that
 a worker which has just accepted keeps the next connection, too; either is within that range.
 
-Of a loop it is also one of how much of its CPU a request computes before it waits, from `FIRST` to
-nothing. What comes after the wait cannot choose: it has to be computed where the request was
-accepted, even if that loop is busy and another is not.
+Before a request waits, a loop computes what Gunicorn does to accept and parse it, `FIRST_S`; apps
+compute with what they have waited for. That cannot choose: it has to be computed where the request
+was accepted, even if that loop is busy and another is not. Of loops that hoard the range goes from
+twice that to nothing.
 """
 
 import math
@@ -32,7 +33,7 @@ from harness.analysis.prediction.simulation import simulate
 from harness.model import Needs, RequestNeed, Server, Summary, WorkerClass
 from harness.numbers.quantiles import quantile, summarise
 
-FIRST = 0.3  # of a request's CPU, what a loop computes before it waits, at most
+FIRST_S = 0.0006  # that gevent and uvicorn compute before the app is called
 UNFAIR = 0.25  # the odds of a worker beside the one before it, at worst
 UNFAIR_LOOP = 0.6
 
@@ -93,8 +94,10 @@ def layout_of(
 def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
     """As well as chance may have it (`worse` 0), or as badly (1)."""
     unfair = UNFAIR_LOOP if layout.loop else UNFAIR
-    fairness = 1 - (1 - unfair) * worse if row.accepts_first else 1.0
-    return replace(layout, fairness=fairness, first=FIRST * (1 - worse))
+    if not row.accepts_first:
+        return replace(layout, first_s=FIRST_S)
+    fairness = 1 - (1 - unfair) * worse
+    return replace(layout, fairness=fairness, first_s=2 * FIRST_S * (1 - worse))
 
 
 def _in_loop(row: WorkerClass) -> bool:

@@ -19,8 +19,8 @@ class Layout(Struct, frozen=True):
     how much longer than what it needs a request holds its slot. `beside_s`: of each response,
     outside any slot. `max_in_flight`: requests that get on at once in all workers together (a
     pool). `fairness`: where several workers could accept a request, each is so many times as likely
-    to be the first as the one before it; 1: equally likely. `first`: of a request's CPU in a loop,
-    the part before it waits."""
+    to be the first as the one before it; 1: equally likely. `first_s`: of a request's CPU in a
+    loop, what comes before it waits, and half of it at most."""
 
     workers: int
     slots: int | None = 1
@@ -32,7 +32,7 @@ class Layout(Struct, frozen=True):
     beside_s: float = 0.0
     max_in_flight: int | None = None
     fairness: float = 1.0
-    first: float = 0.5
+    first_s: float = math.inf
 
 
 class Worker:

@@ -53,7 +53,7 @@ class Loops(Events):
     def _takes_time(self, request: int) -> bool:
         """Whether the loop is now busy with it."""
         need = self.requests[request]
-        cpu_s = (need.cpu_s + need.nogil_s) * self._part(request)
+        cpu_s = self._next_s(request)
         if cpu_s:
             self.compute(request, cpu_s)
         elif need.blocked_s and request not in self.waited:
@@ -63,11 +63,14 @@ class Loops(Events):
             return False
         return True
 
-    def _part(self, request: int) -> float:
-        """Of its CPU, before or after it waits."""
-        if not (self.requests[request].wait_s + self.layout.gap_s):
-            return 1.0
-        return 1 - self.layout.first if request in self.waited else self.layout.first
+    def _next_s(self, request: int) -> float:
+        """Of its CPU, what comes before or after it waits."""
+        need = self.requests[request]
+        cpu_s = need.cpu_s + need.nogil_s
+        if not need.wait_s + self.layout.gap_s:
+            return cpu_s
+        first_s = min(cpu_s / 2, self.layout.first_s)
+        return cpu_s - first_s if request in self.waited else first_s
 
     def worked(self, request: int) -> None:
         blocked_s = self.requests[request].blocked_s
