@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.timeline import MOST, timelines
+from harness.experiments.results import document_of
 from harness.model import Document
 from harness.report.html.document_charts import chart_figures
 from harness.report.html.series import all_series
@@ -20,6 +21,7 @@ from tests.builders.analysis import SYNC, derived, evidence, sentence
 from tests.builders.document import full_document
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
+from tests.builders.runs import recorded
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 
@@ -41,6 +43,7 @@ CONSTRUCTED = {
     "empty": no_cells(),
     "study": full_document(),
     "ladder": whole_ladder(),
+    "advise": document_of(recorded("advise")),
 }
 
 
@@ -168,7 +171,7 @@ def assert_stands_out(opened: Opened, words: int) -> None:
 # --- drawn --------------------------------------------------------------------------------------
 
 
-WORDS = {"late": 150, "study": 50, "ladder": 50}
+WORDS = {"late": 150, "study": 50, "ladder": 50, "advise": 150}
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
@@ -187,6 +190,9 @@ def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> Non
         assert opened.marks("chart-1-requests-per-second", "points") == 3
     if name == "ladder":
         assert_bars(opened, one)
+    if name == "advise":
+        assert opened.marks("chart-1-p95-response-time-against-memory", "points") == 11
+        assert opened.marks("chart-1-p95-response-time-against-memory", "level") == 1
     if name in WORDS:
         assert_stands_out(opened, WORDS[name])
     assert_sound(opened)
@@ -300,6 +306,20 @@ def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> 
     assert tip.is_hidden()
 
 
+def test_a_candidate_leads_to_its_launches(open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED["advise"], viewport={"width": 1200, "height": 4000})
+    # What is drawn last is what is recommended
+    opened.page.locator("g.points_marks > *").last.click()
+    opened.page.wait_for_url("**#launches-sync-*")
+    assert opened.page.locator("tr:target").inner_text().split("\t")[1] == "30.0"
+    opened.page.go_back()
+    link = opened.page.get_by_role("link", name="sync, 8 workers").first
+    link.focus()
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_url("**#launches-sync-*")
+    assert_sound(opened)
+
+
 # --- everywhere -----------------------------------------------------------------------------------
 
 
@@ -360,6 +380,9 @@ def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> Non
     assert say("page.no_scripts") in words
     assert "With 16 connections" in words
     assert "3.00 s" in opened.page.text_content("#waiting-sync")
+    opened = open_page(CONSTRUCTED["advise"], java_script_enabled=False)
+    opened.page.get_by_role("link", name="tornado, 5 workers").first.click()
+    assert opened.page.locator("tr:target").inner_text().startswith("tornado, 5 workers")
     words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
     assert "Which generator sends the most at a high rate?" in words
     assert "61,235" in words

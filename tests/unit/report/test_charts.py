@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
-from harness.model import Chart, Document, Finding, Series
+from harness.model import Chart, Column, Document, Finding, Level, Mark, Series, Table
 from harness.report.html import pictures, render
 from harness.report.html.document_charts import chart_figures
 from harness.report.html.figure import MOST, grouped, spec
@@ -128,3 +128,78 @@ def test_each_stacked_part_has_a_colour() -> None:
 def test_bars_of_nothing_are_left_out() -> None:
     empty = Chart("How long", "removed", "ms", (Series("a", ()),), form="bars", names=("x",))
     assert chart_figures(full_document(charts=(empty,))) == []
+
+
+# --- points with names --------------------------------------------------------------------
+
+
+def scattered(log: bool = False, **more: Any) -> Chart:
+    """Two that were expected, one of them measured, at a target of 300."""
+    expected = Series(
+        "expected",
+        ((40.0, 80.0), (0.0, 250.0)),
+        (Mark("a <b>", 70.0, 400.0, link="row-a"), Mark("c", link="row-c")),
+    )
+    measured = Series("measured", ((40.0, 90.0),), (Mark("a <b>", 90.0, 120.0, "row-a"),))
+    chart = Chart("Times", "MB", "ms", (expected, measured), (log, False), form="scatter",
+                  level=Level("target: p95<300ms", 300.0))  # fmt: skip
+    return replace(chart, **more)
+
+
+def of_scattered(chart: Chart) -> Document:
+    table = Table(
+        Finding("advise.table.all"),
+        (Column("candidate", "text"), Column("launches", "count")),
+        (("a <b>", 3), ("c", None)),
+        anchors=("row-a", "row-c"),
+        links=("row-c", ""),
+    )
+    return full_document(charts=(chart,), tables=(table,))
+
+
+def test_points_are_told_in_words_and_numbers() -> None:
+    (figure,) = chart_figures(of_scattered(scattered()))
+    assert [text(one) for one in figure.alternative] == [
+        "ms by MB.",
+        "Line across, target: p95<300ms: 300.",
+        "expected: a <b> 80 at 40, c 250 at 0.",
+        "measured: a <b> 90 at 40.",
+    ]
+    assert figure.rows == (
+        ("a <b>", "measured", "40", "90", "90 to 120"),
+        ("a <b>", "expected", "40", "80", "70 to 400"),
+        ("c", "expected", "0", "250", "-"),
+    )
+    assert [(key.label, key.shape) for key in figure.legend][-1] == ("target: p95<300ms", "dashed")
+
+
+def test_a_scatter_shows_its_line_and_its_whiskers_whole() -> None:
+    (figure,) = chart_figures(of_scattered(scattered()))
+    layers = spec(figure.panes[0])["layer"]
+    low, high = layers[0]["encoding"]["y"]["scale"]["domain"]
+    assert low <= 70 < 400 < high
+
+
+def test_what_an_axis_of_a_scatter_cannot_show_is_said() -> None:
+    (figure,) = chart_figures(of_scattered(scattered(log=True)))
+    assert figure.caption[-1] == Finding("chart.left_out", {"points": 1})
+    assert len(figure.rows) == len(figure.links) == 2
+
+
+def test_points_lead_to_rows_of_the_page() -> None:
+    page = rendered(of_scattered(scattered()))
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    links = [attributes["href"] or "" for tag, attributes in page.elements if tag == "a"]
+    assert sorted(links) == ["#row-a", "#row-a", "#row-c", "#row-c"]
+    assert {link[1:] for link in links} <= ids
+
+
+def test_a_picture_of_points_leads_nowhere() -> None:
+    written = dict(pictures(of_scattered(scattered())))
+    assert written["chart-1-times.png"].startswith(b"\x89PNG")
+    assert b"row-a" not in written["chart-1-times.svg"]
+
+
+def test_a_scatter_of_nothing_is_left_out() -> None:
+    nothing = scattered(series=(Series("expected", ()),))
+    assert chart_figures(of_scattered(nothing)) == []

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.experiments.results import document_of
 from harness.model import Document, Report
@@ -66,10 +67,17 @@ def document(name: str) -> Document:
         "empty": empty,
         "study": full_document,
     }
-    return by_hand[name]() if name in by_hand else document_of(recorded(name))
+    return by_hand[name]() if name in by_hand else _in_its_place(document_of(recorded(name)))
 
 
-KINDS = ("common", "everything", "target", "ladder", "bottleneck", "generators", "limits")
+def _in_its_place(one: Document) -> Document:
+    """A document that names files of its run, as if that were not unpacked anywhere else."""
+    place = {"place": f"/srv/runs/{one.run}/gunicorn.conf.py"}
+    findings = [replace(f, values=place) if "place" in f.values else f for f in one.findings]
+    return replace(one, findings=tuple(findings))
+
+
+KINDS = ("common", "everything", "target", "ladder", "bottleneck", "generators", "limits", "advise")
 BY_HAND = ("common", "everything", "rates", "target", "empty", "study")
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
@@ -87,7 +95,7 @@ def test_golden_of_a_terminal(width: int, golden: Golden) -> None:
     golden(f"common-{width}.txt", shown)
 
 
-@pytest.mark.parametrize("kind", ["common", "everything", "rates", "target", "study"])
+@pytest.mark.parametrize("kind", ["common", "everything", "rates", "target", "study", "advise"])
 def test_golden_of_what_is_explained(kind: str, golden: Golden) -> None:
     golden(f"{kind}-explained.txt", text.render(document(kind), explain=True))
 
