@@ -842,10 +842,10 @@ advise.limit.pool = The app's own limit of {pool:count} requests at once is the 
     about {under_way:number} are under way.
 advise.more_cores = {cores:number} cores are more than the {here:number} of this machine: the
     forecast is for those, the launches are on these
-advise.needs = {worker_class}: a request waits {wait_s:duration}, computes
-    {cpu_s:duration}[[, blocks the event loop for {blocked_s:duration}]] and holds its slot for
-    {gap_s:duration} beyond that, on average over {requests:# request}[[; {shared_bytes:bytes} and
-    {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
+advise.needs = {worker_class}: a request waits {wait_s:duration} and computes
+    {cpu_s:duration}[[, blocks the event loop for {blocked_s:duration}]][[, holds its slot for
+    {gap_s:duration} beyond that]], on average over {requests:# request}[[; memory
+    {shared_bytes:bytes} and {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
 advise.tried = {rps:number} requests/s: p95 {p95:list}
 advise.left_out = Left out: {classes:list}. {why:sentence}
 advise.left_out.unavailable = {why}
@@ -867,9 +867,10 @@ advise.status.expected_broken = expected to break it
 advise.status.expected_less = expected to break at a lower rate
 advise.status.too_few = too few launches
 advise.status.not_tried = not tried
-advise.table.candidates = Candidates[[ ({more:count} more with --explain)]]
+advise.table.candidates = Candidates
 advise.table.all = All candidates
 advise.table.launches = Launches
+advise.table.note.short = [[{more:# more candidate} with --explain.]]
 advise.table.note = Expected: simulated from what a request needs, at the arrivals of a schedule of
     its
     own. Bound: what 39 of 40 further launches stay within.

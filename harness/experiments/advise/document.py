@@ -179,7 +179,7 @@ def _evidence(result: Result) -> Iterable[Finding]:
             "wait_s": sum(one.wait_s for one in needs.requests) / many,
             "cpu_s": sum(one.cpu_s + one.nogil_s for one in needs.requests) / many,
             "blocked_s": sum(one.blocked_s for one in needs.requests) / many or None,
-            "gap_s": needs.gap_s,
+            "gap_s": needs.gap_s or None,
             "requests": many,
             "start_s": needs.start_s,
             "shared_bytes": needs.memory.shared_bytes if needs.memory else None,

@@ -23,9 +23,10 @@ def tables(result: Result) -> Iterable[Table]:
     rows, telling = ordered(result), telling_rows(result)[:ROWS]
     launched = _launched(result)
     fields = _fields(result)
-    title = Finding("advise.table.candidates", {"more": len(rows) - len(telling) or None})
+    title = Finding("advise.table.candidates")
+    note = Finding("advise.table.note", {"more": len(rows) - len(telling) or None})
     yield replace(
-        table(title, fields, telling, Finding("advise.table.note")),
+        table(title, fields, telling, note),
         links=tuple(anchor(result, row.server) for row in telling),
     )
     yield replace(
