@@ -57,7 +57,10 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     words = (*WORDS, "--slo", "p50<400ms", "--budget", "60")
     process = own.start(*words)
     first = f"*/raw/*-r{RATE}-s1-*/tool/stdout"
-    until(lambda: list((own.place / "results").glob(first)), "a launch at the target's rate")
+    until(
+        lambda: process.poll() is not None or list((own.place / "results").glob(first)),
+        "a launch at the target's rate",
+    )
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 130, err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model import App, Server
+from harness.model import App, Route, Server
 from harness.observe.spans import read_spans
 from harness.server.gunicorn import running
 from harness.server.running import Launch
@@ -46,7 +46,7 @@ def test_two_servers_are_two_and_the_death_of_one_is_told(
         assert len(server.proofs) == 4
         assert len(other.proofs) == 2
         for one in (server, other):
-            assert ask(one, "/").status == 200
+            assert ask(one, Route("/")).status == 200
         assert server.lost() is None
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")

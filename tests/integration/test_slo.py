@@ -13,7 +13,7 @@ from tests.integration.conftest import Lab
 
 pytestmark = pytest.mark.once
 WORDS = ("4", "--sleep", "0.1", "--tool", "fast", "--format", "json")
-KEPT, BROKEN = "p95<20s,rps>=1", "p95<50ms"
+KEPT, BROKEN = "p95<20s,rps>=1", "p95<5ms"  # no share that others take explains it
 
 
 def codes(report: dict[str, Any]) -> list[str]:

@@ -23,8 +23,19 @@ TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+AGAIN = 2  # which load of its needs
 AROUND_S = 2.0  # lone requests, stop, reading
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
+
+
+def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Of each class whose needs a load has not shown: others' programs, or chance, may have spoilt
+    it. Once."""
+    for cell in plan.cells:
+        why = study.left_out.get(cell.server.worker_class)
+        more = replace(cell, schedule=AGAIN)
+        if why is not None and why.code == "advise.left_out.unknown" and more not in plan.cells:
+            yield more
 
 
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
@@ -67,6 +78,8 @@ class Growth:
         study = study_of(run)
         if self._before_s is None:
             self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
+        if "expected" not in plan.details and (again := tuple(needs_again(plan, study))):
+            return replace(plan, cells=(*plan.cells, *again))
         if not study.needs:
             return None
         foreseen = plan

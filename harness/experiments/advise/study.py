@@ -204,6 +204,7 @@ def _needs(
         found = needs_of(seen) if isinstance(seen, Facts) else seen
         if isinstance(found, Needs):
             needs[name] = found
+            left_out.pop(name, None)
         else:
             left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
     return needs, left_out
