@@ -9,8 +9,9 @@ What a cell shows of the server is not more than its load allows (`_doubt`):
                                         waited in the tool: only throughput can be met, only errors
                                         can break a limit
     other programs had the cores        what is met in spite of them is met; what is broken, only if
-                                        the cell is saturated, and its times without what the others
-                                        took of them would break the limit, too
+                                        the times without what the others took of them would break the
+                                        limit, too: those of a saturated cell, else that of its
+                                        fastest request, which waited least for a core
     a backlog grows as long as the      what is met is so only for as long as the load lasted
     load lasts (at a rate)
 """
@@ -86,20 +87,20 @@ def _outcomes(
     terms: Sequence[Term], cell: CellResult, own: Requests, counts: Requests
 ) -> tuple[Finding, ...]:
     return tuple(
-        _allowed(term, judge(term, counts if term.kind == "errors" else own), cell)
+        _allowed(term, judge(term, counts if term.kind == "errors" else own), cell, own)
         for term in terms
     )
 
 
-def _allowed(term: Term, outcome: Finding, cell: CellResult) -> Finding:
+def _allowed(term: Term, outcome: Finding, cell: CellResult, own: Requests) -> Finding:
     """The outcome, or that it is not shown, and why."""
-    why = None if word(outcome) == "not_shown" else _doubt(term, outcome, cell)
+    why = None if word(outcome) == "not_shown" else _doubt(term, outcome, cell, own)
     if why is None:
         return outcome
     return Finding("target.not_shown", {**outcome.values, "why": why})
 
 
-def _doubt(term: Term, outcome: Finding, cell: CellResult) -> Finding | None:
+def _doubt(term: Term, outcome: Finding, cell: CellResult, own: Requests) -> Finding | None:
     met, broken = word(outcome) == "met", word(outcome) == "broken"
     if cell.generator_bound and not (met if term.kind == "rps" else broken and _errors(term)):
         return Finding("target.tool_was_limit", {"tool": cell.trial.cell.tool})
@@ -109,6 +110,9 @@ def _doubt(term: Term, outcome: Finding, cell: CellResult) -> Finding | None:
     if met or _errors(term) or wait is None or not wait.doubtful:
         return None
     if broken and cell.verdict == "saturated" and not _holds_without(term, outcome, wait.taken):
+        return None
+    fastest_s = own.times_s[0] if own.times_s and term.kind == "time" else None
+    if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.taken)):
         return None
     return Finding("target.disturbed", {"share": wait.taken})
 
