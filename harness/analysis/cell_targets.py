@@ -9,9 +9,9 @@ What a cell shows of the server is not more than its load allows (`_doubt`):
                                         waited in the tool: only throughput can be met, only errors
                                         can break a limit
     other programs had the cores        what is met in spite of them is met; what is broken, only if
-                                        the times without what the others took of them would break the
-                                        limit, too: those of a saturated cell, else that of its
-                                        fastest request, which waited least for a core
+                                        it would be without what the others took of the times: of
+                                        all in a saturated cell, else of the fastest request, which
+                                        waited least for a core
     a backlog grows as long as the      what is met is so only for as long as the load lasted
     load lasts (at a rate)
 """
