@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -901,7 +902,12 @@ def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             load = replace(PLAIN, requests=10_000_000, keepalive=True)
             argv = FAST.command(load, url, str(tmp_path)).argv
-            process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stderr=asyncio.subprocess.PIPE,
+                # Where the tests run in a shell's background, it would be ignored
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+            )
             while len(site.requests) < 200:
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)
