@@ -151,6 +151,7 @@ def test_what_is_computed_without_the_gil(
     assert all(one.nogil_s + one.cpu_s >= CPU_S - EXACT_S for one in needs.requests)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("preload", [False, True])
 def test_memory(measure: Measure, worker_class: str, tmp_path: Path, preload: bool) -> None:
     only(worker_class, "sync", "gthread", "gevent")
@@ -168,6 +169,7 @@ def test_memory(measure: Measure, worker_class: str, tmp_path: Path, preload: bo
         assert memory.of(2) >= 2 * HELD_MB * MB
 
 
+@pytest.mark.once
 def test_other_trials_have_none_of_it(tmp_path: Path, worker_class: str) -> None:
     server = Server(worker_class, 2, 1, 2048, 1000, app=sleeping(worker_class, "/?sleep=0.01"))
     facts = carried_out(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
