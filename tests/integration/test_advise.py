@@ -23,7 +23,8 @@ def app(environ, start_response):
     return [b"ok"]
 """
 RATE = "40"
-WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--classes", "sync,gthread", "--seed", "3")
+THUMB = 2 * (os.cpu_count() or 1) + 1
+WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(THUMB), "--seed", "3")
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def codes(report: dict[str, Any]) -> list[str]:
 
 @pytest.mark.once
 def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
-    words = (*WORDS, "--slo", "p50<400ms", "--budget", "60")
+    words = (*WORDS, "--classes", "sync,gthread", "--slo", "p50<400ms", "--budget", "60")
     process = own.start(*words)
     first = f"*/raw/*-r{RATE}-s1-*/tool/stdout"
     until(
@@ -77,14 +78,14 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     report = done.report
     assert codes(report)[0] == "advise.recommended"
     (every,) = (one for one in report["tables"] if one["title"]["code"] == "advise.table.all")
-    thumb = 2 * (os.cpu_count() or 1) + 1
-    assert thumb in {row["candidate"]["values"]["workers"] for row in every["rows"]}
+    assert THUMB in {row["candidate"]["values"]["workers"] for row in every["rows"]}
     assert started(own) == b"ok"
 
 
 @pytest.mark.once
 def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
-    done = own(*WORDS, "--slo", "p95<5ms", "--budget", "60", "--format", "json")
+    asked = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "60", "--format", "json")
+    done = own(*WORDS, *asked)
     assert done.code == 4, done.err
     assert codes(done.report)[0] == "advise.nothing"
     assert "advise.limits" in codes(done.report)
