@@ -810,8 +810,8 @@ advise.value.rps = {value:number} req/s
 advise.term.met = {term}: met. {value} on average over {launches:# launch/launches}; 39 of 40
     further
     launches stay within {bound}.
-advise.term.broken = {term}: broken. {value:missing}{value} on average over
-    {launches:# launch/launches}[[; one further launch in 40 exceeds {bound}]].
+advise.term.broken = {term}: broken[[, {value} on average over
+    {launches:# launch/launches}]][[; one further launch in 40 exceeds {bound}]].
 advise.term.open = {term}: not known yet. {value} on average over {launches:# launch/launches}.
 advise.term.undecidable = {term}: undecidable. {note}
 advise.errors = {term}: met. {failed:count} of {requests:count} requests failed.

@@ -13,7 +13,7 @@ from harness.experiments.advise.result import (
     result_of,
 )
 from harness.experiments.advise.search import launches_at, search_of
-from harness.experiments.advise.study import Launch, pooled, study_of
+from harness.experiments.advise.study import Launch, study_of
 from harness.experiments.advise.tables import tables
 from harness.experiments.document import answer
 from harness.experiments.reading import notes_of
@@ -122,11 +122,9 @@ def _promises(result: Result) -> Iterable[Finding]:
         yield Finding(f"advise.term.{bound.word}", values)
     for outcome in result.standing.unshown:
         yield Finding("advise.term.unshown", {"outcome": outcome})
-    errors = [one for one in result.search.terms if one.kind == "errors"]
-    if errors and result.launches and not result.standing.unshown:
-        together = pooled(result.launches)
-        values = {"failed": together.failed, "requests": together.number, "term": str(errors[0])}
-        yield Finding("advise.errors", values)
+    for outcome in result.standing.shown:
+        names = ("term", "failed", "requests")
+        yield Finding("advise.errors", {name: outcome.values[name] for name in names})
 
 
 def _unit(term: str, value: float | None) -> Finding | None:

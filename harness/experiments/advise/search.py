@@ -90,9 +90,9 @@ class Search(Struct, frozen=True):
         return self.expected[server.key].most_rps
 
     def cost(self, server: Server) -> tuple[float, int, int]:
-        """Memory, workers, threads."""
-        memory = self.expected[server.key].memory_bytes or 0
-        return memory, server.workers, server.threads
+        """Memory, workers, threads. What is not known is not cheap."""
+        memory = self.expected[server.key].memory_bytes
+        return math.inf if memory is None else memory, server.workers, server.threads
 
     # --- what was found ----------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class Standing(Struct, frozen=True):
     word: Word
     bounds: tuple[Bound, ...] = ()
     unshown: tuple[Finding, ...] = ()  # terms that too few requests show, which break nothing
+    shown: tuple[Finding, ...] = ()  # errors that enough requests show to be few
 
     @property
     def broken(self) -> tuple[Bound, ...]:
@@ -75,18 +76,19 @@ def standing(
     every = pooled([*launches, *also]) if also else together
     bounds = [_bound(launches, together, term) for term in terms if term.kind != "errors"]
     unshown: list[Finding] = []
+    shown: list[Finding] = []
     for term in terms:
         if term.kind == "errors":
             outcome = judge(term, every)
             if word_of(outcome) == "broken":
                 share = every.failed / every.number if every.number else None
                 bounds.append(Bound(str(term), len(launches), share, None, "broken", outcome))
-            elif word_of(outcome) != "met":
-                unshown.append(outcome)
+            else:
+                (shown if word_of(outcome) == "met" else unshown).append(outcome)
     words = {one.word for one in bounds}
     worst: tuple[Word, ...] = ("broken", "undecidable", "open", "met")
     word = next(one for one in worst if one in words or one == "met")
-    return Standing(word, tuple(bounds), tuple(unshown))
+    return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
 
 
 def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
