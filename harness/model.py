@@ -158,6 +158,7 @@ class WorkerClass(Struct, frozen=True):
     packages: tuple[str, ...] = ()  # what it needs beside Gunicorn, as one imports them
     path: str = ""  # what Gunicorn's -k takes where it has no name for it
     advice: str = "advice.more_workers"  # the code of how to get more slots
+    removed_in: str = ""  # the version of Gunicorn that no longer has it
 
     @property
     def asgi(self) -> bool:

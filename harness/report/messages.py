@@ -849,6 +849,8 @@ advise.needs = {worker_class}: a request waits {wait_s:duration} and computes
 advise.tried = {rps:number} requests/s: p95 {p95:list}
 advise.left_out = Left out: {classes:list}. {why:sentence}
 advise.left_out.unavailable = {why}
+advise.left_out.removed = Gunicorn {version} removed it; to consider it all the same, name it in
+    --classes
 advise.left_out.fault = {why}
 advise.left_out.unknown = what its requests need is not known: {why}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time

@@ -21,7 +21,7 @@ _ROWS = (
                 advice="advice.workers_threads_or_async"),
     WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
     WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads",),
-                packages=("eventlet",), advice="advice.worker_connections"),
+                packages=("eventlet",), advice="advice.worker_connections", removed_in="26"),
     WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads",),
                 packages=("gevent", "packaging"), advice="advice.worker_connections"),
     WorkerClass("tornado", "one", serves=("wsgi", "tornado"), accepts_first=True,

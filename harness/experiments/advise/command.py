@@ -34,7 +34,7 @@ from harness.model import (
     UsageError,
 )
 from harness.server import limits, preflight
-from harness.server.worker_classes import CLASSES
+from harness.server.worker_classes import CLASSES, class_named
 from harness.terminal.console import tell
 
 RESUMES_WITH = ("budget",)
@@ -77,7 +77,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     names = options.classes or CLASSES
     found = preflight.interpreter(python, chdir, options.config, names)
     lacking = {name: why for name in names if (why := found.lacks(name))}
-    able = [name for name in names if name not in lacking]
+    removed = {one for one in names if not options.classes and class_named(one).removed_in}
+    able = [name for name in names if name not in {*lacking, *removed}]
     if not able:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in lacking.items()))
     mix, notes = asked_mix(options)
@@ -89,6 +90,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         budget_s=options.budget or BUDGET_S,
         limits=limits_of(options),
         left_out=lacking,
+        removed=tuple(sorted(removed - {*lacking})),
         config_text=Path(options.config).read_text() if options.config else "",
         config_sets=tuple(found.settings),
         write=options.write or "",

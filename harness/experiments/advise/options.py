@@ -78,7 +78,8 @@ TARGET: tuple[Row, ...] = (
      "of the arrivals; the same seed gives the same schedules (drawn)"),
 )  # fmt: skip
 MACHINE: tuple[Row, ...] = (
-    ("--classes", read.classes, "LIST", "worker classes to consider (all that can serve the app)"),
+    ("--classes", read.classes, "LIST",
+     "worker classes to consider (all but eventlet, which Gunicorn 26 removed)"),
     ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
     ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
     ("--max-workers", read.whole, "N", "most workers (as many as cores and memory are good for)"),

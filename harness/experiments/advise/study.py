@@ -33,6 +33,7 @@ class Asked(Struct, frozen=True):
     budget_s: float
     limits: Limits
     left_out: Mapping[str, str] = {}  # worker classes that cannot run here, and why
+    removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn do not have
     config_text: str = ""  # of the app's own Gunicorn file
     config_sets: tuple[str, ...] = ()  # names in it
     write: str = ""  # where the file found shall be written, too
@@ -149,13 +150,17 @@ def study_of(run: Run) -> Study:
         name: Finding("advise.left_out.unavailable", {"why": why})
         for name, why in asked.left_out.items()
     }
+    removed = {
+        name: Finding("advise.left_out.removed", {"version": class_named(name).removed_in})
+        for name in asked.removed
+    }
     looked_at = {
         one.cell.server.worker_class: blocking(seen)
         for one in trials
         if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
     }
     return Study(
-        *(asked, run.plan, as_argument(run), needs, {**unavailable, **left_out}),
+        *(asked, run.plan, as_argument(run), needs, {**unavailable, **removed, **left_out}),
         *(tuple(_blocked(cells.values())), looked_at, launches),
         used_s=sum(map(used_s, run.records.values())),
         alarmed=tuple(_alarmed(facts.values())),

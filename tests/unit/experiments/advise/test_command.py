@@ -1,0 +1,34 @@
+"""What `advise` starts from, by the words of its command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cli import parse
+from harness.experiments.advise.command import plan_of
+from harness.experiments.advise.study import Asked
+from harness.model import Plan
+from harness.server import preflight
+from harness.server.worker_classes import CLASSES
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
+    """In an interpreter that has everything."""
+    found = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
+    return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *words]))[0]
+
+
+def classes(plan: Plan) -> set[str]:
+    return {cell.server.worker_class for cell in plan.cells}
+
+
+def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = planned(monkeypatch)
+    assert classes(plan) == {*CLASSES} - {"eventlet"}
+    assert Asked.of(plan).removed == ("eventlet",)
+    plan = planned(monkeypatch, "--classes", "sync,eventlet")
+    assert classes(plan) == {"sync", "eventlet"}
+    assert Asked.of(plan).removed == ()
