@@ -66,10 +66,12 @@ def longer(plan: Plan, one: Trial, run: Path, load: Load, record: Record) -> Loa
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # it is invalid, and the report says why
     found = precision(facts)
-    rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / facts.load_s
-    left_s = plan.max_seconds - (record.pilot_s or 0.0) - facts.load_s
+    # By the tool's clock: on a busy machine it takes a second to start, which is no load
+    lasted_s = facts.measurement.duration_s or facts.load_s
+    rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / lasted_s
+    left_s = plan.max_seconds - (record.pilot_s or 0.0) - lasted_s
     if not known(found, steady=not varies(plan, one.cell)):
-        more = following(load, found, rps, facts.load_s, left_s)
+        more = following(load, found, rps, lasted_s, left_s)
         if more is not None:
             return more
     wanted = target_requests(plan, rps * left_s)

@@ -131,11 +131,13 @@ def busy_s() -> float:
     return sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
 
 
-def launch(python: str, file: Path, case: Case, seed: int, workdir: Path) -> dict[str, object]:
+def launch(
+    python: str, file: Path, case: Case, seed: int, workdir: Path, seconds: float = SECONDS
+) -> dict[str, object]:
     """What a load on a fresh server shows of each term, and how many cores others used."""
     fast = tool_named("fast")
     load = Load(
-        *(256, 1, SECONDS, SECONDS + 60),
+        *(256, 1, seconds, 2 * seconds),
         rate_rps=case.rate, timed=True, arrivals="poisson", schedule=seed,
     )  # fmt: skip
     workdir.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,125 @@
+"""Whether the search of `advise` missed a better candidate: all of them are launched at a rate that
+is 5 % above what the recommended one was found to keep the target at.
+
+    python tests/benchmarks/grid.py [--apps waits,pool] [--out DIR]
+
+DIR is that of `advised.py`, whose runs it goes on from. A candidate that breaks the target in a
+launch of 10 s is out; one that keeps it is launched twice more, on other schedules; one that keeps
+it in all three is raised by 5 % at a time as long as three launches keep it. The one that goes
+furthest is measured afresh at its rate. Not launched are those that Little's law rules out: fewer
+slots than requests that wait at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from statistics import fmean
+
+from harness import run_store
+from harness.experiments.advise.conf_file import conf_file
+from harness.experiments.advise.search import BEYOND, Search, rounded, search_of
+from harness.experiments.advise.study import study_of
+from harness.model import Server
+from harness.server.worker_classes import configured_slots
+from tests.benchmarks.advised import CASES, OTHERS, Case, launch, python_of
+
+SECONDS, LAUNCHES, MOST_VOIDS = 10.0, 3, 2
+FIRST_SEED = 700_000
+
+
+class Grid:
+    """Launches of an app's candidates."""
+
+    def __init__(self, name: str, out: Path) -> None:
+        self.name, self.out = name, out
+        self.case: Case = CASES[name]
+        self.seeds = count(FIRST_SEED)
+        self.launches = 0
+
+    def search(self) -> Search:
+        runs = (self.out / "runs" / self.name).iterdir()
+        run = run_store.load(max(runs, key=lambda path: path.stat().st_mtime))
+        return search_of(study_of(run), run.plan)
+
+    def keeps(self, server: Server, rps: float, launches: int) -> bool:
+        """In each of so many. One that broke it beside other programs is repeated."""
+        file = self.out / "grid" / self.name / "gunicorn.conf.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        own = Path(self.case.more[1]) if "--config" in self.case.more else None
+        file.write_text(conf_file(server, (), own.read_text() if own else "", ()))
+        case = self.case._replace(rate=rps)
+        python, kept, voids = python_of(self.name, self.out), 0, 0
+        while kept < launches:
+            found = launch(python, file, case, next(self.seeds), file.parent / "load", SECONDS)
+            self.launches += 1
+            kept += bool(found["keeps"])
+            if not found["keeps"]:
+                if voids == MOST_VOIDS or float(str(found["others_cores"])) < OTHERS:
+                    return False
+                voids += 1
+        return True
+
+    def furthest(self, server: Server, rps: float) -> float:
+        """The highest rate, from `rps` on, at which all launches keep the target; 0: none."""
+        highest = 0.0
+        while self.keeps(server, rps, LAUNCHES):
+            highest, rps = rps, rounded(rps * BEYOND)
+        return highest
+
+
+def possible(search: Search, rps: float) -> Sequence[Server]:
+    """Those with as many slots as requests that wait at once: Little's law."""
+
+    def fits(server: Server) -> bool:
+        slots = configured_slots(server)
+        wait_s = fmean(one.wait_s for one in search.study.needs[server.worker_class].requests)
+        return slots is None or slots >= rps * wait_s
+
+    return [one for one in search.servers if fits(one)]
+
+
+def grid(name: str, out: Path) -> dict[str, object]:
+    one = Grid(name, out)
+    search = one.search()
+    winner = search.winner()
+    if winner is None or (reached := search.reach(winner).last) is None:
+        return {"app": name, "winner": None}
+    mark = rounded(reached * BEYOND)
+    able = possible(search, mark)
+    reaches: dict[str, float] = {}
+    for server in able:
+        highest = one.furthest(server, mark)
+        print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
+        if highest:
+            reaches[server.key] = highest
+    best = max(reaches, key=lambda key: reaches[key], default=None)
+    afresh = None
+    if best is not None:
+        server = next(server for server in able if server.key == best)
+        afresh = reaches[best] if one.keeps(server, reaches[best], LAUNCHES) else None
+    return {
+        "app": name, "winner": winner.key, "reached": reached, "at": mark,
+        "candidates": len(search.servers), "possible": len(able), "launches": one.launches,
+        "of_the_search": len(search.study.launches), "further": reaches, "best": best,
+        "afresh": afresh, "winner_by_best": reached / (afresh or reached),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--apps", default=",".join(CASES))
+    parser.add_argument("--out", type=Path, default=Path("advised"))
+    options = parser.parse_args()
+    out = options.out.absolute()
+    for name in options.apps.split(","):
+        found = grid(name, out)
+        (out / f"{name}-grid.json").write_text(json.dumps(found, indent=1))
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
