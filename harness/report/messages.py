@@ -817,6 +817,9 @@ advise.term.undecidable = {term}: undecidable. {note}
 advise.errors = {term}: met. {failed:count} of {requests:count} requests failed.
 advise.reach.between = The target holds up to {last_rps:number} requests/s
     ({launches:# launch/launches}); at {first_rps:number} it is broken[[: {why}]].
+advise.busy = the server computes on {server_cores:cores} there[[, the load tool on
+    {tool_cores:cores}]], and this machine is {host_busy:percent} busy[[; {occupancy:percent} of the
+    slots are taken]]
 advise.reach.open = The target holds at {last_rps:number} requests/s
     ({launches:# launch/launches}) and may hold beyond.
 advise.reach.none = The target is broken at {first_rps:number} requests/s[[: {why}]].

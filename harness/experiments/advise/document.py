@@ -150,11 +150,25 @@ def _reach(result: Result) -> Iterable[Finding]:
     yield answer("advise", "reach", f"reach.{code}", values)
 
 
+FULL = ("saturated", "at capacity", "generator-bound")
+
+
 def _why(launch: Launch) -> Finding | None:
-    """What breaks the target in that launch; None: nothing that was seen."""
-    if launch.cell.verdict not in ("saturated", "at capacity", "generator-bound"):
+    """What breaks the target in that launch. Queues grow before anything is full: where nothing is,
+    how full it is stands there instead of a cause. None: not even that was seen."""
+    cell = launch.cell
+    if cell.verdict in FULL:
+        return cell.diagnosis or cell.reason
+    used = cell.usage
+    if used.server_cores is None or used.host_busy is None:
         return None
-    return launch.cell.diagnosis or launch.cell.reason
+    values = {
+        "server_cores": used.server_cores,
+        "tool_cores": used.generator_cores,
+        "host_busy": used.host_busy,
+        "occupancy": cell.occupancy,
+    }
+    return Finding("advise.busy", values)
 
 
 def _costs(result: Result) -> Finding:

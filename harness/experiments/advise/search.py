@@ -1,10 +1,15 @@
 """Which launch comes next: a search, not a grid.
 
     1. in the order of the forecast: the first candidate whose prediction bound keeps the target
-    2. the rate is raised on it, until one that passes and one that fails are within CLOSE
+    2. the rate is raised on it, a launch each, until one that passes and one that fails are within
+       CLOSE
     3. of every other class, and of its own, the first that is expected to go about as far is tried
-       a little beyond what the winner reached; one that passes there is raised in turn
-    4. the winner is launched until its requests are enough to show that few fail
+       a little beyond what that reached; one that passes there is raised in turn
+    4. the last rate that passes on the winner is seen as often as a prediction takes, or a lower
+    5. the winner is launched until its requests are enough to show that few fail
+
+All classes are looked at before one is looked at closely: near the rate at which it breaks, the
+schedules decide, and a single candidate takes all the time there is.
 
 The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
 before the others, by memory, then by threads. Where none meets the target, the best one's rate is
@@ -141,7 +146,7 @@ class Search(Struct, frozen=True):
         for server in hopeful or order[:TRIES]:
             found = self.standing(server)
             if found.word == "met":
-                return self._raise(server) or self._rivals(server, order) or self._show()
+                return self._raise(server) or self._rivals(order) or self._sure() or self._show()
             if found.word == "open":
                 return self._launch(server, self.target_rps)
         return self._lower(order)
@@ -154,7 +159,7 @@ class Search(Struct, frozen=True):
         return Next(server, rps, 1 + len(made))
 
     def _raise(self, server: Server) -> Next | None:
-        """Up to where the target holds; the last rate that passes is seen as often as it takes."""
+        """Up to where a launch keeps the target."""
         reach = self.reach(server)
         last, first = reach.last or self.target_rps, self._ceiling(server)
         if first is None:
@@ -164,19 +169,37 @@ class Search(Struct, frozen=True):
             middle = between(last, first)
             if last < middle < first:
                 return self._launch(server, middle)
-        if len(self.study.at(server, last)) < LEAST:
-            return self._launch(server, last)
         return None
 
+    def _sure(self) -> Next | None:
+        """The last rate that passes on the winner holds in further launches, or is a lower one."""
+        winner = self.winner()
+        if winner is None:
+            return None
+        last = self.reach(winner).last or self.target_rps
+        if len(self.study.at(winner, last)) < LEAST:
+            return self._launch(winner, last)
+        return self._raise(winner) or self._decide(winner)
+
+    def _decide(self, server: Server) -> Next | None:
+        """The rate above, which was left for being too close to the limit."""
+        ceiling = self._ceiling(server)
+        if ceiling is None or passes(self.study.at(server, ceiling), self.terms) is False:
+            return None
+        return self._launch(server, ceiling)
+
     def _ceiling(self, server: Server) -> float | None:
-        """The lowest rate above which nothing is tried: it failed, or others' programs left nothing
-        of its launches."""
-        voids = [one.rps for one in self.study.launches
-                 if one.server == server and one.void is not None]  # fmt: skip
-        given_up = {rps for rps in voids if voids.count(rps) >= MOST_VOIDS_BESIDE
-                    and rps != self.target_rps and not self.study.at(server, rps)}  # fmt: skip
-        first = self.reach(server).first
-        return min({*given_up, *([] if first is None else [first])}, default=None)
+        """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
+        it would, or others' programs left nothing of its launches."""
+        made = [one for one in self.study.launches if one.server == server]
+        voids = [one.rps for one in made if one.void is not None]
+        spoilt = {rps for rps in voids if voids.count(rps) >= MOST_VOIDS_BESIDE}
+        reach = self.reach(server)
+        rates = {one.rps for one in made if one.rps > (reach.last or self.target_rps)}
+        tried = {rps: self.study.at(server, rps) for rps in rates}
+        close = {rps for rps in rates if (tried[rps] or rps in spoilt)
+                 and not passes(tried[rps], self.terms)}  # fmt: skip
+        return min(close, default=None)
 
     def _show(self) -> Next | None:
         """That errors are few takes thousands of requests."""
@@ -185,26 +208,25 @@ class Search(Struct, frozen=True):
             return None
         return self._launch(winner, self.target_rps)
 
-    def _rivals(self, server: Server, order: Sequence[Server]) -> Next | None:
-        """Others that may go further than `server`, the first that met the target."""
-        most = self.reach(server).last or self.target_rps
-        for other in self._others(server, order):
-            mark = rounded(BEYOND * most)
-            if self.highest(other) < NEAR * most:
+    def _rivals(self, order: Sequence[Server]) -> Next | None:
+        """Others that may go further than the best that met the target."""
+        best = self.winner()
+        if best is None:
+            return None
+        most = self.reach(best).last or self.target_rps
+        mark, expected = rounded(BEYOND * most), NEAR * min(most, self.highest(best))
+        for other in self._others(best, order):
+            ceiling = self._ceiling(other)
+            if self.highest(other) < expected or (ceiling and ceiling <= CLOSE * mark):
                 continue
-            tried = self.study.at(other, mark)
-            beyond = passes(tried, self.terms)
-            if beyond is False:
-                continue
-            if len(tried) < LEAST:
+            if (self.reach(other).last or 0.0) < mark:
                 following = self._launch(other, mark)
-            elif not self.meets(other):
-                following = self._launch(other, self.target_rps)
             else:
                 following = self._raise(other)
+                if following is None and self.standing(other).word == "open":
+                    following = self._launch(other, self.target_rps)
             if following is not None:
                 return following
-            most = max(most, self.reach(other).last or most)
         return None
 
     def _others(self, server: Server, order: Sequence[Server]) -> list[Server]:

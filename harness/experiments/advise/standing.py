@@ -30,6 +30,7 @@ LEAST = 3  # launches for a bound
 MOST = 8  # launches of a candidate at a rate
 ALWAYS = 1.96  # standard deviations: what the bound comes to after many launches
 FAR = 1.5  # times the limit: one launch is enough
+ROOM = 1.2  # what a bound of LEAST launches adds to their mean where they differ by 4 %
 
 Word = Literal["met", "broken", "open", "undecidable"]
 
@@ -116,11 +117,14 @@ def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
 
 
 def passes(launches: Sequence[Launch], terms: Sequence[Term]) -> bool | None:
-    """A rate that is tried on the way up or down: each launch holds every term by its values, or
-    once there are enough their bound does; None: not known. A bound that is not within the limit
-    by then does not pass: the rate next to it is worth more than another launch."""
+    """A rate that is tried on the way up or down: each launch holds every term by its values with
+    ROOM, or once there are enough their bound does. A bound that is not within the limit by then
+    does not pass: the rate next to it is worth more than another launch. None: not known, or so
+    close to the limit that the bound would hardly be within it."""
     if not launches:
         return None
     if len(launches) >= LEAST:
         return standing(launches, terms).word == "met"
-    return all(holds(launch, terms) for launch in launches)
+    if not all(holds(launch, terms) for launch in launches):
+        return False
+    return True if all(holds(launch, terms, ROOM) for launch in launches) else None

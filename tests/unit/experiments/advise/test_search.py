@@ -19,6 +19,7 @@ from harness.experiments.advise.search import Next, Search
 from harness.experiments.advise.standing import LEAST, MOST, standing
 from harness.experiments.advise.study import Asked, Study
 from harness.model import App, Needs, Plan, RequestNeed, Server, Summary
+from harness.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0
 TERMS = slo.parse("p95<300ms")
@@ -29,10 +30,16 @@ class World:
     """Truth: `capacity[key]`, requests/s; a p95 of 60 ms that grows as 1/(1 - rho). The forecast is
     off by up to `wrong`."""
 
-    def __init__(self, seed: int, wrong: float = 0.15, noisy: float = 0.0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        wrong: float = 0.15,
+        noisy: float = 0.0,
+        classes: tuple[str, ...] = ("sync", "gthread"),
+    ) -> None:
         self.rng = random.Random(seed)
         self.noisy = noisy
-        self.servers = candidates([("sync", App()), ("gthread", App())], Limits(cores=2))
+        self.servers = candidates([(name, App()) for name in classes], Limits(cores=2))
         self.capacity = {one.key: self._capacity(one) for one in self.servers}
         self.expected = {
             one.key: Expected(
@@ -45,7 +52,8 @@ class World:
         self.launches: list[Any] = []
 
     def _capacity(self, server: Server) -> float:
-        return min(server.workers * server.threads / 0.05, 700.0) * self.rng.uniform(0.95, 1.0)
+        slots = configured_slots(server) or math.inf
+        return min(slots / 0.05, 700.0) * self.rng.uniform(0.95, 1.0)
 
     def p95_s(self, server: Server, rps: float) -> float:
         busy = rps / self.capacity[server.key]
@@ -76,6 +84,9 @@ class World:
             self.launch(following)
         return len(self.launches)
 
+    def launches_of(self, server: Server, rps: float) -> int:
+        return sum(one.server == server and one.rps == rps for one in self.launches)
+
 
 @pytest.fixture(autouse=True)
 def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +96,7 @@ def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "value_of", lambda _, requests: requests.p95_s)
     monkeypatch.setattr(rules, "pooled", lambda launches: None)
     monkeypatch.setattr(rules, "judge", lambda *_: SimpleNamespace(code="target.not_shown"))
-    monkeypatch.setattr(rules, "holds", lambda one, _: one.p95_s < TERMS[0].limit)
+    monkeypatch.setattr(rules, "holds", lambda one, _, room=1.0: one.p95_s * room < TERMS[0].limit)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -109,6 +120,19 @@ def test_a_good_forecast_leads_to_the_best(seed: int) -> None:
     server = result_of(world.search()).server
     assert server is not None
     assert world.highest(server) >= 0.93 * max(map(world.highest, world.servers))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
+    """Near the rate at which it breaks a candidate takes all the time there is."""
+    world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
+    tried: set[str] = set()
+    while (following := world.search().next()) is not None:
+        if following.rps > TARGET_RPS and world.launches_of(following.server, following.rps):
+            break
+        tried.add(following.server.worker_class)
+        world.launch(following)
+    assert tried == {"gthread", "gevent"}
 
 
 def test_what_was_measured_is_near_what_holds() -> None:
