@@ -6,6 +6,7 @@
     3. of every other class, and of its own, the first that is expected to go about as far is tried
        a little beyond what that reached; one that passes there is raised in turn
     4. the last rate that passes on the winner is seen as often as a prediction takes, or a lower
+       one is
     5. the winner is launched until its requests are enough to show that few fail
 
 All classes are looked at before one is looked at closely: near the rate at which it breaks, the
