@@ -824,7 +824,9 @@ advise.reach.open = The target holds at {last_rps:number} requests/s
     ({launches:# launch/launches}) and may hold beyond.
 advise.reach.none = The target is broken at {first_rps:number} requests/s[[: {why}]].
 advise.costs = At {rate_rps:number} requests/s it takes[[ {memory_bytes:bytes} of memory and]]
-    {cores:cores}[[; it starts in {start_s:duration}]].
+    {cores:cores}[[; it starts in {start_s:duration}]].[[ {preload}]]
+advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
+    workers that share what they loaded shows: what requests write to is shared no longer.
 advise.file = {place}. Start it: gunicorn -c {place}
 advise.file.missing = It could not be written.
 advise.question.cautions = What else was seen?

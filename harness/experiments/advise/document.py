@@ -171,6 +171,9 @@ def _why(launch: Launch) -> Finding | None:
     return Finding("advise.busy", values)
 
 
+SAVES = 0.9  # of the memory: from here on it is worth a word
+
+
 def _costs(result: Result) -> Finding:
     needs = result.needs
     values = {
@@ -178,8 +181,22 @@ def _costs(result: Result) -> Finding:
         "cores": result.cores,
         "rate_rps": result.search.target_rps,
         "start_s": needs.start_s if needs else None,
+        "preload": _preload(result),
     }
     return answer("advise", "costs", "costs", values)
+
+
+def _preload(result: Result) -> Finding | None:
+    """What it would take with the app loaded before the workers are forked; None where that saves
+    nothing, or was not measured."""
+    preloaded, memory_bytes = result.study.preloaded, result.memory_bytes
+    if preloaded is None or preloaded.memory is None or memory_bytes is None or not result.server:
+        return None
+    found = preloaded.memory.of(result.server.workers)
+    if found >= SAVES * memory_bytes:
+        return None
+    values = {"memory_bytes": found, "workers": preloaded.memory.workers}
+    return Finding("advise.preload", values, (preloaded.trial,))
 
 
 def _evidence(result: Result) -> Iterable[Finding]:

@@ -24,6 +24,7 @@ CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
 AGAIN = 2  # which load of its needs
+MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
 AROUND_S = 2.0  # lone requests, stop, reading
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
@@ -34,8 +35,24 @@ def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
     for cell in plan.cells:
         why = study.left_out.get(cell.server.worker_class)
         more = replace(cell, schedule=AGAIN)
-        if why is not None and why.code == "advise.left_out.unknown" and more not in plan.cells:
+        unknown = why is not None and why.code == "advise.left_out.unknown"
+        if unknown and not cell.server.preload and more not in plan.cells:
             yield more
+
+
+def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Where workers hold much for themselves: what they take when the app is loaded before they are
+    forked. Once, of the first class that has it so; not of one whose loop an app that is loaded
+    before its calls are patched would block, nor where the app's own file decides."""
+    if "preload_app" in study.asked.config_sets or any(one.server.preload for one in plan.cells):
+        return
+    for cell in plan.cells:
+        needs = study.needs.get(cell.server.worker_class)
+        memory = needs.memory if needs else None
+        patches = class_named(cell.server.worker_class).slots == "worker_connections"
+        if memory is not None and memory.private_bytes >= MUCH_BYTES and not patches:
+            yield replace(cell, server=replace(cell.server, preload=True))
+            return
 
 
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
@@ -45,7 +62,7 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
     apps = {
         one.server.app: one
         for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
-        if one.server.worker_class in alarmed
+        if one.server.worker_class in alarmed and not one.server.preload
     }
     for cell in apps.values():
         yield replace(cell, inside="stacks")
@@ -78,8 +95,10 @@ class Growth:
         study = study_of(run)
         if self._before_s is None:
             self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
-        if "expected" not in plan.details and (again := tuple(needs_again(plan, study))):
-            return replace(plan, cells=(*plan.cells, *again))
+        if "expected" not in plan.details:
+            more = (*needs_again(plan, study), *preload_cells(plan, study))
+            if more:
+                return replace(plan, cells=(*plan.cells, *more))
         if not study.needs:
             return None
         foreseen = plan

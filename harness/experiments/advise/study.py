@@ -120,6 +120,9 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     launches: tuple[Launch, ...]
     used_s: float
     alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
+    preloaded: Needs | None = (
+        None  # of one class, with the app loaded before the workers are forked
+    )
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
@@ -167,6 +170,7 @@ def study_of(run: Run) -> Study:
         *(tuple(_blocked(cells.values())), looked_at, launches),
         used_s=sum(map(used_s, run.records.values())),
         alarmed=tuple(_alarmed(facts.values())),
+        preloaded=_preloaded(trials, facts),
     )
 
 
@@ -201,7 +205,7 @@ def _needs(
     left_out: dict[str, Finding] = {}
     for one in trials:
         name, record = one.cell.server.worker_class, one.record
-        if one.cell.inside != "needs" or record is None:
+        if one.cell.inside != "needs" or one.cell.server.preload or record is None:
             continue
         if record.fault is not None:
             if record.fault.kind != "interrupted":
@@ -216,6 +220,15 @@ def _needs(
         else:
             left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
     return needs, left_out
+
+
+def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs | None:
+    for one in trials:
+        seen = facts.get(one.trial.key)
+        if one.cell.inside == "needs" and one.cell.server.preload and isinstance(seen, Facts):
+            found = needs_of(seen)
+            return found if isinstance(found, Needs) else None
+    return None
 
 
 def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
