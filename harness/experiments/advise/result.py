@@ -140,8 +140,8 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
         return _second(search, server, winner)
     if found.word in ("broken", "undecidable") and found.bounds:
         return Finding(f"advise.status.{found.word}", {"term": found.broken[0].term})
-    reach = search.reach(server)
-    if reach.first is not None and winner is not None:
+    reach, best = search.reach(server), search.reach(winner).last if winner else None
+    if reach.first is not None and best is not None and (reach.last or 0.0) <= best:
         return Finding("advise.status.fails_at", {"rps": reach.first})
     if search.study.of(server):
         return Finding("advise.status.too_few")

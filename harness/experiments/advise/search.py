@@ -4,7 +4,8 @@
     2. the rate is raised on it, a launch each, until one that passes and one that fails are within
        CLOSE
     3. of every other class, and of its own, the first that is expected to go about as far is tried
-       a little beyond what that reached; one that passes there is raised in turn
+       a little beyond what that reached; one that passes there, and meets the target, is raised in
+       turn
     4. the last rate that passes on the winner is seen as often as a prediction takes, or a lower
        one is
     5. the winner is launched until its requests are enough to show that few fail
@@ -35,7 +36,7 @@ from harness.numbers.quantiles import quantile
 from harness.slo import Term, parse
 
 NEAR = 0.95  # of the best forecast: as good as the best
-CLOSE = 1.07  # between the last rate that passes and the first that fails
+CLOSE = 1.075  # between the last rate that passes and the first that fails
 STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
@@ -147,7 +148,8 @@ class Search(Struct, frozen=True):
         for server in hopeful or order[:TRIES]:
             found = self.standing(server)
             if found.word == "met":
-                return self._raise(server) or self._rivals(order) or self._sure() or self._show()
+                best = self.winner() or server
+                return self._raise(best) or self._rivals(best, order) or self._sure(best)
             if found.word == "open":
                 return self._launch(server, self.target_rps)
         return self._lower(order)
@@ -172,22 +174,15 @@ class Search(Struct, frozen=True):
                 return self._launch(server, middle)
         return None
 
-    def _sure(self) -> Next | None:
-        """The last rate that passes on the winner holds in further launches, or is a lower one."""
-        winner = self.winner()
-        if winner is None:
-            return None
-        last = self.reach(winner).last or self.target_rps
+    def _sure(self, winner: Server) -> Next | None:
+        """The last rate that passes holds in further launches, or is a lower one; so does the rate
+        above, which may only be close to the limit; and errors are few."""
+        last, ceiling = self.reach(winner).last or self.target_rps, self._ceiling(winner)
         if len(self.study.at(winner, last)) < LEAST:
             return self._launch(winner, last)
-        return self._raise(winner) or self._decide(winner)
-
-    def _decide(self, server: Server) -> Next | None:
-        """The rate above, which was left for being too close to the limit."""
-        ceiling = self._ceiling(server)
-        if ceiling is None or passes(self.study.at(server, ceiling), self.terms) is False:
-            return None
-        return self._launch(server, ceiling)
+        if ceiling and passes(self.study.at(winner, ceiling), self.terms) is None:
+            return self._launch(winner, ceiling)
+        return self._launch(winner, self.target_rps) if self.standing(winner).unshown else None
 
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
@@ -202,30 +197,20 @@ class Search(Struct, frozen=True):
                  and not passes(tried[rps], self.terms)}  # fmt: skip
         return min(close, default=None)
 
-    def _show(self) -> Next | None:
-        """That errors are few takes thousands of requests."""
-        winner = self.winner()
-        if winner is None or not self.standing(winner).unshown:
-            return None
-        return self._launch(winner, self.target_rps)
-
-    def _rivals(self, order: Sequence[Server]) -> Next | None:
-        """Others that may go further than the best that met the target."""
-        best = self.winner()
-        if best is None:
-            return None
+    def _rivals(self, best: Server, order: Sequence[Server]) -> Next | None:
+        """Others that may go further than the best that met the target; one that does is the best
+        as soon as it is known to meet the target, too."""
         most = self.reach(best).last or self.target_rps
         mark, expected = rounded(BEYOND * most), NEAR * min(most, self.highest(best))
         for other in self._others(best, order):
             ceiling = self._ceiling(other)
             if self.highest(other) < expected or (ceiling and ceiling <= CLOSE * mark):
                 continue
+            following = None
             if (self.reach(other).last or 0.0) < mark:
                 following = self._launch(other, mark)
-            else:
-                following = self._raise(other)
-                if following is None and self.standing(other).word == "open":
-                    following = self._launch(other, self.target_rps)
+            elif self.standing(other).word == "open":
+                following = self._launch(other, self.target_rps)
             if following is not None:
                 return following
         return None
