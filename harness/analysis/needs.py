@@ -284,7 +284,9 @@ def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     measured_s = queued_gap_s(facts)
     if measured_s is not None:
         return measured_s, ()
-    return overhead_s(facts), (Finding("needs.gap_alone"),)
+    return overhead_s(facts), (
+        Finding("needs.gap_alone", {"worker_class": facts.cell.server.worker_class}),
+    )
 
 
 def _memory(facts: Facts) -> Memory | None:

@@ -795,7 +795,10 @@ advise.limits = {limit}
 advise.term.unshown = {outcome}.
 advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
     {worker_connections:# connection}]]
-advise.recommended = {candidate}.
+advise.recommended = {candidate}.[[ {further}]][[ {untried}]]
+advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
+    often enough at the target's rate: go on with --resume and a longer --budget.
+advise.untried = Not launched, as the budget ended: {classes:list}.
 advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
 advise.undecidable = The target cannot be decided: it lies where response times jump.
 advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
@@ -807,24 +810,31 @@ advise.no_class = No worker class could serve the app.
 advise.value.time = {value:duration}
 advise.value.errors = {value:percent}
 advise.value.rps = {value:number} req/s
-advise.term.met = {term}: met. {value} on average over {launches:# launch/launches}; 39 of 40
-    further
-    launches stay within {bound}.
+advise.term.met = {term}: met. {value} on average over {launches:# launch/launches}; the
+    next one is predicted to stay within {bound} (97.5 %).
 advise.term.broken = {term}: broken[[, {value} on average over
-    {launches:# launch/launches}]][[; one further launch in 40 exceeds {bound}]].
+    {launches:# launch/launches}]][[; only {bound} can be promised of the next one (97.5 %)]].
 advise.term.open = {term}: not known yet. {value} on average over {launches:# launch/launches}.
 advise.term.undecidable = {term}: undecidable. {note}
-advise.errors = {term}: met. {failed:count} of {requests:count} requests failed.
-advise.reach.between = The target holds up to {last_rps:number} requests/s
-    ({launches:# launch/launches}); at {first_rps:number} it is broken[[: {why}]].
+advise.errors = {term}: met. {failed:count} of {requests:count} requests failed, at
+    {rate_rps:number}[[ to {last_rps:number}]] requests/s.
+advise.reach.between = {last}; {first}.
+advise.reach.open = {last}, and it may hold beyond.
+advise.reach.none = {first:sentence}
+advise.reach.last = The target holds up to {rps:number} requests/s
+    ({launches:# launch/launches}[[; {voids} more discarded, as other programs took the cores]])
+advise.reach.last.few = The target was kept at {rps:number} requests/s in
+    {launches:# launch/launches}[[ ({voids} more discarded, as other programs took the cores)]],
+    too few to promise it
+advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
+    it[[: {why}]]
+advise.reach.first.close = at {rps:number} requests/s {launches:# launch/launches} kept it, but not
+    by enough to promise the next one[[: {why}]]
 advise.busy = the server computes on {server_cores:cores} there[[, the load tool on
-    {tool_cores:cores}]], and this machine is {host_busy:percent} busy[[; {occupancy:percent} of the
-    slots are taken]]
-advise.reach.open = The target holds at {last_rps:number} requests/s
-    ({launches:# launch/launches}) and may hold beyond.
-advise.reach.none = The target is broken at {first_rps:number} requests/s[[: {why}]].
-advise.costs = At {rate_rps:number} requests/s it takes[[ {memory_bytes:bytes} of memory and]]
-    {cores:cores}[[; it starts in {start_s:duration}]].[[ {preload}]]
+    {tool_cores:cores}]][[, other programs on {others_cores:cores}]], and this machine is
+    {host_busy:percent} busy[[; {occupancy:percent} of the slots are taken]]
+advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:bytes} of memory and]]
+    {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
 advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
     workers that share what they loaded shows: what requests write to is shared no longer.
 advise.file = {place}. Start it: gunicorn -c {place}
@@ -870,18 +880,18 @@ advise.status.meets = meets it
 advise.status.broken = breaks {term}
 advise.status.undecidable = {term} undecidable
 advise.status.fails_at = breaks at {rps:number} req/s
-advise.status.expected_broken = expected to break it
-advise.status.expected_less = expected to break at a lower rate
+advise.status.expected_broken = not launched: forecast to break it
+advise.status.expected_less = not launched: forecast to break at a lower rate
 advise.status.too_few = too few launches
-advise.status.not_tried = not tried
+advise.status.not_tried = not launched
 advise.table.candidates = Candidates
 advise.table.all = All candidates
 advise.table.launches = Launches
 advise.table.note.short = [[{more:# more candidate} with --explain.]]
 advise.table.note = Expected: simulated from what a request needs, at the arrivals of a schedule of
     its
-    own. Bound: what 39 of 40 further launches stay within.
-heading.expected_highest_rps = exp. up to req/s
+    own. Bound: what the next launch is predicted to stay within (97.5 %).
+heading.expected_highest_rps = forecast up to req/s
 heading.highest_rps = holds up to req/s
 heading.failing_rps = breaks at req/s
 heading.candidate = candidate
@@ -893,8 +903,12 @@ meaning.advise.table:memory_bytes = of the master and all workers, shared pages 
 meaning.advise.table.launches:requests = requests that were due
 meaning.advise.table.launches:schedule = launches with the same number had the same arrivals
 meaning.advise.table.launches:void = why it says nothing of the candidate
+meaning.advise.table.launches:kept = what this launch made of the target
+advise.kept = kept
+advise.broke = broken
 heading.advise.table.launches:rate_rps = at req/s
-heading.advise.table.launches:void = not counted, as
+heading.advise.table.launches:void = discarded
+heading.advise.table.launches:kept = target
 advise.chart = {metric} response time against {cost}
 advise.chart.memory = memory, MB
 advise.chart.workers = workers
@@ -1637,8 +1651,8 @@ needs.no_memory = What the workers hold of memory is missing: this system does n
     share
 needs.contended = Requests that were in one worker at once kept each other waiting: how long one of
     them waits by itself is uncertain. Measure with fewer connections or a lower rate
-needs.gap_alone = No request waited for a slot, so how long one is held beside the app is taken from
-    lone requests
+needs.gap_alone = {worker_class}: no request waited for a slot, so how long one is held beside the
+    app is taken from lone requests
 # notes
 note.recorded = {text}
 note.ab_first_byte_last = ab timed the first byte of {requests:# request} after the end of the same

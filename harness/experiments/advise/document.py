@@ -12,12 +12,13 @@ from harness.experiments.advise.result import (
     name_of,
     result_of,
 )
-from harness.experiments.advise.search import launches_at, search_of
-from harness.experiments.advise.study import Launch, study_of
+from harness.experiments.advise.search import BEYOND, launches_at, search_of
+from harness.experiments.advise.standing import LEAST
+from harness.experiments.advise.study import Launch, holds, study_of
 from harness.experiments.advise.tables import tables
 from harness.experiments.document import answer
 from harness.experiments.reading import notes_of
-from harness.model import Document, Finding
+from harness.model import Document, Finding, Server
 from harness.report.messages import text
 from harness.run_store import Run
 
@@ -80,6 +81,8 @@ def _findings(result: Result) -> Iterable[Finding]:
         "candidate": name_of(result.server) if result.server else None,
         "rate_rps": result.search.target_rps,
         "voids": result.study.voids or None,
+        "further": _further(result),
+        "untried": _untried(result),
     }
     keys = tuple(one.key for one in result.launches)
     yield answer("advise", "which", result.word, values, evidence, keys)
@@ -92,6 +95,28 @@ def _findings(result: Result) -> Iterable[Finding]:
     elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
     yield from _blocking(result)
+
+
+def _further(result: Result) -> Finding | None:
+    """Who went further than what is recommended, and was not launched often enough."""
+    mine = result.reach.last or result.search.target_rps
+    rows = [row for row in result.rows if (row.reach.last or 0.0) > BEYOND * mine]
+    best = max(rows, key=lambda row: row.reach.last or 0.0, default=None)
+    if best is None or best.standing.word != "open":
+        return None
+    values = {"candidate": name_of(best.server), "rps": best.reach.last}
+    return Finding("advise.further", values)
+
+
+def _untried(result: Result) -> Finding | None:
+    """Worker classes that were worth a launch, and had none when the budget ended."""
+    if result.search.next() is None:
+        return None
+    launched = {one.server.worker_class for one in result.study.launches}
+    worth = (row.server.worker_class for row in result.rows
+             if row.status.code == "advise.status.not_tried")  # fmt: skip
+    classes = tuple(sorted({*worth} - launched))
+    return Finding("advise.untried", {"classes": classes}) if classes else None
 
 
 def _blocking(result: Result) -> Iterable[Finding]:
@@ -123,8 +148,10 @@ def _promises(result: Result) -> Iterable[Finding]:
     for outcome in result.standing.unshown:
         yield Finding("advise.term.unshown", {"outcome": outcome})
     for outcome in result.standing.shown:
-        names = ("term", "failed", "requests")
-        yield Finding("advise.errors", {name: outcome.values[name] for name in names})
+        values = {name: outcome.values[name] for name in ("term", "failed", "requests")}
+        last, target = result.reach.last or 0.0, result.search.target_rps
+        values |= {"rate_rps": target, "last_rps": last if last > target else None}
+        yield Finding("advise.errors", values)
 
 
 def _unit(term: str, value: float | None) -> Finding | None:
@@ -138,18 +165,38 @@ def _reach(result: Result) -> Iterable[Finding]:
     reach, server = result.reach, result.server
     if server is None or (reach.last is None and reach.first is None):
         return
-    last = result.study.at(server, reach.last) if reach.last is not None else ()
     values = {
-        "last_rps": reach.last,
-        "launches": len(last),
-        "first_rps": reach.first,
-        "known": True if reach.known else None,
-        "why": _why(result.breaks) if result.breaks else None,
+        "last": None if reach.last is None else _last(result, server, reach.last),
+        "first": None if reach.first is None else _first(result, server, reach.first),
     }
     code = "none" if reach.last is None else "open" if reach.first is None else "between"
     yield answer("advise", "reach", f"reach.{code}", values)
 
 
+def _last(result: Result, server: Server, rps: float) -> Finding:
+    """The highest rate at which the target was kept."""
+    launches = result.study.at(server, rps)
+    made = [one for one in result.study.launches if one.server == server and one.rps == rps]
+    values = {"rps": rps, "launches": len(launches), "voids": len(made) - len(launches) or None}
+    code = "advise.reach.last" if len(launches) >= LEAST else "advise.reach.last.few"
+    return Finding(code, values, tuple(one.key for one in launches))
+
+
+def _first(result: Result, server: Server, rps: float) -> Finding:
+    """The lowest rate at which it was not, and what was busy there."""
+    launches = result.study.at(server, rps)
+    broke = sum(not holds(one, result.search.terms) for one in launches)
+    values = {
+        "rps": rps,
+        "launches": len(launches),
+        "broke": broke,
+        "why": _why(result.breaks) if result.breaks else None,
+    }
+    code = "advise.reach.first" if broke else "advise.reach.first.close"
+    return Finding(code, values, tuple(one.key for one in launches))
+
+
+OTHERS = 0.05  # cores: what is told of other programs
 FULL = ("saturated", "at capacity", "generator-bound")
 
 
@@ -162,9 +209,11 @@ def _why(launch: Launch) -> Finding | None:
     used = cell.usage
     if used.server_cores is None or used.host_busy is None:
         return None
+    others = cell.core_wait.others_cores if cell.core_wait else None
     values = {
         "server_cores": used.server_cores,
         "tool_cores": used.generator_cores,
+        "others_cores": others if others and others >= OTHERS else None,
         "host_busy": used.host_busy,
         "occupancy": cell.occupancy,
     }

@@ -10,7 +10,7 @@ from harness.experiments.advise.candidates import Limits
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.search import Reach, Search, slow_alone
 from harness.experiments.advise.standing import Bound, Standing
-from harness.experiments.advise.study import Launch, Study
+from harness.experiments.advise.study import Launch, Study, holds
 from harness.model import Finding, Needs, Server
 from harness.server.worker_classes import class_named
 
@@ -80,7 +80,9 @@ def result_of(search: Search) -> Result:
     failed = search.study.at(server, reach.first) if reach.first is not None else ()
     return Result(
         *(word, search, rows, server, search.standing(server), reach, launches),
-        breaks=failed[0] if failed else None,
+        breaks=next(
+            (one for one in failed if not holds(one, search.terms)), next(iter(failed), None)
+        ),
     )
 
 

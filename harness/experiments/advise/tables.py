@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harness.analysis.target import value_of
 from harness.experiments.advise.result import Result, Row, name_of
 from harness.experiments.advise.standing import Bound, Standing
-from harness.experiments.advise.study import Launch
+from harness.experiments.advise.study import Launch, holds
 from harness.experiments.document import Field, table
 from harness.model import Finding, Server, Table
 from harness.slo import Metric, Term
@@ -135,7 +135,7 @@ def _launches(result: Result, rows: Sequence[Row]) -> Table:
         result.study.launches,
         key=lambda one: (order.get(one.server, len(order)), one.rps, one.schedule),
     )
-    fields = _launch_fields(metric_of(result))
+    fields = _launch_fields(metric_of(result), result.search.terms)
     servers = [one.server for one in every]
     anchors = [
         _anchor_of_launches(server) if server not in servers[:place] else ""
@@ -145,7 +145,7 @@ def _launches(result: Result, rows: Sequence[Row]) -> Table:
     return replace(made, anchors=tuple(anchors))
 
 
-def _launch_fields(metric: Metric) -> Sequence[Field]:
+def _launch_fields(metric: Metric, terms: Sequence[Term]) -> Sequence[Field]:
     def value(one: Launch) -> float | None:
         return value_of(metric, one.requests)
 
@@ -156,6 +156,7 @@ def _launch_fields(metric: Metric) -> Sequence[Field]:
         ("requests", "count", lambda one: one.due),
         ("failed", "count", lambda one: one.failed),
         (f"measured_{metric}_s", "seconds", value),
-        ("verdict", "text", lambda one: one.cell.verdict),
+        ("kept", "text",
+         lambda one: Finding("advise.kept" if holds(one, terms) else "advise.broke")),
         ("void", "text", lambda one: one.void),
-    )
+    )  # fmt: skip
