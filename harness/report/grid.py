@@ -58,12 +58,12 @@ def grid(table: Table) -> Grid:
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
         if all(finite(value) is None for value in values):
-            blank.append(heading(column, code))
+            blank.append(heading(column, code, table.unit))
             continue
         keys += place < table.keys
         columns.append(
             GridColumn(
-                heading=heading(column, code),
+                heading=heading(column, code, table.unit),
                 unit=table.unit if column.form == "seconds" else "",
                 meaning=meaning(column, code),
                 values=tuple(value_text(column, value, table.unit) for value in values),

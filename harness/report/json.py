@@ -65,7 +65,11 @@ def _table(table: Table) -> dict[str, Any]:
     return {
         "title": spoken(table.title),
         "columns": [
-            {"name": column.name, "title": heading(column, table.title.code), "form": column.form}
+            {
+                "name": column.name,
+                "title": heading(column, table.title.code, table.unit),
+                "form": column.form,
+            }
             for column in table.columns
         ],
         "rows": [

@@ -161,9 +161,11 @@ def question_of(finding: Finding) -> str:
     return text(Finding(finding.question, finding.values)) if finding.question else ""
 
 
-def heading(column: Column, table: str = "") -> str:
-    """The words above a column; where TEXTS has none, its name."""
+def heading(column: Column, table: str = "", unit: str = "") -> str:
+    """The words above a column; where TEXTS has none, its name. `unit`: of all durations in the
+    table; where each has its own, it stands beside the value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
+    name = name.removesuffix("_s") if column.form == "seconds" and not unit else name
     return _of_column("heading", column, table) or name.replace("_", " ")
 
 
@@ -880,8 +882,8 @@ advise.status.meets = meets it
 advise.status.broken = breaks {term}
 advise.status.undecidable = {term} undecidable
 advise.status.fails_at = breaks at {rps:number} req/s
-advise.status.expected_broken = not launched: forecast to break it
-advise.status.expected_less = not launched: forecast to break at a lower rate
+advise.status.expected_broken = not launched: forecast broken
+advise.status.expected_less = not launched: forecast lower
 advise.status.too_few = too few launches
 advise.status.not_tried = not launched
 advise.table.candidates = Candidates
