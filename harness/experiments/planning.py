@@ -157,17 +157,26 @@ def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
-def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Finding]:
-    """A note for each setting without effect, and each class that serves nobody knows what."""
-    own, rows = found.settings, [class_named(name) for name in options.classes]
+def overridden(
+    options: argparse.Namespace, found: preflight.Interpreter, **more: str
+) -> Iterable[Finding]:
+    """A note for each setting of the user's file that is not heeded. `more`: others, and why."""
+    own = found.settings
     forced = {name: why for name, (_, why) in FORCED.items()}
-    for name, why in {**forced, "worker_class": "the sweep names the classes"}.items():
+    for name, why in {**forced, **more}.items():
         if own.get(name) not in (None, False, 0, ""):
             values = {"config": options.config, "setting": name, "value": repr(own[name])}
             yield Finding("plan.overridden", {**values, "why": why})
     log = str(own.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
         yield Finding("plan.accesslog_overridden", {"config": options.config})
+
+
+def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Finding]:
+    """A note for each setting without effect, and each class that serves nobody knows what."""
+    rows = [class_named(name) for name in options.classes]
+    yield from overridden(options, found, worker_class="the sweep names the classes")
+    own = found.settings
     for setting in dict.fromkeys(name for row in rows for name in row.ignores):
         # A flag is worth a word where no class heeds it; the user's file was made for one class
         names = [row.name for row in rows if setting in row.ignores]

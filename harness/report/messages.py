@@ -851,6 +851,8 @@ advise.caution.memory_grows = Memory grew in each launch, by {per_request_bytes:
 advise.limit.alone = A request that has the server to itself takes {value_s:duration} where {term}
     is
     asked: no setting of Gunicorn changes that.
+advise.limit.memory = The memory is the limit: the smallest candidate takes about
+    {least_bytes:bytes}, of {limit_bytes:bytes}.
 advise.limit.load_tool = The load tool {tool} is the limit: it cannot send that many.
 advise.limit.cpu = The cores are the limit: a request computes for {cpu_s:duration}, so that this
     rate
@@ -868,6 +870,8 @@ advise.left_out = Left out: {classes:list}. {why:sentence}
 advise.left_out.unavailable = {why}
 advise.left_out.removed = Gunicorn {version} removed it; to consider it all the same, name it in
     --classes
+advise.left_out.limits = none of its settings keeps to --max-in-flight, --max-workers and
+    --not-thread-safe
 advise.left_out.fault = {why}
 advise.left_out.unknown = what its requests need is not known: {why}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time

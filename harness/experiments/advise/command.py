@@ -21,7 +21,7 @@ from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits
 from harness.experiments.advise.document import write_file
 from harness.experiments.advise.growth import TOOL, Growth
 from harness.experiments.advise.study import Asked
-from harness.experiments.planning import apps_of, gunicorn_plan
+from harness.experiments.planning import apps_of, gunicorn_plan, overridden
 from harness.experiments.runner import Setup
 from harness.mix import asked as asked_mix
 from harness.model import (
@@ -75,7 +75,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     check_write(options.write)
     python, chdir = options.python or sys.executable, Path(options.chdir or ".")
     names = options.classes or CLASSES
-    found = preflight.interpreter(python, chdir, options.config, names)
+    env = dict(options.env or ())
+    found = preflight.interpreter(python, chdir, options.config, names, env)
     lacking = {name: why for name in names if (why := found.lacks(name))}
     removed = {one for one in names if not options.classes and class_named(one).removed_in}
     able = [name for name in names if name not in {*lacking, *removed}]
@@ -91,9 +92,10 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         limits=limits_of(options),
         left_out=lacking,
         removed=tuple(sorted(removed - {*lacking})),
-        config_text=Path(options.config).read_text() if options.config else "",
+        config_text=_text(options.config),
+        config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(found.settings),
-        write=options.write or "",
+        write=str(Path(options.write).expanduser().absolute()) if options.write else "",
     )
     if asked.limits.cores > (here := limits.cores()):
         values = {"cores": asked.limits.cores, "here": here}
@@ -104,12 +106,20 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         (needs_cell(name, app) for name, app in apps),
         found,
         config=options.config,
-        notes=notes,
+        notes=(*notes, *overridden(options, found)),
         arrivals=options.arrivals or "poisson",
         details=codec.plain(asked),
         **more,
     )
     return plan, found
+
+
+def _text(path: str | None) -> str:
+    """Of the app's own Gunicorn file. Raises UsageError."""
+    try:
+        return Path(path).read_text() if path else ""
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--config: {path} cannot be read: {error}") from None
 
 
 def check_write(path: str | None) -> None:

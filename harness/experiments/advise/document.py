@@ -5,12 +5,13 @@ from pathlib import Path
 
 from harness.experiments.advise.cautions import cautions
 from harness.experiments.advise.charts import charts
-from harness.experiments.advise.conf_file import conf_file
+from harness.experiments.advise.conf_file import OwnFile, conf_file
 from harness.experiments.advise.result import (
     Result,
     limit_of,
     name_of,
     result_of,
+    without_candidates,
 )
 from harness.experiments.advise.search import BEYOND, launches_at, search_of
 from harness.experiments.advise.standing import LEAST
@@ -47,7 +48,7 @@ def show(result: Result, run: Run) -> Document:
 
 
 def _exit_code(result: Result, run: Run) -> int:
-    if result.word == "recommended" and not (run.directory / FILE).exists():
+    if result.word == "recommended" and not all(one.exists() for one in _places(result, run)):
         return 3
     return EXIT_CODES.get(result.word, 4)
 
@@ -148,10 +149,10 @@ def _promises(result: Result) -> Iterable[Finding]:
     for outcome in result.standing.unshown:
         yield Finding("advise.term.unshown", {"outcome": outcome})
     for outcome in result.standing.shown:
-        values = {name: outcome.values[name] for name in ("term", "failed", "requests")}
+        names = ("term", "failed", "requests")
         last, target = result.reach.last or 0.0, result.search.target_rps
-        values |= {"rate_rps": target, "last_rps": last if last > target else None}
-        yield Finding("advise.errors", values)
+        rates = {"rate_rps": target, "last_rps": last if last > target else None}
+        yield Finding("advise.errors", {**{name: outcome.values[name] for name in names}, **rates})
 
 
 def _unit(term: str, value: float | None) -> Finding | None:
@@ -177,7 +178,8 @@ def _last(result: Result, server: Server, rps: float) -> Finding:
     """The highest rate at which the target was kept."""
     launches = result.study.at(server, rps)
     made = [one for one in result.study.launches if one.server == server and one.rps == rps]
-    values = {"rps": rps, "launches": len(launches), "voids": len(made) - len(launches) or None}
+    values: dict[str, object] = {"rps": rps, "launches": len(launches)}
+    values["voids"] = len(made) - len(launches) or None
     code = "advise.reach.last" if len(launches) >= LEAST else "advise.reach.last.few"
     return Finding(code, values, tuple(one.key for one in launches))
 
@@ -276,7 +278,8 @@ def _left_out(result: Result) -> Iterable[Finding]:
     """Each reason once."""
     classes: dict[str, list[str]] = {}
     reasons: dict[str, Finding] = {}
-    for name, why in result.study.left_out.items():
+    limited = dict.fromkeys(without_candidates(result.search), Finding("advise.left_out.limits"))
+    for name, why in {**result.study.left_out, **limited}.items():
         key = f"{why.code} {sorted(why.values.items())}"
         reasons.setdefault(key, why)
         classes.setdefault(key, []).append(name)
@@ -295,18 +298,40 @@ def _notes(result: Result) -> Iterable[Finding]:
 # --- the file -------------------------------------------------------------------------------------
 
 
+def _places(result: Result, run: Run) -> list[Path]:
+    """Where the file is to be, the run's directory first."""
+    asked = result.study.asked.write
+    return [run.directory / FILE, *([Path(asked)] if asked else [])]
+
+
 def write_file(run: Run) -> None:
     """The gunicorn.conf.py of what is recommended, into the run's directory, and where else it was
-    asked for. Raises OSError."""
+    asked for; none is left of an earlier answer. Raises OSError."""
     study = study_of(run)
     result = result_of(search_of(study, run.plan))
+    own, *others = _places(result, run)
+    before = own.read_text() if own.exists() else None
     if result.word != "recommended" or result.server is None:
+        own.unlink(missing_ok=True)
         return
     sentences = [
         text(one) for one in (_title(result), *_findings(result)) if one.code != "advise.file"
     ]
     asked = study.asked
-    content = conf_file(result.server, sentences, asked.config_text, asked.config_sets)
-    places = [run.directory / FILE, *([Path(asked.write).expanduser()] if asked.write else [])]
-    for place in places:
-        place.write_text(content)
+    own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
+    content = conf_file(result.server, sentences, own_file)
+    _write(own, content)
+    for place in others:
+        if place.exists() and place.read_text() != before:
+            raise FileExistsError(f"{place} is there, and not as this run wrote it: move it away")
+        _write(place, content)
+
+
+def _write(place: Path, content: str) -> None:
+    """Whole, or not at all."""
+    part = place.with_name(f".{place.name}.part")
+    try:
+        part.write_text(content)
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from harness.slo import Term
 
 NS = 1e9
 REQUESTS = 1500  # that are simulated: a p95 of them is known within some percent
+FEWEST = 100  # however long they take to arrive
 STEPS = 6  # of a bisection: within 2 % of the rate
 LONGEST_S = 60.0
 DRAWS = 3
@@ -58,19 +59,17 @@ class Question(Struct, frozen=True):
     cores: float
     max_in_flight: int | None = None
     tool_s: float = 0.0  # CPU of the load tool per request, where it runs on the same cores
+    memory_bytes: int | None = None  # of candidates that take more nobody needs to know more
 
     def cores_at(self, rps: float) -> float:
         """What the load tool leaves."""
         return max(LEAST_CORES, self.cores - rps * self.tool_s)
 
 
-def holds(response: Summary, terms: Iterable[Term], rps: float) -> bool:
-    """Whether every term holds, as far as times and throughput decide it."""
-    for term in terms:
-        value = rps if term.metric == "rps" else getattr(response, term.metric, None)
-        if value is not None and not term.holds(value):
-            return False
-    return True
+def holds(response: Summary, terms: Iterable[Term]) -> bool:
+    """Whether every term holds, as far as times decide it: what they hold at is done."""
+    values = ((term, getattr(response, term.metric, None)) for term in terms)
+    return all(term.holds(value) for term, value in values if value is not None)
 
 
 def expected(server: Server, needs: Needs, question: Question) -> Expected:
@@ -85,7 +84,7 @@ def expected(server: Server, needs: Needs, question: Question) -> Expected:
 
 def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
     """On a schedule of its own seed, which no launch will have."""
-    lasts_s = min(LONGEST_S, REQUESTS / rps)
+    lasts_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
     due = schedule(question.arrivals, rps, lasts_s, question.seed)
     return predict(
         server,
@@ -128,7 +127,7 @@ def _highest(server: Server, needs: Needs, question: Question) -> float:
 
     def passing(rps: float) -> bool:
         central = _at(server, needs, question, rps).central
-        return holds(central, question.terms, rps)
+        return holds(central, question.terms)
 
     if not passing(low):
         return 0.0
@@ -146,6 +145,9 @@ def forecast(
     found = {one.key: expected(one, needs[one.worker_class], question) for one in known}
     best = 0.0
     for server in sorted(known, key=lambda one: -found[one.key].bound_rps):
+        memory_bytes = found[server.key].memory_bytes
+        if question.memory_bytes is not None and (memory_bytes or 0) > question.memory_bytes:
+            continue
         if found[server.key].bound_rps < NEAR * best:
             break
         highest_rps = _highest(server, needs[server.worker_class], question)

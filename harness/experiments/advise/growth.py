@@ -1,5 +1,6 @@
 """Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.experiments.advise.forecast import Question, forecast
 from harness.experiments.advise.search import Next, search_of
 from harness.experiments.advise.study import Study, study_of
 from harness.experiments.execution import Predict, progress
+from harness.load.programs import FOLLOWED
 from harness.model import Cell, Plan, Rate, Trial
 from harness.server.worker_classes import class_named
 from harness.terminal.console import tell
@@ -69,10 +71,11 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
 
 
 def launch_s(rps: float, target: str) -> float:
-    """How long requests arrive in a launch."""
+    """How long requests arrive in a launch: no more than the load tool times each of."""
     parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = BEYOND / min(parts, default=0.05)
-    return float(min(max(SHORTEST_S, round(requests / rps)), LONGEST_S))
+    lasts_s = min(max(SHORTEST_S, round(requests / rps)), LONGEST_S)
+    return float(min(lasts_s, max(1, math.floor(FOLLOWED / rps))))
 
 
 class Growth:
@@ -102,7 +105,7 @@ class Growth:
         if not study.needs:
             return None
         foreseen = plan
-        if "expected" not in plan.details:
+        if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             foreseen = with_forecast(plan, study, run.environment)
             looks = tuple(stacks_cells(plan.cells, study))
             if looks:
@@ -137,9 +140,14 @@ def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -
         cores=asked.limits.cores,
         max_in_flight=asked.limits.max_in_flight,
         tool_s=tool_s(environment),
+        memory_bytes=asked.limits.memory_bytes,
     )
     found = forecast(servers, study.needs, question)
-    details = {"expected": codec.plain(found), "servers": codec.plain(servers)}
+    details = {
+        "expected": codec.plain(found),
+        "servers": codec.plain(servers),
+        "foreseen": sorted(study.needs),
+    }
     return replace(plan, details={**plan.details, **details})
 
 

@@ -8,6 +8,7 @@ from harness.experiments.sweep.options import APP
 from harness.options import Row, add_rows
 
 BUDGET_S = 300.0
+LEAST_RPS = 0.1
 EXAMPLES = """\
 examples:
   workerlab advise --app shop.wsgi:app --chdir ~/shop --rate 50 --slo 'p95<300ms,errors<0.1%'
@@ -46,8 +47,10 @@ def cores(text: str) -> float:
         value = float(text)
     except ValueError:
         raise read.Refused(f"{text!r} is not a number of cores") from None
-    if not 0 < value <= 1024:
-        raise read.Refused(f"{text} cores: must be above 0 and at most 1024")
+    if not 1 <= value <= 1024:
+        raise read.Refused(
+            f"{text} cores: 1 to 1024, since servers cannot be held to less than one"
+        )
     return value
 
 
@@ -55,6 +58,8 @@ def rate(text: str) -> float:
     found = read.rate(text).rps
     if found is None:
         raise read.Refused(f"{text} is a share of a capacity that is not known: say requests/s")
+    if found < LEAST_RPS:
+        raise read.Refused(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
     return found
 
 

@@ -88,18 +88,36 @@ def result_of(search: Search) -> Result:
 
 def _without(search: Search) -> Word:
     """Why nothing is recommended."""
-    if not search.study.needs:
+    study = search.study
+    if unmeasured(study):
+        return "unfinished"
+    if not study.needs:
         return "no_class"
-    if search.hopeless():
+    if search.hopeless() or (search.foreseen and not search.order()):
         return "nothing"
     if search.too_noisy():
         return "noisy"
+    following = search.next()
+    if following is not None and following.rps == search.target_rps:
+        return "unfinished"
     words = {search.standing(one).word for one in search.servers}
-    if "broken" in words and search.next() is None:
+    if "broken" in words and following is None:
         return "nothing"
-    if "undecidable" in words and search.next() is None:
+    if "undecidable" in words and following is None:
         return "undecidable"
     return "nothing" if "broken" in words and "open" not in _tried(search) else "unfinished"
+
+
+def unmeasured(study: Study) -> set[str]:
+    """Worker classes whose needs a run that was stopped has not come to."""
+    planned = {one.server.worker_class for one in study.plan.cells if one.inside == "needs"}
+    return planned - {*study.needs, *study.left_out}
+
+
+def without_candidates(search: Search) -> list[str]:
+    """Worker classes of which no settings are within the limits that were set."""
+    having = {one.worker_class for one in search.servers}
+    return [name for name in search.study.needs if name not in having and search.foreseen]
 
 
 def _tried(search: Search) -> set[str]:
@@ -141,7 +159,8 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
     if found.word == "met":
         return _second(search, server, winner)
     if found.word in ("broken", "undecidable") and found.bounds:
-        return Finding(f"advise.status.{found.word}", {"term": found.broken[0].term})
+        (first, *_) = (one for one in found.bounds if one.word == found.word)
+        return Finding(f"advise.status.{found.word}", {"term": first.term})
     reach, best = search.reach(server), search.reach(winner).last if winner else None
     if reach.first is not None and best is not None and (reach.last or 0.0) <= best:
         return Finding("advise.status.fails_at", {"rps": reach.first})
@@ -172,6 +191,9 @@ def limit_of(result: Result) -> Finding | None:
     if result.search.hopeless():
         found = (slow_alone(one, result.search.terms) for one in result.study.needs.values())
         return min(filter(None, found), key=lambda one: float(one.values["value_s"]))
+    least = min((one.memory_bytes or 0 for one in result.search.expected.values()), default=0)
+    if (limit := result.limits.memory_bytes) is not None and least > limit:
+        return Finding("advise.limit.memory", {"least_bytes": least, "limit_bytes": limit})
     needs, server = result.needs, result.server
     if needs is None or server is None:
         return None

@@ -27,12 +27,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from harness import codec
-from harness.analysis.target import QUANTILES
+from harness.analysis.target import judge, requests_of, value_of, word
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.standing import LEAST, Standing, passes, standing
 from harness.experiments.advise.study import Launch, Study
 from harness.model import Finding, Needs, Plan, Server
-from harness.numbers.quantiles import quantile
 from harness.slo import Term, parse
 
 NEAR = 0.95  # of the best forecast: as good as the best
@@ -45,6 +44,7 @@ TRIES = 4  # candidates of a forecast without hope
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
 MOST_VOIDS_BESIDE = 2  # at another rate
 LOWEST = 0.02  # of the target's rate
+LOWEST_RPS = 0.1  # a launch of a minute has too few requests to say anything
 
 
 class Next(Struct, frozen=True):
@@ -72,6 +72,8 @@ class Search(Struct, frozen=True):
     terms: Sequence[Term]
     servers: Sequence[Server]  # all candidates whose class is known
     expected: Mapping[str, Expected]  # by the server's key
+
+    foreseen: bool = True  # whether there is a forecast yet
 
     @property
     def target_rps(self) -> float:
@@ -130,8 +132,9 @@ class Search(Struct, frozen=True):
         return min((one for one in able if BEYOND * reached[one.key] >= most), key=self.cost)
 
     def too_noisy(self) -> bool:
-        """Whether more launches had to be thrown away than say anything."""
-        return self.study.voids >= MOST_VOIDS and self.study.voids > len(self.study.valid)
+        """Whether others disturbed more launches than say anything."""
+        disturbed = self.study.disturbed
+        return disturbed >= MOST_VOIDS and disturbed > len(self.study.valid)
 
     def hopeless(self) -> bool:
         """Whether requests that have a server to themselves are too slow, in every class."""
@@ -150,8 +153,9 @@ class Search(Struct, frozen=True):
             if found.word == "met":
                 best = self.winner() or server
                 return self._raise(best) or self._rivals(best, order) or self._sure(best)
-            if found.word == "open":
-                return self._launch(server, self.target_rps)
+            following = self._launch(server, self.target_rps) if found.word == "open" else None
+            if following is not None:  # else nothing of its launches says anything
+                return following
         return self._lower(order)
 
     def _launch(self, server: Server, rps: float) -> Next | None:
@@ -178,11 +182,16 @@ class Search(Struct, frozen=True):
         """The last rate that passes holds in further launches, or is a lower one; so does the rate
         above, which may only be close to the limit; and errors are few."""
         last, ceiling = self.reach(winner).last or self.target_rps, self._ceiling(winner)
+        following = None
         if len(self.study.at(winner, last)) < LEAST:
-            return self._launch(winner, last)
-        if ceiling and passes(self.study.at(winner, ceiling), self.terms) is None:
-            return self._launch(winner, ceiling)
-        return self._launch(winner, self.target_rps) if self.standing(winner).unshown else None
+            following = self._launch(winner, last)
+        if following is None and ceiling:
+            tried = self.study.at(winner, ceiling)
+            close = tried and passes(tried, self.terms) is None
+            following = self._launch(winner, ceiling) if close else None
+        if following is None and self.standing(winner).unshown:
+            following = self._launch(winner, self.target_rps)
+        return following
 
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
@@ -216,10 +225,10 @@ class Search(Struct, frozen=True):
         return None
 
     def _others(self, server: Server, order: Sequence[Server]) -> list[Server]:
-        """The first of each class but `server`."""
+        """The first of each class but `server` that may meet the target."""
         first: dict[str, Server] = {}
         for other in order:
-            if other != server:
+            if other != server and self.standing(other).word not in ("broken", "undecidable"):
                 first.setdefault(other.worker_class, other)
         return list(first.values())
 
@@ -234,9 +243,8 @@ class Search(Struct, frozen=True):
         if reach.last is None:
             ahead = AHEAD * self.highest(server)
             below = ahead if 0 < ahead < reach.first / CLOSE else reach.first / 2
-            return (
-                self._launch(server, rounded(below)) if below > LOWEST * self.target_rps else None
-            )
+            lowest = max(LOWEST * self.target_rps, LOWEST_RPS)
+            return self._launch(server, rounded(below)) if below > lowest else None
         if not reach.known:
             middle = between(reach.last, reach.first)
             if reach.last < middle < reach.first:
@@ -264,22 +272,22 @@ def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
-    """Requests that have the server for themselves already break a term."""
-    times_s = sorted(
+    """Requests that have the server for themselves already break a term, by more than chance: the
+    needs are of a short load. The longest of a launch may be of another kind than any seen here."""
+    times_s = [
         one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
         for one in needs.requests
-    )
+    ]
+    alone = requests_of(times_s)
     for term in terms:
-        if term.kind == "time":
-            q = QUANTILES.get(term.metric)
-            value_s = times_s[-1] if term.metric == "max" else sum(times_s) / len(times_s)
-            value_s = quantile(times_s, q) if q is not None else value_s
-            if not term.holds(value_s):
-                return Finding("advise.limit.alone", {"term": str(term), "value_s": value_s})
+        if term.kind == "time" and term.metric != "max" and word(judge(term, alone)) == "broken":
+            values = {"term": str(term), "value_s": value_of(term.metric, alone)}
+            return Finding("advise.limit.alone", values)
     return None
 
 
 def search_of(study: Study, plan: Plan) -> Search:
     expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
     servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
-    return Search(study, parse(study.asked.slo), servers, {one.key: one for one in expected})
+    known = {one.key: one for one in expected}
+    return Search(study, parse(study.asked.slo), servers, known, "expected" in plan.details)

@@ -35,6 +35,7 @@ class Asked(Struct, frozen=True):
     left_out: Mapping[str, str] = {}  # worker classes that cannot run here, and why
     removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn do not have
     config_text: str = ""  # of the app's own Gunicorn file
+    config_path: str = ""
     config_sets: tuple[str, ...] = ()  # names in it
     write: str = ""  # where the file found shall be written, too
 
@@ -81,6 +82,13 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
         return pooled([self])
 
     @property
+    def served_rps(self) -> float | None:
+        """What came out of what was due, of the rate that was asked for: chance makes the schedule
+        of a short load some percent more or less."""
+        rps, due_rps = self.cell.throughput_rps, self.cell.due_rps
+        return rps * self.rps / due_rps if rps is not None and due_rps else rps
+
+    @property
     def response(self) -> Summary:
         return self.cell.response
 
@@ -88,7 +96,7 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
 def pooled(launches: Sequence[Launch]) -> Requests:
     """All their requests, as if of one."""
     times_s = [one for launch in launches for one in launch.times_s]
-    rates = [rps for launch in launches if (rps := launch.cell.throughput_rps) is not None]
+    rates = [rps for launch in launches if (rps := launch.served_rps) is not None]
     failed = sum(launch.failed for launch in launches)
     return requests_of(times_s, failed, fmean(rates) if rates else None)
 
@@ -132,6 +140,12 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     def voids(self) -> int:
         return len(self.launches) - len(self.valid)
 
+    @property
+    def disturbed(self) -> int:
+        """Launches that say nothing because other programs took the cores."""
+        voids = (one.void for one in self.launches)
+        return sum(why is not None and why.code == "advise.void.disturbed" for why in voids)
+
     def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
         """Its launches at that rate that say something."""
         return tuple(one for one in self.valid if one.server == server and one.rps == rps)
@@ -150,7 +164,7 @@ def study_of(run: Run) -> Study:
     launches = tuple(
         _launch(cells[one.trial.key], facts[one.trial.key], terms)
         for one in trials
-        if one.trial.key in cells and one.cell.rate is not None
+        if one.trial.key in cells and one.cell.rate is not None and not _interrupted(one)
     )
     unavailable = {
         name: Finding("advise.left_out.unavailable", {"why": why})
@@ -229,6 +243,12 @@ def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs |
             found = needs_of(seen)
             return found if isinstance(found, Needs) else None
     return None
+
+
+def _interrupted(one: TrialData) -> bool:
+    """It is made again."""
+    fault = one.record.fault if one.record else None
+    return fault is not None and fault.kind == "interrupted"
 
 
 def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:

@@ -149,6 +149,11 @@ def _launch_fields(metric: Metric, terms: Sequence[Term]) -> Sequence[Field]:
     def value(one: Launch) -> float | None:
         return value_of(metric, one.requests)
 
+    def kept(one: Launch) -> Finding | None:
+        if one.facts is None:
+            return None
+        return Finding("advise.kept" if holds(one, terms) else "advise.broke")
+
     return (
         ("candidate", "text", lambda one: name_of(one.server)),
         ("rate_rps", "number", lambda one: one.rps),
@@ -156,7 +161,6 @@ def _launch_fields(metric: Metric, terms: Sequence[Term]) -> Sequence[Field]:
         ("requests", "count", lambda one: one.due),
         ("failed", "count", lambda one: one.failed),
         (f"measured_{metric}_s", "seconds", value),
-        ("kept", "text",
-         lambda one: Finding("advise.kept" if holds(one, terms) else "advise.broke")),
+        ("kept", "text", kept),
         ("void", "text", lambda one: one.void),
     )  # fmt: skip

@@ -73,7 +73,8 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     log = merged.get("accesslog")
     if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
         merged["accesslog"] = None  # a log into a pipe nobody reads stalls the server
-    merged["raw_env"] = [*merged.get("raw_env", []), *launch["env"]]
+    own = merged.get("raw_env") or []  # Gunicorn takes a single string, too
+    merged["raw_env"] = [*([own] if isinstance(own, str) else own), *launch["env"]]
     return merged
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.config import Config
+from msgspec.structs import replace
 
-from harness.experiments.advise.conf_file import conf_file
+from harness.experiments.advise.conf_file import OwnFile, conf_file
 from harness.model import App, Server
 from harness.server.worker_classes import CLASSES, class_named
 
@@ -49,7 +50,7 @@ def test_what_a_class_ignores_is_not_set() -> None:
 
 
 def test_the_apps_own_file_stays_and_what_was_found_wins(tmp_path: Path) -> None:
-    text = conf_file(server("gthread"), [], OWN, ("workers",))
+    text = conf_file(server("gthread"), [], OwnFile(OWN, sets=("workers",)))
     assert text.startswith(OWN)
     found = settings_of(text, tmp_path)
     assert found.workers == 3
@@ -62,3 +63,24 @@ def test_any_name_of_a_directory_is_written_as_python_has_it(tmp_path: Path) -> 
     path = tmp_path / "conf.py"
     path.write_text(conf_file(odd, []))
     assert runpy.run_path(str(path))["chdir"] == odd.app.chdir
+
+
+def test_what_an_own_file_asks_for_while_it_is_read_is_there(tmp_path: Path) -> None:
+    """Modules beside the app, its place, the environment; a raw_env that is a string."""
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "beside_the_app.py").write_text("TIMEOUT = 77\n")
+    text = (
+        '"""Ours."""\nfrom __future__ import annotations\n'
+        "import os\nfrom beside_the_app import TIMEOUT\n"
+        "timeout = TIMEOUT\npidfile = os.path.dirname(__file__) + '/x.pid'\n"
+        "proc_name = os.environ['B']\nraw_env = 'A=1'\nbacklog = 64\nwsgi_app = 'a:old'\n"
+    )
+    one = replace(server("sync"), app=App("shop.wsgi:app", str(app), env=(("B", "2"),)))
+    own = OwnFile(text, str(app / "own.py"), ("backlog", "wsgi_app", "raw_env"))
+    found = settings_of(conf_file(one, ["met"], own), tmp_path)
+    assert (found.settings["timeout"].get(), found.proc_name) == (77, "2")
+    assert found.settings["pidfile"].get() == str(app / "x.pid")
+    assert found.env == {"A": "1", "B": "2"}
+    assert found.settings["backlog"].get() == 2048
+    assert found.wsgi_app == "shop.wsgi:app"

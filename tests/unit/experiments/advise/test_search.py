@@ -18,11 +18,12 @@ from harness.experiments.advise.result import result_of
 from harness.experiments.advise.search import Next, Search
 from harness.experiments.advise.standing import LEAST, MOST, standing
 from harness.experiments.advise.study import Asked, Study
-from harness.model import App, Needs, Plan, RequestNeed, Server, Summary
+from harness.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
 from harness.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0
 TERMS = slo.parse("p95<300ms")
+DISTURBED = Finding("advise.void.disturbed", {"share": 0.3})
 SCATTER = 0.06  # standard deviation of a launch's logarithm
 
 
@@ -66,7 +67,8 @@ class World:
         p95_s = self.p95_s(one.server, one.rps) * math.exp(self.rng.gauss(0, SCATTER))
         void = self.rng.random() < self.noisy
         requests = SimpleNamespace(p95_s=p95_s)
-        seen = {"requests": requests, "p95_s": p95_s, "cell": None, "void": void or None}
+        why = DISTURBED if void else None
+        seen = {"requests": requests, "p95_s": p95_s, "cell": None, "void": why}
         asked = {"server": one.server, "rps": one.rps, "schedule": one.schedule}
         self.launches.append(SimpleNamespace(**asked, **seen))
 

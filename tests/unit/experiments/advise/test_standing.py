@@ -13,9 +13,7 @@ from harness.slo import parse
 
 def launch(requests: int, failed: int) -> Any:
     times_s = (0.05,) * (requests - failed)
-    return SimpleNamespace(
-        times_s=times_s, failed=failed, cell=SimpleNamespace(throughput_rps=50.0)
-    )
+    return SimpleNamespace(times_s=times_s, failed=failed, served_rps=50.0)
 
 
 @pytest.mark.parametrize(
