@@ -6,8 +6,9 @@ launches and schedules that the search never saw.
 For each app `workerlab advise` is run as a user would, with the default budget; then Gunicorn is
 started from the file it wrote, as it is but for the port, and loaded for 20 s at the target's rate,
 on a fresh server and a new schedule each time. A launch breaks the target by the same rule as the
-search counts (`harness/slo.py`, failures are slower than any limit). One in which other programs
-used a quarter of a core or more, and that broke the target, is void: it is repeated, and counted.
+search counts (`harness/slo.py`, failures are slower than any limit; errors are counted over all
+launches). One in which other programs used a quarter of a core or more, and that broke the target,
+is void: it is repeated, and counted.
 
 Apps that sleep may run side by side; for all others the machine should be quiet.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -140,7 +142,8 @@ def launch(
         *(256, 1, seconds, 2 * seconds),
         rate_rps=case.rate, timed=True, arrivals="poisson", schedule=seed,
     )  # fmt: skip
-    workdir.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(workdir, ignore_errors=True)  # nothing of the launch before may be read
+    workdir.mkdir(parents=True)
     with serving(python, file) as (url, server):
         command = fast.command(load, url, str(workdir))
         for name, text in command.files.items():
@@ -174,7 +177,13 @@ def verify(name: str, case: Case, out: Path, file: Path, launches: int) -> dict[
         kept += bool(found["keeps"])
         every.append({**found, "void": void})
         print(name, seed, json.dumps(found), "void" if void else "", flush=True)
-    return {"kept": kept, "launches": len(every) - voids, "voids": voids, "each": every}
+    valid = [one for one in every if not one["void"]]
+    requests, failed = (
+        sum(int(str(one[name])) for one in valid) for name in ("requests", "failed")
+    )
+    errors = [term for term in slo.parse(case.slo) if term.kind == "errors"]
+    pooled = {str(term): term.holds(failed / requests) for term in errors}
+    return {"kept": kept, "launches": len(valid), "voids": voids, **pooled, "each": every}
 
 
 def main() -> None:

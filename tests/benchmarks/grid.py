@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,7 @@ from harness.model import Server
 from harness.server.worker_classes import configured_slots
 from tests.benchmarks.advised import CASES, OTHERS, Case, launch, python_of
 
-SECONDS, LAUNCHES, MOST_VOIDS = 10.0, 3, 2
+SECONDS, LAUNCHES, MOST_VOIDS = 10.0, 3, 5
 FIRST_SEED = 700_000
 
 
@@ -58,9 +58,11 @@ class Grid:
             self.launches += 1
             kept += bool(found["keeps"])
             if not found["keeps"]:
-                if voids == MOST_VOIDS or float(str(found["others_cores"])) < OTHERS:
+                if float(str(found["others_cores"])) < OTHERS:
                     return False
                 voids += 1
+                if voids > MOST_VOIDS:
+                    raise SystemExit(f"{self.name}: other programs leave nothing of {server.key}")
         return True
 
     def furthest(self, server: Server, rps: float) -> float:
@@ -69,6 +71,21 @@ class Grid:
         while self.keeps(server, rps, LAUNCHES):
             highest, rps = rps, rounded(rps * BEYOND)
         return highest
+
+    def afresh(
+        self, reaches: Mapping[str, float], servers: Mapping[str, Server], mark: float
+    ) -> tuple[str | None, float | None]:
+        """Who goes furthest, and how far: measured once more, since the highest of many is so by
+        luck, too; at 5 % less, or the next one, where it does not hold."""
+        left = dict(reaches)
+        while left:
+            best = max(left, key=lambda key: left[key])
+            if self.keeps(servers[best], left[best], LAUNCHES):
+                return best, left[best]
+            left[best] = rounded(left[best] / BEYOND)
+            if left[best] < mark:
+                del left[best]
+        return None, None
 
 
 def possible(search: Search, rps: float) -> Sequence[Server]:
@@ -96,11 +113,7 @@ def grid(name: str, out: Path) -> dict[str, object]:
         print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
         if highest:
             reaches[server.key] = highest
-    best = max(reaches, key=lambda key: reaches[key], default=None)
-    afresh = None
-    if best is not None:
-        server = next(server for server in able if server.key == best)
-        afresh = reaches[best] if one.keeps(server, reaches[best], LAUNCHES) else None
+    best, afresh = one.afresh(reaches, {server.key: server for server in able}, mark)
     return {
         "app": name, "winner": winner.key, "reached": reached, "at": mark,
         "candidates": len(search.servers), "possible": len(able), "launches": one.launches,

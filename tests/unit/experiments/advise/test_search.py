@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harness import slo
 from harness.experiments.advise.candidates import Limits, candidates
+from harness.experiments.advise.command import needs_cell
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.result import result_of
 from harness.experiments.advise.search import Next, Search
@@ -72,8 +73,9 @@ class World:
         asked = {"server": one.server, "rps": one.rps, "schedule": one.schedule}
         self.launches.append(SimpleNamespace(**asked, **seen))
 
-    def search(self) -> Search:
-        asked = Asked("p95<300ms", TARGET_RPS, 300.0, Limits(cores=2))
+    def search(self, memory_bytes: int | None = None) -> Search:
+        limits = Limits(cores=2, memory_bytes=memory_bytes)
+        asked = Asked("p95<300ms", TARGET_RPS, 300.0, limits)
         need = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0)
         plan: Any = Plan("advise", (), 1, 5, 1, "", None, {}, ())
         study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches), 0.0)
@@ -195,3 +197,55 @@ def test_candidates_that_take_more_memory_than_there_is_are_not_tried() -> None:
     asked = replace(search.study.asked, limits=limits)
     search = replace(search, study=replace(search.study, asked=asked))
     assert {one.workers for one in search.order()} == {1, 2}
+
+
+def test_a_candidate_of_which_no_launch_says_anything_is_passed_over() -> None:
+    world = World(3, wrong=0.02)
+    first = world.search().order()[0]
+    for _ in range(60):
+        following = world.search().next()
+        if following is None:
+            break
+        world.launch(following)
+        spoilt = following.server == first
+        world.launches[-1].void = Finding("check.no_answer") if spoilt else None
+    result = result_of(world.search())
+    assert result.word == "recommended"
+    assert result.server != first
+
+
+def test_who_breaks_the_target_is_not_tried_beyond_it() -> None:
+    """Nor does it stand for its class."""
+    world = World(5, wrong=0.02)
+    (first, second, *_) = [one for one in world.search().order() if one.worker_class == "gthread"]
+    world.capacity[first.key] = 20.0
+    world.run()
+    assert {one.rps for one in world.launches if one.server == first} == {TARGET_RPS}
+    assert second in {one.server for one in world.launches}
+
+
+def test_the_budget_ended_before_the_next_candidate() -> None:
+    world = World(5, wrong=0.02)
+    world.capacity[world.search().order()[0].key] = 20.0
+    following = world.search().next()
+    assert following is not None
+    world.launch(following)
+    assert result_of(world.search()).word == "unfinished"
+
+
+def test_nothing_fits() -> None:
+    """Nothing meets the target, and no budget would change that."""
+    world = World(5)
+    assert result_of(world.search(memory_bytes=1)).word == "nothing"
+
+
+def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
+    world = World(5)
+    search = world.search()
+    cells = tuple(needs_cell(name, App()) for name in ("sync", "gthread"))
+    plan = replace(search.study.plan, cells=cells)
+    stopped = replace(search, study=replace(search.study, plan=plan, needs={}))
+    assert result_of(stopped).word == "unfinished"
+    left_out = dict.fromkeys(("sync", "gthread"), Finding("advise.left_out.fault"))
+    none = replace(stopped, study=replace(stopped.study, left_out=left_out))
+    assert result_of(none).word == "no_class"
