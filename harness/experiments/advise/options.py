@@ -27,7 +27,7 @@ examples:
 
 CODES = """\
 Exit codes: 0 a file was written; 1 the budget or the machine did not allow an answer; 2 usage;
-3 this machine or app cannot do it; 4 nothing meets the target; 130 Ctrl-C, 143 SIGTERM, with what
+3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130 Ctrl-C, 143 SIGTERM, with what
 is decided so far printed.
 """
 
@@ -87,7 +87,7 @@ MACHINE: tuple[Row, ...] = (
      "worker classes to consider (all but eventlet, which Gunicorn 26 removed)"),
     ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
     ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
-    ("--max-workers", read.whole, "N", "most workers (as many as cores and memory are good for)"),
+    ("--max-workers", read.whole, "N", "most workers (2 x cores + 1; of sync and tornado 16)"),
     ("--max-in-flight", read.whole, "N",
      "most requests the app can work on at once, all workers together: its database pool, say"),
     ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),

@@ -71,7 +71,7 @@ APP: tuple[Row, ...] = (
     ("--python", read.interpreter, "PATH",
      "interpreter of its environment, which runs the server"),
     ("--config", read.existing_file, "FILE",
-     "your own Gunicorn file; it overrides the defaults"),
+     "your own Gunicorn file; it overrides the defaults, flags override it"),
     ("--env", read.setting, "K=V", "environment of the server (repeatable)"),
     ("--path", read.url_path, "PATH", "path to request (/)"),
     ("--method", read.method, "NAME", "HTTP method (GET)"),
