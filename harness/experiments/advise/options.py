@@ -27,8 +27,8 @@ examples:
 
 CODES = """\
 Exit codes: 0 a file was written; 1 the budget or the machine did not allow an answer; 2 usage;
-3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130 Ctrl-C, 143 SIGTERM, with what
-is decided so far printed.
+3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130
+Ctrl-C, 143 SIGTERM, with what is decided so far printed.
 """
 
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
