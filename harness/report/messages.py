@@ -926,8 +926,8 @@ advise.chart.recommended = recommended, measured: {candidate}
 advise.chart.note = At the rate of the target. Each point is a candidate and leads to its launches,
     or where it has none to its row among all candidates. Whiskers: the range that is expected; of
     what was measured, up to what the next launch is predicted to stay within (97.5 %).[[ Not shown,
-    as more than {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their memory is not
-    known: {unknown:# candidate}.]]
+    as more than {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their
+    memory is not known: {unknown:# candidate}.]]
 advise.chart.rates = Highest rate that keeps the target
 advise.chart.rates.note = A rate that was measured to hold says nothing of higher ones, unless the
     rate at which the target breaks stands beside it.
