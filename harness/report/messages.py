@@ -839,7 +839,7 @@ advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:by
     {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
 advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
     workers that share what they loaded shows: what requests write to is shared no longer.
-advise.file = {place}. Start it: gunicorn -c {place}
+advise.file = {place}. Start it: {start} -c {place}
 advise.file.missing = It could not be written.
 advise.question.cautions = What else was seen?
 advise.cautions = {cautions: }
@@ -909,6 +909,7 @@ meaning.advise.table:memory_bytes = of the master and all workers, shared pages 
 meaning.advise.table.launches:requests = requests that were due
 meaning.advise.table.launches:schedule = launches with the same number had the same arrivals
 meaning.advise.table.launches:void = why it says nothing of the candidate
+meaning.advise.table.launches:lag_p95_s = how late requests were sent, 95th percentile
 meaning.advise.table.launches:kept = what this launch made of the target
 advise.kept = kept
 advise.broke = broken

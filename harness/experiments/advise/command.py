@@ -95,6 +95,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         config_text=_text(options.config),
         config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(found.settings),
+        python=options.python or "",
         write=str(Path(options.write).expanduser().absolute()) if options.write else "",
     )
     if asked.limits.cores > (here := limits.cores()):

@@ -37,6 +37,7 @@ class Asked(Struct, frozen=True):
     config_text: str = ""  # of the app's own Gunicorn file
     config_path: str = ""
     config_sets: tuple[str, ...] = ()  # names in it
+    python: str = ""  # that the user named
     write: str = ""  # where the file found shall be written, too
 
     @classmethod

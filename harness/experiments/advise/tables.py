@@ -30,7 +30,7 @@ def tables(result: Result) -> Iterable[Table]:
         links=tuple(anchor(result, row.server) for row in telling),
     )
     yield replace(
-        table(Finding("advise.table.all"), fields, rows),
+        table(Finding("advise.table.all"), [*fields[:3], *_range(result), *fields[3:]], rows),
         anchors=tuple(_anchor_of_candidate(row.server) for row in rows),
         links=tuple(
             _anchor_of_launches(row.server) if row.server in launched else "" for row in rows
@@ -125,6 +125,15 @@ def _fields(result: Result) -> Sequence[Field]:
     )
 
 
+def _range(result: Result) -> Sequence[Field]:
+    """Of what is expected: how unevenly workers accept, and which requests come, is chance."""
+    metric = metric_of(result)
+    return (
+        (f"least_{metric}_s", "seconds", lambda row: getattr(row.expected.low, metric)),
+        (f"most_{metric}_s", "seconds", lambda row: getattr(row.expected.high, metric)),
+    )
+
+
 # --- launches -------------------------------------------------------------------------------------
 
 
@@ -161,6 +170,8 @@ def _launch_fields(metric: Metric, terms: Sequence[Term]) -> Sequence[Field]:
         ("requests", "count", lambda one: one.due),
         ("failed", "count", lambda one: one.failed),
         (f"measured_{metric}_s", "seconds", value),
+        ("lag_p95_s", "seconds", lambda one: one.cell.lag.p95),
         ("kept", "text", kept),
+        ("verdict", "text", lambda one: one.cell.verdict),
         ("void", "text", lambda one: one.void),
     )  # fmt: skip
