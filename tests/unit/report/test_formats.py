@@ -72,7 +72,7 @@ def document(name: str) -> Document:
 
 def _in_its_place(one: Document) -> Document:
     """A document that names files of its run, as if that were not unpacked anywhere else."""
-    place = {"place": f"/srv/runs/{one.run}/gunicorn.conf.py"}
+    place = {"place": f"/srv/runs/{one.run}/gunicorn.conf.py", "start": "gunicorn"}
     findings = [replace(f, values=place) if "place" in f.values else f for f in one.findings]
     return replace(one, findings=tuple(findings))
 
