@@ -41,11 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--give-way"):
         return
-    os.nice(5)
+    os.nice(7)
     if hasattr(config, "workerinput"):  # the others hear the terminal's Ctrl-C, which ends these
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
-            Path("/proc/self/autogroup").write_text("5")
+            Path("/proc/self/autogroup").write_text("7")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -141,7 +141,7 @@ def app(environ, start_response):
 def test_what_is_computed_without_the_gil(
     measure: Measure, worker_class: str, tmp_path: Path
 ) -> None:
-    only(worker_class, *SLOTS)
+    only(worker_class, "gthread")
     place = tmp_path / "apps"
     place.mkdir()
     (place / "computes.py").write_text(COMPUTES)

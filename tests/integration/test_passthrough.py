@@ -307,6 +307,7 @@ def numbers(cell: dict[str, Any]) -> list[object]:
 
 
 def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
+    only(worker_class, "sync", "gevent", "tornado", "asgi", "uvicorn")
     # Tornado's container never answers for a WSGI app that raised
     wsgi = WSGI_SAYS_500 if worker_class == "tornado" else WSGI_RAISES
     write(lab.place, worker_class, wsgi, ASGI_RAISES)
@@ -340,6 +341,7 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
     ],
 )
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
+    only(worker_class, "sync", "gevent", "asgi", "uvicorn")
     write(lab.place, worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
     done = lab("sweep", worker_class, "2", *QUICK, "--app", target)
