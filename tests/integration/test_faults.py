@@ -37,9 +37,7 @@ SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2")
 def _classes_that_matter(request: pytest.FixtureRequest, worker_class: str) -> None:
     green = worker_class == "gevent" and request.function is test_sigkill_of_the_harness
     if worker_class not in ("sync", "uvicorn") and not green:
-        pytest.skip(
-            "faults are tested with a blocking and an asyncio class, the worst with a green"
-        )
+        pytest.skip("faults are tested with a blocking and an asyncio class, one with a green")
 
 
 def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:

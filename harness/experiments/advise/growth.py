@@ -64,7 +64,7 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
     apps = {
         one.server.app: one
         for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
-        if one.server.worker_class in alarmed and not one.server.preload
+        if one.inside == "needs" and one.server.worker_class in alarmed and not one.server.preload
     }
     for cell in apps.values():
         yield replace(cell, inside="stacks")
@@ -107,7 +107,7 @@ class Growth:
         foreseen = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             foreseen = with_forecast(plan, study, run.environment)
-            looks = tuple(stacks_cells(plan.cells, study))
+            looks = tuple(one for one in stacks_cells(plan.cells, study) if one not in plan.cells)
             if looks:
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
         following = search_of(study, foreseen).next()
