@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 
 from harness import run_store
-from harness.experiments.advise.conf_file import conf_file
+from harness.experiments.advise.conf_file import OwnFile, conf_file
 from harness.experiments.advise.search import BEYOND, Search, rounded, search_of
 from harness.experiments.advise.study import study_of
 from harness.model import Server
@@ -50,7 +50,8 @@ class Grid:
         file = self.out / "grid" / self.name / "gunicorn.conf.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         own = Path(self.case.more[1]) if "--config" in self.case.more else None
-        file.write_text(conf_file(server, (), own.read_text() if own else "", ()))
+        text = OwnFile(own.read_text(), str(own)) if own else OwnFile()
+        file.write_text(conf_file(server, (), text))
         case = self.case._replace(rate=rps)
         python, kept, voids = python_of(self.name, self.out), 0, 0
         while kept < launches:
