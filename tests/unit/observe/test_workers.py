@@ -65,6 +65,7 @@ own = bytearray(b"x") * (64 << 20)
 go, ready = os.pipe(), os.pipe()
 pid = os.fork()
 if not pid:
+    os.close(go[1])  # or the end of its parent would not be its own
     with open(sys.argv[0] + ".map", "w+b") as file:
         file.truncate(16 << 20)
         shared = mmap.mmap(file.fileno(), 16 << 20)
