@@ -106,11 +106,11 @@ def write_file(run: Run) -> None:
     own, *others = _places(result, run)
     before = own.read_text() if own.exists() else None
     if result.word != "recommended" or result.server is None:
-        own.unlink(missing_ok=True)
+        for place in (*others, own):
+            if place.exists() and place.read_text() == before:
+                place.unlink()
         return
-    sentences = [
-        text(one) for one in (_title(result), *answers(result)) if one.code != "advise.file"
-    ]
+    sentences = [text(one) for one in (_title(result), *answers(result))]
     asked = study.asked
     own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
     content = conf_file(result.server, sentences, own_file)

@@ -145,8 +145,8 @@ def forecast(
     found = {one.key: expected(one, needs[one.worker_class], question) for one in known}
     best = 0.0
     for server in sorted(known, key=lambda one: -found[one.key].bound_rps):
-        memory_bytes = found[server.key].memory_bytes
-        if question.memory_bytes is not None and (memory_bytes or 0) > question.memory_bytes:
+        memory, limit = found[server.key].memory_bytes, question.memory_bytes
+        if memory is not None and limit is not None and memory > limit:
             continue
         if found[server.key].bound_rps < NEAR * best:
             break

@@ -191,8 +191,9 @@ def limit_of(result: Result) -> Finding | None:
     if result.search.hopeless():
         found = (slow_alone(one, result.search.terms) for one in result.study.needs.values())
         return min(filter(None, found), key=lambda one: float(one.values["value_s"]))
-    least = min((one.memory_bytes or 0 for one in result.search.expected.values()), default=0)
-    if (limit := result.limits.memory_bytes) is not None and least > limit:
+    limit, every = result.limits.memory_bytes, result.search.expected.values()
+    if limit is not None and every and not result.search.order():  # all are known, and too much
+        least = min(one.memory_bytes for one in every if one.memory_bytes is not None)
         return Finding("advise.limit.memory", {"least_bytes": least, "limit_bytes": limit})
     needs, server = result.needs, result.server
     if needs is None or server is None:

@@ -56,10 +56,6 @@ class Standing(Struct, frozen=True):
     unshown: tuple[Finding, ...] = ()  # terms that too few requests show, which break nothing
     shown: tuple[Finding, ...] = ()  # errors that enough requests show to be few
 
-    @property
-    def broken(self) -> tuple[Bound, ...]:
-        return tuple(one for one in self.bounds if one.word != "met")
-
 
 def prediction_half(logs: Sequence[float]) -> float:
     """Half of the two-sided 95 % prediction interval of one further value."""

@@ -129,9 +129,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     launches: tuple[Launch, ...]
     used_s: float
     alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
-    preloaded: Needs | None = (
-        None  # of one class, with the app loaded before the workers are forked
-    )
+    preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
