@@ -28,6 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TextIO
 
 from harness.load.generators.answers import Answer, Answers, Body
@@ -56,7 +57,8 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 @dataclass(frozen=True)
 class Share:
     """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
-    each is due at one of `moments` after the origin, which were fixed before the load."""
+    each is due at one of `moments` after the origin, which were fixed before the load. `take`: the
+    numbers of some more, which no other process sends; none when all are taken."""
 
     words: Words
     destinations: tuple[Destination, ...]
@@ -70,6 +72,7 @@ class Share:
     moments: Sequence[int] = ()  # nanoseconds, ascending
     mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of words.mix
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
+    take: Callable[[], range] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +140,7 @@ class Engine:
         self._open: dict[int, Slot] = {}
         self._quota = self._left = FOREVER if share.requests is None else share.requests
         self._number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
+        self._take, self._drawn = share.take, share.first
         words = share.words
         self._kind = only(words, share.destinations)
         self._kind.answers.reference = share.reference
@@ -233,14 +237,28 @@ class Engine:
 
     def _begin_due(self, now: int) -> int:
         """Begin what is due; when the next one will be, as far as it is known."""
-        if not self._left:
+        if not self._more():
             return FOREVER
         if self._rate:
             return self._arrive(now)
         later = self._later
-        while later and later[0][0] <= now and self._left:
+        while later and later[0][0] <= now and self._more():
             self._begin(heapq.heappop(later)[2], time.monotonic_ns())
         return later[0][0] if later else FOREVER
+
+    def _more(self) -> bool:
+        """Whether there is another request to send. What is left is not dealt out in advance: of
+        two processes the one that is served more slowly would be alone with its rest."""
+        if self._left or self._take is None:
+            return self._left > 0
+        numbers = self._take()
+        if not numbers:
+            self._take = None
+            return False
+        self._left = len(numbers)
+        self._quota += self._left
+        self._number = numbers.start
+        return True
 
     def _arrive(self, now: int) -> int:
         moments, origin_ns, due_ns = self._share.moments, self._share.origin_ns, FOREVER
@@ -258,7 +276,7 @@ class Engine:
         """What a slot does whose request has ended."""
         if self._alone:
             return
-        if not self._left:
+        if not self._more():
             self._close(slot)
         elif not self._rate:
             self._begin(slot, now)
@@ -272,6 +290,7 @@ class Engine:
         if self._rate:
             self._arrive(now)
         self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
+        self._take = None
         self.tally.unsent += len(self._due)
         self._due.clear()
         for slot in self._idle:
@@ -300,7 +319,9 @@ class Engine:
 
     def _draw(self, slot: Slot) -> None:
         """Which request of the mix it is."""
-        kind = slot.kind = self._mix[next(self._turns)]
+        skipped = (slot.number - self._drawn) // self._step  # others send them
+        kind = slot.kind = self._mix[next(islice(self._turns, skipped, None))]
+        self._drawn = slot.number + self._step
         slot.to, slot.answers = kind.to[slot.place], kind.answers
         if kind.tally is not None:
             kind.tally.sent += 1

@@ -10,19 +10,29 @@ With `--rows` each request bears its number in the header X-Workerlab-Request an
 own. Otherwise timings are kept in histograms.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from harness.load.generators.document import COLUMNS, MIXED, Tally
 from harness.load.generators.engine import Engine, Share
 from harness.load.generators.request import destination
 from harness.load.generators.words import Words
 
+if TYPE_CHECKING:
+    from harness.load.generators.share import Share as Common
+
 BUFFER_BYTES = 1 << 18  # of rows that are written together
+# Requests that a process takes at once: so many that it costs nothing, and of those left only a
+# part, so that one that is served slowly does not keep many to itself
+AT_ONCE, SPLIT = 64, 16
 FORK_NS = 20_000_000  # that a fork takes at most, on a machine that has nothing else to do
 
 
@@ -48,12 +58,29 @@ def run(words: Words) -> Tally:
         return alone.tally
     from harness.load.generators.share import fork
 
+    def send(common: Common, units: Sequence[int]) -> Tally:
+        own = parts[units[0]]
+        if whole.requests is not None and not moments:
+            take = partial(numbers, common, whole, len(parts))
+            own = replace(own, requests=0, step=1, first=whole.first, take=take)
+        return _send(own).tally
+
     parts = shares(whole)
-    words = replace(words, processes=len(parts))
-    alone.tally.add(fork(words, lambda _, units: _send(parts[units[0]]).tally))
+    alone.tally.add(fork(replace(words, processes=len(parts)), send))
     if words.rows is not None:
         _join(words.rows, [part.rows for part in parts if part.rows is not None])
     return alone.tally
+
+
+def numbers(common: Common, whole: Share, processes: int) -> range:
+    """The next requests of `whole` for one of its processes: fewer, the fewer are left, so that all
+    end together (guided self-scheduling, Polychronopoulos & Kuck 1987). None when none is left."""
+    with common.lock:
+        taken = common.taken.value
+        left = (whole.requests or 0) - taken
+        size = min(left, max(1, left // (SPLIT * processes)), AT_ONCE)
+        common.taken.value = taken + size
+    return range(whole.first + taken, whole.first + taken + size)
 
 
 def shares(whole: Share) -> list[Share]:

@@ -784,6 +784,25 @@ def test_several_processes_share_the_load_and_miss_nothing() -> None:
     assert site.in_flight_at_arrival[:2] == [1, 1]
 
 
+def test_a_process_that_is_served_slowly_is_not_left_alone_with_its_rest() -> None:
+    """One of two connections gets no answer until the other one has had nearly all."""
+    slow: list[asyncio.StreamWriter] = []
+    site: Site
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not slow and site.connections == 2:  # the first one's request was alone
+            slow.append(writer)
+        while writer in slow and len(site.requests) < 380:
+            await asyncio.sleep(0.001)
+        writer.write(LENGTH)
+
+    site = Site(answer)
+    words = ("--keepalive", "--processes", "2", "--deadline", "20")
+    found, _ = load_site(answer, 2, 401, words, site)
+    assert (found.requests, found.errors) == (401, {})
+    assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 402))
+
+
 def test_arrivals_of_several_processes_are_one_stream() -> None:
     tally, site = run_site(
         saying(LENGTH, then="stay"),
