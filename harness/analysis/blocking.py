@@ -36,6 +36,9 @@ HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
 HELD_NS = 3_000_000  # the GIL
 SHARE, LEAST = 0.01, 3  # of the time, and samples
 LEAST_HELD = 2  # there are no others while the GIL is held
+# So few, of a thread that computed for longer without holding it, are moments in which the machine
+# gave the sampler no core and told nobody; they are a quarter at least of what it computed
+FEW_HELD, OF_ITS_CPU = 6, 0.25
 BESIDE = 0.1  # of the first of a kind
 THREAD = Finding("blocking.thread")
 
@@ -136,10 +139,14 @@ def _lines(
         if one.number in lines:
             places[_place(code, lines[one.number])].append(one)
     amounts = {place: sum(map(part, own)) for place, own in places.items()}
+    mine = "others_ran_ns" if part is held_by_others_ns else "ran_ns"
+    computed_ns = sum(max(getattr(one, mine), 0) for one in samples)
     least_ns = max(SHARE * whole_ns, BESIDE * max(amounts.values(), default=0.0))
     for place, own in places.items():
         counted = [one for one in own if part(one)]
         if amounts[place] < least_ns or len(counted) < (LEAST_HELD if held else LEAST):
+            continue
+        if held and len(counted) < FEW_HELD and amounts[place] < OF_ITS_CPU * computed_ns:
             continue
         share_ns = amounts[place] if held else sum(map(_with_core_ns, own))
         longest_ns = max(map(part if held else _lasted_ns, counted))

@@ -78,6 +78,18 @@ def test_another_thread_that_holds_the_gil() -> None:
     assert text(found).endswith("nor its event loop: the call is made in another thread.")
 
 
+@pytest.mark.parametrize("mine", ["ran_ns", "others_ran_ns"])
+def test_few_late_looks_at_a_thread_that_mostly_computes_without_the_gil(mine: str) -> None:
+    """Hashes, of which a look is late now and then: a machine may stop for a moment. Where a thread
+    hardly computes but while the look is late, two are enough."""
+    line = {"number": 2} if mine == "ran_ns" else {"other": 2, "number": 0, "ran_ns": 0}
+    held = replace(HOLDS, **line, **{mine: 38 * MS})  # type: ignore[arg-type]
+    in_time = replace(sample(**{"number": 2} if mine == "ran_ns" else {}), **{mine: 9 * MS})  # type: ignore[arg-type]
+    assert lines_of(*[held] * 2, *[in_time] * 48, each=5) == ()
+    assert len(lines_of(*[held] * 2, *[sample()] * 28)) == 1
+    assert len(lines_of(*[held] * 8, *[in_time] * 42, each=5)) == 1
+
+
 def test_a_line_of_a_library() -> None:
     (found,) = lines_of(replace(SLEEPS, number=5))
     assert "(a library's, called by no line of the app)" in text(found)
