@@ -1,10 +1,10 @@
 """The most that a load tool reaches on this machine, against a server that does nothing.
 
 What comes out of a server is the server's only where its load tool could do a good deal more. So a
-sweep measures that first, for each tool, its processes, kept connections or not, and about as many
+sweep measures that, for each tool, its processes, kept connections or not, and about as many
 connections: some seconds, once per machine, as the figures are kept in a cache of the user's. Where
-no cell can come near what even a slow machine's tool does (an app that sleeps, a few connections),
-nothing is measured.
+no cell came near what even a slow machine's tool does, nothing is measured: which is known once its
+trials have ended.
 
 A load in which other programs kept the tool or its server waiting for a core says nothing of what
 the tool can do, and is kept nowhere.
@@ -30,9 +30,9 @@ from harness.analysis.facts import TrialData, unusable
 from harness.analysis.load_tool import SAFE, Ceiling
 from harness.analysis.samples import per_second
 from harness.experiments import trial
-from harness.experiments.reading import evidence
+from harness.experiments.reading import evidence, report_of
 from harness.load.registry import tool_named
-from harness.model import Load, NullServer, Plan, Trial
+from harness.model import Cell, Load, NullServer, Plan, Trial
 from harness.plan import null_cell, null_plan
 from harness.report.messages import text
 from harness.server import preflight
@@ -80,6 +80,13 @@ class CeilingKey(NamedTuple):
         return f"{self.tool}{many}, {self.connections}{kept} connections"
 
 
+def key_of(cell: Cell) -> CeilingKey:
+    """Cells are held against the next higher level, or the highest."""
+    level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
+    most = max(MOST.get(cell.tool, level), cell.processes)
+    return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, most))
+
+
 def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     """The ceilings that the plan's cells need, each once; none where other hosts send the load, to
     a null server, where each load finds a ceiling itself, or where the app is known to be so slow
@@ -91,11 +98,23 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
         wanted = SAFE * together * cell.server.instances
         slow = sleep_s and wanted / sleep_s <= FLOORS.get(cell.tool, 0.0)
         if not slow and not cell.server.null:
-            level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
-            most = max(MOST.get(cell.tool, level), cell.processes)
-            level = min(level, most)
-            found.append(CeilingKey(cell.tool, cell.keepalive, cell.processes, level))
+            found.append(key_of(cell))
     return list(dict.fromkeys(found))
+
+
+def near_its_limit(one: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
+    """Whether what came out may be all that the tool can do."""
+    return SAFE * rates.get(one, 0.0) > FLOORS.get(one.tool, 0.0)
+
+
+def reached(directory: Path) -> Mapping[CeilingKey, float]:
+    """Requests/s of the fastest cell that would be held against each ceiling; of those that are
+    invalid nothing is said."""
+    found: dict[CeilingKey, float] = {}
+    for cell in report_of(store.load(directory)).cells:
+        key, rps = key_of(cell.trial.cell), cell.throughput_rps or 0.0
+        found[key] = max(rps, found.get(key, 0.0))
+    return found
 
 
 def cache() -> Path:
@@ -132,22 +151,27 @@ def write_cache(path: Path, kept: Mapping[str, Ceiling]) -> None:
         store.write_synced(path, kept)
 
 
-def calibrate(directory: Path, plan: Plan, tell: Tell) -> None:
-    """Put down, in the run, the `ceilings` that its cells need, and `ceilings_missing`: why some
-    are not known, by name. Not again in a run that has them; what is measured stays in the run."""
+def calibrate(directory: Path, plan: Plan, tell: Tell, *, anyway: bool = False) -> None:
+    """Put down, in the run, the `ceilings` that its cells need, now that they are measured, and
+    `ceilings_missing`: why some are not known, by name. Not again in a run that has them; what is
+    measured stays in the run. `anyway`: however slow the cells were."""
     if store.learned(directory) is not None or all(cell.server.null for cell in plan.cells):
         return
     environment = store.load(directory).environment
     path = cache()
+    kept, wanted = read_cache(path), ceilings_needed(plan)
+    known = {one: kept.get(_key(one, environment)) for one in wanted}
+    if not anyway and None in known.values():
+        rates = reached(directory)
+        wanted = [one for one in wanted if known[one] or near_its_limit(one, rates)]
     found, missing = list[Ceiling](), dict[str, str]()
-    for number, one in enumerate(ceilings_needed(plan), 1):
-        key = _key(one, environment)
-        ceiling: Ceiling | str | None = read_cache(path).get(key)
+    for number, one in enumerate(wanted, 1):
+        ceiling: Ceiling | str | None = known[one]
         if ceiling is None:
             tell(f"measuring what {one.name} can do here, once for this machine")
             ceiling = measure(one, directory / "calibration" / f"{number}-{one.tool}")
             if isinstance(ceiling, Ceiling):
-                write_cache(path, {**read_cache(path), key: ceiling})
+                write_cache(path, {**read_cache(path), _key(one, environment): ceiling})
         if isinstance(ceiling, Ceiling):
             found.append(ceiling)
         else:

@@ -14,7 +14,6 @@ from harness import run_store
 from harness.analysis.facts import unusable
 from harness.analysis.open_model import capacity_of
 from harness.experiments import trial
-from harness.experiments.calibration import calibrate
 from harness.experiments.length import longer
 from harness.experiments.planning import lacks
 from harness.experiments.reading import report_of, trial_data
@@ -25,7 +24,6 @@ from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from harness.plan import load_for, longer_s, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
-from harness.terminal.console import tell
 from harness.terminal.progress import Progress
 
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
@@ -92,7 +90,6 @@ def execute(
     lone, rates = LoneResponse(plan), Rates(directory)
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
-        calibrate(directory, plan, tell)
         screen = stack.enter_context(display(directory, plan, todo, lone.predict))
         for one in todo:
             screen.begin(one)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from harness import run_store
 from harness.experiments import part
+from harness.experiments.calibration import calibrate
 from harness.experiments.execution import (
     Display,
     PrepareLaunch,
@@ -52,7 +53,8 @@ class Setup(Struct, frozen=True):
     directory, "" for the command's name. `prepare_launch`: gives a server the services it needs.
     `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with further
     cells, once all of `plan` have been run; None: that was all. It needs nothing but what is on
-    file, so that a run that is resumed goes on as it would have."""
+    file, so that a run that is resumed goes on as it would have. `ceilings_anyway`: what the load
+    tools can do is wanted even where no cell came near it."""
 
     plan: Plan
     interpreter: preflight.Interpreter | None = None
@@ -61,6 +63,7 @@ class Setup(Struct, frozen=True):
     prepare_launch: PrepareLaunch = no_services
     display: Display = progress
     grow: Callable[[Path, Plan], Plan | None] = complete
+    ceilings_anyway: bool = False
 
 
 # What is to be run: a new plan by the options, or that of the run that is resumed. Services
@@ -116,6 +119,7 @@ def _carry_out(directory: Path, prepared: Setup) -> None:
     plan, todo = prepared.plan, unfinished(directory, prepared.plan)
     while True:
         execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
+        calibrate(directory, plan, tell, anyway=prepared.ceilings_anyway)
         grown = prepared.grow(directory, plan)
         if grown is None:
             return

@@ -49,7 +49,13 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         plan, interpreter = plan_of(options)
     budget_s = options.budget or Asked.of(plan).budget_s
     growth = Growth(budget_s, resumed=interpreter is None)
-    yield Setup(plan, interpreter, label="advise", display=growth.display, grow=growth.grow)
+    yield Setup(
+        *(plan, interpreter),
+        label="advise",
+        display=growth.display,
+        grow=growth.grow,
+        ceilings_anyway=True,  # from it follows what a request costs the tool, beside the server
+    )
 
 
 def finish(directory: Path) -> None:

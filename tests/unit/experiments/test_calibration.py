@@ -110,6 +110,33 @@ def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
     assert ceilings(store.load(run).environment) == (CEILING,)
 
 
+@pytest.mark.parametrize(("rps", "asked"), [(600.0, []), (700.0, ["ab, 16 connections"])])
+def test_only_what_came_near_a_slow_tools_limit_is_held_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rps: float, asked: list[str]
+) -> None:
+    """ab does 2000 requests/s anywhere, and a third of them is no sign of a limit."""
+    kept_in(tmp_path, monkeypatch)
+    run, said = tmp_path / "run", list[str]()
+    store.create(run, plan(FOREIGN, 8, 16), MACHINE)
+    rates = {CeilingKey("ab", False, 1, 16): rps}
+    monkeypatch.setattr(calibration, "reached", lambda _: rates)
+    monkeypatch.setattr(calibration, "measure", lambda one, _: f"{one.name} is busy")
+    calibration.calibrate(run, plan(FOREIGN, 8, 16), said.append)
+    assert list(store.load(run).environment["ceilings_missing"]) == asked
+    assert len(said) == 2 * len(asked)
+
+
+def test_a_forecast_wants_them_however_slow_the_cells_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_in(tmp_path, monkeypatch)
+    run = tmp_path / "run"
+    store.create(run, plan(FOREIGN, 8), MACHINE)
+    monkeypatch.setattr(calibration, "measure", lambda *_: CEILING)
+    calibration.calibrate(run, plan(FOREIGN, 8), lambda _: None, anyway=True)
+    assert ceilings(store.load(run).environment) == (CEILING,)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1, "ceilings": {}}'])
 def test_a_cache_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
     path = tmp_path / "ceilings.json"
