@@ -21,11 +21,15 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables 
 
 
 def listening(stack: ExitStack, backlog: int, host: str = "127.0.0.1") -> socket.socket:
+    """Without SO_REUSEADDR, so on a port of which nobody has a connection in TIME_WAIT."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return stack.enter_context(socket.create_server((host, 0), family=kind, backlog=backlog))
+        listener = stack.enter_context(socket.socket(kind))
+        listener.bind((host, 0))
     except OSError as error:
         pytest.skip(f"no {host} here: {error}")
+    listener.listen(backlog)
+    return listener
 
 
 def connect(stack: ExitStack, listener: socket.socket, count: int) -> list[socket.socket]:
