@@ -805,9 +805,8 @@ advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes ne
 advise.undecidable = The target cannot be decided: it lies where response times jump.
 advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
     few say anything. Stop them, or try again later.
-advise.unfinished = Inconclusive so far: the budget was used up before any candidate was shown to
-    meet
-    the target.[[ {candidate} comes nearest.]] Go on with --resume and a longer --budget.
+advise.unfinished = Inconclusive so far: no candidate has been shown to meet the target.[[
+    {candidate} comes nearest.]] Go on with --resume, and with a longer --budget if it was used up.
 advise.no_class = No worker class could serve the app.
 advise.value.time = {value:duration}
 advise.value.errors = {value:percent}
@@ -853,10 +852,11 @@ advise.limit.alone = A request that has the server to itself takes {value_s:dura
     asked: no setting of Gunicorn changes that.
 advise.limit.memory = The memory is the limit: the smallest candidate takes about
     {least_bytes:bytes}, of {limit_bytes:bytes}.
-advise.limit.load_tool = The load tool {tool} is the limit: it cannot send that many.
-advise.limit.cpu = The cores are the limit: a request computes for {cpu_s:duration}, so that this
-    rate
-    takes about {needed:number} cores, of which there are {cores:number}.
+advise.limit.load_tool = The load tool {tool} is the limit, so that this says nothing of the
+    server[[: against one that does nothing it reaches {rps:number} requests/s here]].[[ {cpu}]]
+advise.limit.cpu = The cores are too few: a request computes for {cpu_s:duration}, so that this
+    rate takes about {needed:number} cores that are {busy:percent} busy, and there are
+    {cores:number}.
 advise.limit.pool = The app's own limit of {pool:count} requests at once is the limit: at this rate
     about {under_way:number} are under way.
 advise.more_cores = {cores:number} cores are more than the {here:number} of this machine: the
@@ -889,6 +889,7 @@ advise.status.fails_at = breaks at {rps:number} req/s
 advise.status.expected_broken = not launched: forecast broken
 advise.status.expected_less = not launched: forecast lower
 advise.status.too_few = too few launches
+advise.status.void = {launches:# launch/launches}, all discarded
 advise.status.not_tried = not launched
 advise.table.candidates = Candidates
 advise.table.all = All candidates

@@ -19,8 +19,8 @@ from pathlib import Path
 from harness import codec, run_store, slo
 from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits
 from harness.experiments.advise.document import write_file
-from harness.experiments.advise.growth import TOOL, Growth
-from harness.experiments.advise.study import Asked
+from harness.experiments.advise.growth import Growth
+from harness.experiments.advise.study import TOOL, Asked
 from harness.experiments.planning import apps_of, gunicorn_plan, overridden
 from harness.experiments.runner import Setup
 from harness.mix import asked as asked_mix

@@ -13,7 +13,7 @@ from harness.analysis.target import QUANTILES
 from harness.experiments.advise.candidates import candidates
 from harness.experiments.advise.forecast import Question, forecast
 from harness.experiments.advise.search import Next, search_of
-from harness.experiments.advise.study import Study, study_of
+from harness.experiments.advise.study import TOOL, Study, study_of
 from harness.experiments.execution import Predict, progress
 from harness.load.programs import FOLLOWED
 from harness.model import Cell, Plan, Rate, Trial
@@ -21,7 +21,6 @@ from harness.server.worker_classes import class_named
 from harness.terminal.console import tell
 from harness.terminal.progress import Progress, Within
 
-TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
@@ -89,6 +88,8 @@ class Growth:
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
+        if self._before_s is None:
+            self._count_what_was_used(study_of(run_store.load(directory)))
         if "expected" not in plan.details:
             return progress(directory, plan, todo, predict)
         return Within(todo, predict, self._left_s)
@@ -97,7 +98,7 @@ class Growth:
         run = run_store.load(directory)
         study = study_of(run)
         if self._before_s is None:
-            self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
+            self._count_what_was_used(study)
         if "expected" not in plan.details:
             more = (*needs_again(plan, study), *preload_cells(plan, study))
             if more:
@@ -116,6 +117,10 @@ class Growth:
             if self._needs_s(study, cell) <= self._left_s():
                 return replace(foreseen, cells=(*foreseen.cells, cell))
         return None if foreseen is plan else foreseen
+
+    def _count_what_was_used(self, study: Study) -> None:
+        """Of the budget, before this process began."""
+        self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
 
     def _left_s(self) -> float:
         return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)

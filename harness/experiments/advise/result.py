@@ -10,11 +10,13 @@ from harness.experiments.advise.candidates import Limits
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.search import Reach, Search, slow_alone
 from harness.experiments.advise.standing import Bound, Standing
-from harness.experiments.advise.study import Launch, Study, holds
+from harness.experiments.advise.study import TOOL, Launch, Study, holds
 from harness.model import Finding, Needs, Server
 from harness.server.worker_classes import class_named
 
 Word = Literal["recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class"]
+
+BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other for long
 
 
 class Row(Struct, frozen=True):
@@ -93,7 +95,7 @@ def _without(search: Search) -> Word:
         return "unfinished"
     if not study.needs:
         return "no_class"
-    if search.hopeless() or (search.foreseen and not search.order()):
+    if search.hopeless() or search.unsendable() or (search.foreseen and not search.order()):
         return "nothing"
     if search.too_noisy():
         return "noisy"
@@ -166,6 +168,8 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
         return Finding("advise.status.fails_at", {"rps": reach.first})
     if search.study.of(server):
         return Finding("advise.status.too_few")
+    if voids := sum(one.server == server for one in search.study.launches):
+        return Finding("advise.status.void", {"launches": voids})
     if expected.most_rps < search.target_rps:
         return Finding("advise.status.expected_broken")
     most = search.highest(winner) if winner else 0.0
@@ -195,22 +199,35 @@ def limit_of(result: Result) -> Finding | None:
     if limit is not None and every and not result.search.order():  # all are known, and too much
         least = min(one.memory_bytes for one in every if one.memory_bytes is not None)
         return Finding("advise.limit.memory", {"least_bytes": least, "limit_bytes": limit})
+    if result.search.unsendable():
+        cpus = [_cpu_limit(result, one) for one in result.study.needs.values()]
+        cpu = min(filter(None, cpus), key=lambda one: float(one.values["cpu_s"]), default=None)
+        values = {"tool": TOOL, "rps": result.study.tool_rps, "cpu": cpu if all(cpus) else None}
+        return Finding("advise.limit.load_tool", values)
     needs, server = result.needs, result.server
     if needs is None or server is None:
         return None
     if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
-        return Finding("advise.limit.load_tool", {"tool": result.breaks.cell.trial.cell.tool})
+        return Finding("advise.limit.load_tool", {"tool": TOOL, "rps": None, "cpu": None})
+    if (cpu := _cpu_limit(result, needs)) is not None:
+        return cpu
     rate_rps, many = result.search.target_rps, len(needs.requests)
-    cpu_s = sum(one.cpu_s + one.nogil_s for one in needs.requests) / many
-    if cpu_s * rate_rps > 0.7 * result.limits.cores:
-        values = {"cpu_s": cpu_s, "cores": result.limits.cores, "needed": cpu_s * rate_rps / 0.7}
-        return Finding("advise.limit.cpu", values)
     pool = result.limits.max_in_flight
     hold_s = sum(one.wait_s + one.cpu_s + one.blocked_s for one in needs.requests) / many
-    if pool is not None and hold_s * rate_rps > 0.7 * pool:
+    if pool is not None and hold_s * rate_rps > BUSY * pool:
         values = {"pool": pool, "hold_s": hold_s, "under_way": hold_s * rate_rps}
         return Finding("advise.limit.pool", values)
     return None
+
+
+def _cpu_limit(result: Result, needs: Needs) -> Finding | None:
+    """How many cores it would take, where there are fewer."""
+    cpu_s = sum(one.cpu_s + one.nogil_s for one in needs.requests) / len(needs.requests)
+    needed = cpu_s * result.search.target_rps / BUSY
+    if needed <= result.limits.cores:
+        return None
+    values = {"cpu_s": cpu_s, "cores": result.limits.cores, "needed": needed, "busy": BUSY}
+    return Finding("advise.limit.cpu", values)
 
 
 def primary(bounds: Sequence[Bound]) -> Bound | None:

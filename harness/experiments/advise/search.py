@@ -136,6 +136,11 @@ class Search(Struct, frozen=True):
         disturbed = self.study.disturbed
         return disturbed >= MOST_VOIDS and disturbed > len(self.study.valid)
 
+    def unsendable(self) -> bool:
+        """Whether the load tool cannot send so many requests on this machine."""
+        most_rps = self.study.tool_rps
+        return most_rps is not None and self.target_rps > most_rps
+
     def hopeless(self) -> bool:
         """Whether requests that have a server to themselves are too slow, in every class."""
         return all(slow_alone(one, self.terms) for one in self.study.needs.values())
@@ -144,7 +149,7 @@ class Search(Struct, frozen=True):
 
     def next(self) -> Next | None:
         """None: there is nothing more to find out."""
-        if self.too_noisy() or self.hopeless():
+        if self.too_noisy() or self.hopeless() or self.unsendable():
             return None
         order = self.order()
         hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]

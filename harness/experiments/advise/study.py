@@ -13,6 +13,7 @@ from harness import codec
 from harness.analysis.blocking import blocking
 from harness.analysis.diagnosis_loop import worth_a_look
 from harness.analysis.facts import Facts, TrialData, facts_of
+from harness.analysis.load_tool import ceilings
 from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
@@ -22,6 +23,7 @@ from harness.run_store import Run
 from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
 
+TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 BESIDE_S = 0.5  # of a launch: files, the reading of them, what is planned next
 
 
@@ -130,6 +132,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     used_s: float
     alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
+    tool_rps: float | None = None  # the most that the load tool can send on this machine
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
@@ -184,6 +187,9 @@ def study_of(run: Run) -> Study:
         used_s=sum(map(used_s, run.records.values())),
         alarmed=tuple(_alarmed(facts.values())),
         preloaded=_preloaded(trials, facts),
+        tool_rps=max(
+            (one.rps for one in ceilings(run.environment) if one.tool == TOOL), default=None
+        ),
     )
 
 

@@ -15,11 +15,12 @@ from harness import slo
 from harness.experiments.advise.candidates import Limits, candidates
 from harness.experiments.advise.command import needs_cell
 from harness.experiments.advise.forecast import Expected
-from harness.experiments.advise.result import result_of
+from harness.experiments.advise.result import limit_of, result_of
 from harness.experiments.advise.search import Next, Search
 from harness.experiments.advise.standing import LEAST, MOST, standing
 from harness.experiments.advise.study import Asked, Study
 from harness.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
+from harness.report.messages import text
 from harness.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0
@@ -237,6 +238,30 @@ def test_nothing_fits() -> None:
     """Nothing meets the target, and no budget would change that."""
     world = World(5)
     assert result_of(world.search(memory_bytes=1)).word == "nothing"
+
+
+def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
+    world = World(5)
+    search = world.search()
+    for most_rps, word in ((TARGET_RPS, "unfinished"), (TARGET_RPS - 1, "nothing")):
+        study = replace(search.study, tool_rps=most_rps)
+        found = replace(search, study=study)
+        assert (found.next() is None) == (word == "nothing")
+        assert result_of(found).word == word
+    limit = limit_of(result_of(found))
+    assert limit is not None
+    assert limit.code == "advise.limit.load_tool"
+    assert limit.values == {"tool": "fast", "rps": TARGET_RPS - 1, "cpu": None}
+    assert "reaches 49 requests/s here." in text(limit)
+
+
+def test_launches_that_were_all_discarded_are_told() -> None:
+    world = World(5, noisy=1.0)
+    following = world.search().next()
+    assert following is not None
+    world.launch(following)
+    (row,) = [one for one in result_of(world.search()).rows if one.server == following.server]
+    assert text(row.status) == "1 launch, all discarded"
 
 
 def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
