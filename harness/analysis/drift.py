@@ -192,8 +192,16 @@ def _times_s(spans: Sequence[Span]) -> list[float]:
 
 
 def drifting(facts: Facts, _cell: CellResult) -> Finding | None:
-    found = None if computes(facts) else drift(facts)
-    if found is None:
+    return None if computes(facts) else drift_told(facts)
+
+
+def slow_at_first(facts: Facts, _cell: CellResult) -> Finding | None:
+    return None if computes(facts) else slow_first_told(facts)
+
+
+def drift_told(facts: Facts) -> Finding | None:
+    """Also where the workers compute: of a load in which requests seldom wait for each other."""
+    if (found := drift(facts)) is None:
         return None
     known = {"first_s": found.first_s, "last_s": found.last_s, "requests": found.requests}
     numbers = {"z": found.z, "z_single": found.z_single}
@@ -202,9 +210,8 @@ def drifting(facts: Facts, _cell: CellResult) -> Finding | None:
     return Finding("diagnosis.drift", {**known, "advice": (Finding(f"advice.{advice}"),)})
 
 
-def slow_at_first(facts: Facts, _cell: CellResult) -> Finding | None:
-    found = None if computes(facts) else slow_first(facts)
-    if found is None:
+def slow_first_told(facts: Facts) -> Finding | None:
+    if (found := slow_first(facts)) is None:
         return None
     known = {"requests": found.requests, "first_s": found.first_s, "rest_s": found.rest_s}
     advice = (Finding("advice.warm_up"),)

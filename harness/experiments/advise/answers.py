@@ -33,9 +33,10 @@ def answers(result: Result) -> Iterable[Finding]:
     yield from _reach(result)
     if result.word == "recommended":
         yield _costs(result)
-        yield from cautions(result.launches, result.search.target_rps)
     elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
+    if len(result.launches) > 1:  # in one, anything may have happened
+        yield from cautions(result.launches, result.search.target_rps)
     yield from _blocking(result)
 
 

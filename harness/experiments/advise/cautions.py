@@ -9,11 +9,11 @@ single allocation.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from harness.analysis.drift import drift_told, slow_first_told
 from harness.experiments.advise.study import Launch
 from harness.experiments.document import answer
 from harness.model import Finding
 
-CHANGES = ("diagnosis.drift", "diagnosis.slow_first")
 FROM = 1 / 3  # of the load
 LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is a heap that fills its pages
 HOUR_S = 3600.0
@@ -26,7 +26,10 @@ def cautions(launches: Sequence[Launch], rate_rps: float) -> Iterable[Finding]:
 
 
 def _changes(launches: Sequence[Launch]) -> Iterable[Finding]:
-    seen = [one for launch in launches for one in launch.cell.findings if one.code in CHANGES]
+    """In most launches: one may have had a bad moment."""
+    facts = [launch.facts for launch in launches if launch.facts is not None]
+    told = (rule(one) for one in facts for rule in (drift_told, slow_first_told))
+    seen = [one for one in told if one is not None]
     counts = Counter(one.code for one in seen)
     for code, count in counts.items():
         first = next(one for one in seen if one.code == code)

@@ -1,0 +1,28 @@
+"""What launches show that no target asks for: at a rate, and also of an app that computes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from harness.experiments.advise.cautions import cautions
+from harness.report.messages import text
+from tests.builders.analysis import SYNC, derived, evidence
+
+
+def launch(slower: float) -> Any:
+    """Of which each request takes a little longer than the one before."""
+    made = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slower)
+    return SimpleNamespace(facts=derived(made), due=81)
+
+
+def told(*launches: Any) -> list[str]:
+    return [text(one) for one in cautions(launches, 50.0)]
+
+
+def test_an_app_that_grows_slower_is_told() -> None:
+    steady, slower = launch(0.0), launch(0.0025)
+    assert told(steady, steady, steady) == []
+    assert told(steady, steady, slower) == []
+    (found,) = told(steady, slower, slower)
+    assert found.startswith("In 2 launches of 3: Service times drift: 1")
