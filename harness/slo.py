@@ -23,7 +23,7 @@ Kind = Literal["time", "errors", "rps"]
 
 METRICS, OPS = get_args(Metric), get_args(Op)
 SHAPE = re.compile(
-    r"\s*(?P<metric>[^\s<>=!]*)\s*(?P<op>(?:[<>=!]\s*)*)"
+    r"\s*(?P<metric>[^\s<>=!≤≥]*)\s*(?P<op>(?:[<>=!≤≥]\s*)*)"
     r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)?)"
     r"\s*(?P<unit>(?:k\s+)?[^\s0-9<>=/;]*(?:\s*/\s*[a-z]*)?)\s*(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
@@ -122,6 +122,7 @@ def _term(piece: str, begin: int, *, last: bool) -> Term:
     match = cast("re.Match[str]", SHAPE.fullmatch(piece))
     column = {name: begin + match.start(name) for name in match.groupdict()}
     name, op = match["metric"].lower(), "".join(match["op"].split())
+    op = op.replace("≤", "<=").replace("≥", ">=")
     if name not in METRICS:
         known = f"{', '.join(METRICS[:-1])} or {METRICS[-1]}"
         wrong = f"unknown metric {match['metric']!r}: " if name else ""

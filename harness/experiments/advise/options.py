@@ -55,6 +55,11 @@ def cores(text: str) -> float:
 
 
 def rate(text: str) -> float:
+    try:
+        float(text.removesuffix("%"))
+    except ValueError:
+        wrong = f"{text!r} is no number of requests per second, such as 50"
+        raise read.Refused(wrong) from None
     found = read.rate(text).rps
     if found is None:
         raise read.Refused(f"{text} is a share of a capacity that is not known: say requests/s")
@@ -76,7 +81,7 @@ TARGET: tuple[Row, ...] = (
     ("--rate", rate, "N", "requests/s that shall be served (required)"),
     ("--slo", str, "TEXT",
      "what shall hold at that rate: 'p95<300ms,errors<0.1%%' (required)"),
-    ("--budget", budget, "TIME", "how long it may take (5m)"),
+    ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
     ("--arrivals", read.arrivals, "KIND",
      "how requests arrive: poisson, at random as users come, or even (poisson)"),
     ("--seed", read.seed, "N",
