@@ -10,14 +10,18 @@ from harness.experiments.advise.result import Result, Row, name_of
 from harness.experiments.advise.standing import Bound, Standing
 from harness.experiments.advise.study import Launch, holds
 from harness.experiments.document import Field, table
-from harness.model import Finding, Server, Table
+from harness.model import Column, Finding, Server, Table
+from harness.report.route_table import route_table
+from harness.report.sweep_tables import unit_of
 from harness.slo import Metric, Term
 
 ROWS = 12  # candidates in the first table
+SCHEDULE = Column("schedule", "count")
 
 
 def tables(result: Result) -> Iterable[Table]:
-    """Those that tell the most, all, and what was launched."""
+    """Those that tell the most, all, and what was launched; of a mix, what became of each route in
+    the launches at the target's rate."""
     if not result.rows:
         return
     rows, telling = ordered(result), telling_rows(result)[:ROWS]
@@ -38,6 +42,8 @@ def tables(result: Result) -> Iterable[Table]:
     )
     if result.study.launches:
         yield _launches(result, rows)
+    mixed = [one.cell for one in result.launches if one.cell.routes]
+    yield from route_table(mixed, [(SCHEDULE, lambda cell: cell.trial.cell.schedule)], unit_of)
 
 
 # --- what is shown --------------------------------------------------------------------------------
