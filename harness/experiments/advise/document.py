@@ -48,10 +48,11 @@ def _exit_code(result: Result, run: Run) -> int:
 
 def _file(result: Result, run: Run) -> Iterable[Finding]:
     if result.word == "recommended":
-        code = "file" if (run.directory / FILE).exists() else "file.missing"
+        place = _places(result, run)[-1]  # where it was asked for, if anywhere
+        code = "file" if place.exists() else "file.missing"
         python = result.study.asked.python
         start = f"{python} -m gunicorn" if python else "gunicorn"
-        values = {"place": str(run.directory / FILE), "start": start}
+        values = {"place": str(place), "start": start}
         yield answer("advise", "file", code, values)
 
 
