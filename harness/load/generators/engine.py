@@ -28,7 +28,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TextIO
 
 from harness.load.generators.answers import Answer, Answers, Body
@@ -319,8 +318,9 @@ class Engine:
 
     def _draw(self, slot: Slot) -> None:
         """Which request of the mix it is."""
-        skipped = (slot.number - self._drawn) // self._step  # others send them
-        kind = slot.kind = self._mix[next(islice(self._turns, skipped, None))]
+        for _ in range(self._drawn, slot.number, self._step):  # others send these
+            next(self._turns)
+        kind = slot.kind = self._mix[next(self._turns)]
         self._drawn = slot.number + self._step
         slot.to, slot.answers = kind.to[slot.place], kind.answers
         if kind.tally is not None:
