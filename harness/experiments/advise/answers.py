@@ -35,8 +35,9 @@ def answers(result: Result) -> Iterable[Finding]:
         yield _costs(result)
     elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
-    if len(result.launches) > 1:  # in one, anything may have happened
-        yield from cautions(result.launches, result.search.target_rps)
+    kept = [one for one in result.launches if holds(one, result.search.terms)]
+    if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
+        yield from cautions(kept, result.search.target_rps)
     yield from _blocking(result)
 
 

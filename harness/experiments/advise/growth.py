@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from harness import codec, run_store, slo
-from harness.analysis.load_tool import ceilings
 from harness.analysis.target import QUANTILES
 from harness.experiments.advise.candidates import candidates
 from harness.experiments.advise.forecast import Question, forecast
@@ -89,16 +88,13 @@ class Growth:
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
         if self._before_s is None:
-            self._count_what_was_used(study_of(run_store.load(directory)))
+            self._before_s = study_of(run_store.load(directory)).used_s
         if "expected" not in plan.details:
             return progress(directory, plan, todo, predict)
         return Within(todo, predict, self._left_s)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
-        run = run_store.load(directory)
-        study = study_of(run)
-        if self._before_s is None:
-            self._count_what_was_used(study)
+        study = study_of(run_store.load(directory))
         if "expected" not in plan.details:
             more = (*needs_again(plan, study), *preload_cells(plan, study))
             if more:
@@ -107,7 +103,7 @@ class Growth:
             return None
         foreseen = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
-            foreseen = with_forecast(plan, study, run.environment)
+            foreseen = with_forecast(plan, study)
             looks = tuple(one for one in stacks_cells(plan.cells, study) if one not in plan.cells)
             if looks:
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
@@ -118,10 +114,6 @@ class Growth:
                 return replace(foreseen, cells=(*foreseen.cells, cell))
         return None if foreseen is plan else foreseen
 
-    def _count_what_was_used(self, study: Study) -> None:
-        """Of the budget, before this process began."""
-        self._before_s = max(0.0, study.used_s - (time.monotonic() - self._began_s))
-
     def _left_s(self) -> float:
         return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
 
@@ -131,7 +123,7 @@ class Growth:
         return (cell.duration_s or 0.0) + max(boots, default=1.0) + AROUND_S
 
 
-def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -> Plan:
+def with_forecast(plan: Plan, study: Study) -> Plan:
     """What is expected of every candidate, kept with the plan."""
     asked = study.asked
     apps = {cell.server.worker_class: cell.server.app for cell in plan.cells}
@@ -144,7 +136,8 @@ def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -
         seed=FORECAST_SEED,
         cores=asked.limits.cores,
         max_in_flight=asked.limits.max_in_flight,
-        tool_s=tool_s(environment),
+        # At its ceiling it has a core for itself
+        tool_s=1 / study.ceiling.rps if study.ceiling else 0.0,
         memory_bytes=asked.limits.memory_bytes,
     )
     found = forecast(servers, study.needs, question)
@@ -154,12 +147,6 @@ def with_forecast(plan: Plan, study: Study, environment: Mapping[str, object]) -
         "foreseen": sorted(study.needs),
     }
     return replace(plan, details={**plan.details, **details})
-
-
-def tool_s(environment: Mapping[str, object]) -> float:
-    """CPU seconds that the load tool takes per request: at its ceiling it has a core for itself."""
-    known = [one.rps for one in ceilings(environment) if one.tool == TOOL and one.rps > 0]
-    return 1 / max(known) if known else 0.0
 
 
 def launch_cell(following: Next, target: str) -> Cell:

@@ -154,8 +154,9 @@ def _row(search: Search, server: Server, winner: Server | None) -> Row:
 def _status(search: Search, server: Server, found: Standing, winner: Server | None) -> Finding:
     if server == winner:
         return Finding("advise.status.recommended")
-    expected, limit = search.expected[server.key], search.study.asked.limits.memory_bytes
-    if limit is not None and (expected.memory_bytes or 0) > limit:
+    expected = search.expected[server.key]
+    if not search.fits(server):
+        limit = search.study.asked.limits.memory_bytes
         values = {"memory_bytes": expected.memory_bytes, "limit_bytes": limit}
         return Finding("advise.status.memory", values)
     if found.word == "met":
@@ -199,10 +200,10 @@ def limit_of(result: Result) -> Finding | None:
     if limit is not None and every and not result.search.order():  # all are known, and too much
         least = min(one.memory_bytes for one in every if one.memory_bytes is not None)
         return Finding("advise.limit.memory", {"least_bytes": least, "limit_bytes": limit})
-    if result.search.unsendable():
+    if (ceiling := result.study.ceiling) and result.search.unsendable():
         cpus = [_cpu_limit(result, one) for one in result.study.needs.values()]
         cpu = min(filter(None, cpus), key=lambda one: float(one.values["cpu_s"]), default=None)
-        values = {"tool": TOOL, "rps": result.study.tool_rps, "cpu": cpu if all(cpus) else None}
+        values = {"tool": TOOL, "rps": ceiling.rps, "cpu": cpu if all(cpus) else None}
         return Finding("advise.limit.load_tool", values)
     needs, server = result.needs, result.server
     if needs is None or server is None:

@@ -81,7 +81,7 @@ class Search(Struct, frozen=True):
 
     def order(self) -> list[Server]:
         """All candidates, those first that are tried first."""
-        within = [one for one in self.servers if self._fits(one)]
+        within = [one for one in self.servers if self.fits(one)]
         best = max((self.highest(one) for one in within), default=0.0)
 
         def place(server: Server) -> tuple[object, ...]:
@@ -91,7 +91,7 @@ class Search(Struct, frozen=True):
 
         return sorted(within, key=place)
 
-    def _fits(self, server: Server) -> bool:
+    def fits(self, server: Server) -> bool:
         limit, memory = self.study.asked.limits.memory_bytes, self.expected[server.key].memory_bytes
         return limit is None or memory is None or memory <= limit
 
@@ -138,8 +138,8 @@ class Search(Struct, frozen=True):
 
     def unsendable(self) -> bool:
         """Whether the load tool cannot send so many requests on this machine."""
-        most_rps = self.study.tool_rps
-        return most_rps is not None and self.target_rps > most_rps
+        known = self.study.ceiling
+        return known is not None and not known.at_least and self.target_rps > known.rps
 
     def hopeless(self) -> bool:
         """Whether requests that have a server to themselves are too slow, in every class."""

@@ -13,7 +13,7 @@ from harness import codec
 from harness.analysis.blocking import blocking
 from harness.analysis.diagnosis_loop import worth_a_look
 from harness.analysis.facts import Facts, TrialData, facts_of
-from harness.analysis.load_tool import ceilings
+from harness.analysis.load_tool import Ceiling, ceilings
 from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
@@ -132,7 +132,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     used_s: float
     alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
-    tool_rps: float | None = None  # the most that the load tool can send on this machine
+    ceiling: Ceiling | None = None  # the highest of the load tool on this machine
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
@@ -181,15 +181,14 @@ def study_of(run: Run) -> Study:
         for one in trials
         if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
     }
+    ours = [one for one in ceilings(run.environment) if one.tool == TOOL]
     return Study(
         *(asked, run.plan, as_argument(run), needs, {**unavailable, **removed, **left_out}),
         *(tuple(_blocked(cells.values())), looked_at, launches),
         used_s=sum(map(used_s, run.records.values())),
         alarmed=tuple(_alarmed(facts.values())),
         preloaded=_preloaded(trials, facts),
-        tool_rps=max(
-            (one.rps for one in ceilings(run.environment) if one.tool == TOOL), default=None
-        ),
+        ceiling=max(ours, key=lambda one: one.rps, default=None),
     )
 
 

@@ -37,13 +37,13 @@ def test_a_lock_makes_all_of_them_slow() -> None:
 @pytest.mark.parametrize("kind", STEADY)
 @pytest.mark.parametrize("lone", [1, 5, 20])
 def test_what_varies_by_itself_shares_nothing(kind: str, lone: int) -> None:
-    """Where loads and lone requests are alike, in 1 % of the cases at most, of 25 in 1."""
+    """Where loads and lone requests are alike, in 1 % of the cases at most, of 50 in 2."""
     wrong = 0
-    for seed in range(25):
+    for seed in range(50):
         chance = random.Random(f"{kind} {lone} {seed}")
         alone = tuple(STEADY[kind](chance) for _ in range(lone))
         wrong += "diagnosis.shared" in codes(trial(lambda _, c=chance: STEADY[kind](c), alone))
-    assert wrong <= 1
+    assert wrong <= 2
 
 
 def test_who_computes_shares_the_cpu() -> None:

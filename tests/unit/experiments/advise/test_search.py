@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness import slo
+from harness.analysis.load_tool import Ceiling
 from harness.experiments.advise.candidates import Limits, candidates
 from harness.experiments.advise.command import needs_cell
 from harness.experiments.advise.forecast import Expected
@@ -243,9 +244,11 @@ def test_nothing_fits() -> None:
 def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
     world = World(5)
     search = world.search()
-    for most_rps, word in ((TARGET_RPS, "unfinished"), (TARGET_RPS - 1, "nothing")):
-        study = replace(search.study, tool_rps=most_rps)
-        found = replace(search, study=study)
+    of = Ceiling("fast", keepalive=False, processes=1, connections=64, rps=TARGET_RPS)
+    less = replace(of, rps=TARGET_RPS - 1)
+    server_full = replace(less, at_least=True)  # the one that does nothing was the limit
+    for known, word in ((of, "unfinished"), (server_full, "unfinished"), (less, "nothing")):
+        found = replace(search, study=replace(search.study, ceiling=known))
         assert (found.next() is None) == (word == "nothing")
         assert result_of(found).word == word
     limit = limit_of(result_of(found))
