@@ -3,11 +3,13 @@ is 5 % above what the recommended one was found to keep the target at.
 
     python tests/benchmarks/grid.py [--apps waits,pool] [--out DIR]
 
-DIR is that of `advised.py`, whose runs it goes on from. A candidate that breaks the target in a
-launch of 10 s is out; one that keeps it is launched twice more, on other schedules; one that keeps
-it in all three is raised by 5 % at a time as long as three launches keep it. The one that goes
-furthest is measured afresh at its rate. Not launched are those that Little's law rules out: fewer
-slots than requests that wait at once.
+DIR is that of `advised.py`, whose runs it goes on from; where it has none of an app, `advise` is
+run first. A candidate that breaks the target in a launch of 5 s is out; one that keeps it is
+launched three times for 10 s, on other schedules; one that keeps it in all three is raised by 5 %
+at a time as long as three launches keep it. The one that goes furthest is measured afresh at its
+rate. What was recommended goes through the same, for it may reach further than the search could
+show. Not launched are those that Little's law rules out: fewer slots than requests that wait at
+once.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from harness.experiments.advise.search import BEYOND, Search, rounded, search_of
 from harness.experiments.advise.study import study_of
 from harness.model import Server
 from harness.server.worker_classes import configured_slots
-from tests.benchmarks.advised import CASES, OTHERS, Case, launch, python_of
+from tests.benchmarks.advised import CASES, OTHERS, Case, advise, launch, python_of
 
-SECONDS, LAUNCHES, MOST_VOIDS = 10.0, 3, 5
+LOOK_S, SECONDS, LAUNCHES, MOST_VOIDS = 5.0, 10.0, 3, 5
 FIRST_SEED = 700_000
 
 
@@ -39,14 +41,18 @@ class Grid:
         self.case: Case = CASES[name]
         self.seeds = count(FIRST_SEED)
         self.launches = 0
+        self.undecided: list[str] = []  # candidates that other programs left nothing of
 
     def search(self) -> Search:
-        runs = (self.out / "runs" / self.name).iterdir()
-        run = run_store.load(max(runs, key=lambda path: path.stat().st_mtime))
+        place = self.out / "runs" / self.name
+        if not place.exists():
+            advise(self.name, self.case, self.out, "5m")
+        run = run_store.load(max(place.iterdir(), key=lambda path: path.stat().st_mtime))
         return search_of(study_of(run), run.plan)
 
-    def keeps(self, server: Server, rps: float, launches: int) -> bool:
-        """In each of so many. One that broke it beside other programs is repeated."""
+    def keeps(self, server: Server, rps: float, launches: int, seconds: float = SECONDS) -> bool:
+        """In each of so many. One that broke it beside other programs is repeated; a candidate of
+        which only such ones are seen is told, and out."""
         file = self.out / "grid" / self.name / "gunicorn.conf.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         own = Path(self.case.more[1]) if "--config" in self.case.more else None
@@ -55,7 +61,7 @@ class Grid:
         case = self.case._replace(rate=rps)
         python, kept, voids = python_of(self.name, self.out), 0, 0
         while kept < launches:
-            found = launch(python, file, case, next(self.seeds), file.parent / "load", SECONDS)
+            found = launch(python, file, case, next(self.seeds), file.parent / "load", seconds)
             self.launches += 1
             kept += bool(found["keeps"])
             if not found["keeps"]:
@@ -63,30 +69,37 @@ class Grid:
                     return False
                 voids += 1
                 if voids > MOST_VOIDS:
-                    raise SystemExit(f"{self.name}: other programs leave nothing of {server.key}")
+                    self.undecided.append(f"{server.key} at {rps:g}")
+                    return False
         return True
 
     def furthest(self, server: Server, rps: float) -> float:
         """The highest rate, from `rps` on, at which all launches keep the target; 0: none."""
         highest = 0.0
+        if not self.keeps(server, rps, 1, LOOK_S):
+            return highest
         while self.keeps(server, rps, LAUNCHES):
             highest, rps = rps, rounded(rps * BEYOND)
         return highest
 
+    def again(self, server: Server, rps: float) -> float:
+        """The highest rate of one that was seen to keep the target up to about `rps`."""
+        highest = self.furthest(server, rounded(rps * BEYOND))
+        while not highest and not self.keeps(server, rps, LAUNCHES):
+            rps = rounded(rps / BEYOND)
+        return highest or rps
+
     def afresh(
-        self, reaches: Mapping[str, float], servers: Mapping[str, Server], mark: float
-    ) -> tuple[str | None, float | None]:
+        self, reaches: Mapping[str, float], servers: Mapping[str, Server]
+    ) -> tuple[str, float]:
         """Who goes furthest, and how far: measured once more, since the highest of many is so by
         luck, too; at 5 % less, or the next one, where it does not hold."""
         left = dict(reaches)
-        while left:
+        while True:
             best = max(left, key=lambda key: left[key])
             if self.keeps(servers[best], left[best], LAUNCHES):
                 return best, left[best]
             left[best] = rounded(left[best] / BEYOND)
-            if left[best] < mark:
-                del left[best]
-        return None, None
 
 
 def possible(search: Search, rps: float) -> Sequence[Server]:
@@ -107,19 +120,22 @@ def grid(name: str, out: Path) -> dict[str, object]:
     if winner is None or (reached := search.reach(winner).last) is None:
         return {"app": name, "winner": None}
     mark = rounded(reached * BEYOND)
-    able = possible(search, mark)
+    able = {winner: None, **dict.fromkeys(possible(search, mark))}
     reaches: dict[str, float] = {}
     for server in able:
-        highest = one.furthest(server, mark)
+        own = server == winner
+        highest = one.again(server, reached) if own else one.furthest(server, mark)
         print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
         if highest:
             reaches[server.key] = highest
-    best, afresh = one.afresh(reaches, {server.key: server for server in able}, mark)
+    best, afresh = one.afresh(reaches, {server.key: server for server in able})
+    again = reaches.get(winner.key, 0.0)
     return {
-        "app": name, "winner": winner.key, "reached": reached, "at": mark,
+        "app": name, "winner": winner.key, "reached": reached, "again": again, "at": mark,
         "candidates": len(search.servers), "possible": len(able), "launches": one.launches,
-        "of_the_search": len(search.study.launches), "further": reaches, "best": best,
-        "afresh": afresh, "winner_by_best": reached / (afresh or reached),
+        "of_the_search": len(search.study.launches), "kept": reaches, "best": best,
+        "afresh": afresh, "undecided": one.undecided,
+        "reached_by_best": reached / afresh, "again_by_best": again / afresh,
     }  # fmt: skip
 
 
@@ -129,6 +145,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("advised"))
     options = parser.parse_args()
     out = options.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
     for name in options.apps.split(","):
         found = grid(name, out)
         (out / f"{name}-grid.json").write_text(json.dumps(found, indent=1))

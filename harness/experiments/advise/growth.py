@@ -107,7 +107,8 @@ class Growth:
             looks = tuple(one for one in stacks_cells(plan.cells, study) if one not in plan.cells)
             if looks:
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
-        following = search_of(study, foreseen).next()
+        search = search_of(study, foreseen)
+        following = search.next(self._launches_left(study))
         if following is not None:
             cell = launch_cell(following, study.asked.slo)
             if self._needs_s(study, cell) <= self._left_s():
@@ -117,10 +118,20 @@ class Growth:
     def _left_s(self) -> float:
         return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
 
+    def _launches_left(self, study: Study) -> float:
+        """At the target's rate, where they last longest."""
+        asked = study.asked
+        lasts_s = launch_s(asked.rate_rps, asked.slo) + self._around_s(study)
+        return self._left_s() // lasts_s
+
     def _needs_s(self, study: Study, cell: Cell) -> float:
-        """What a launch takes: its load, the boot of the slowest class, and what is beside it."""
+        """What a launch takes: its load, and what is beside it."""
+        return (cell.duration_s or 0.0) + self._around_s(study)
+
+    def _around_s(self, study: Study) -> float:
+        """The boot of the slowest class, and what is beside it."""
         boots = [needs.start_s or 0.0 for needs in study.needs.values()]
-        return (cell.duration_s or 0.0) + max(boots, default=1.0) + AROUND_S
+        return max(boots, default=1.0) + AROUND_S
 
 
 def with_forecast(plan: Plan, study: Study) -> Plan:

@@ -14,7 +14,7 @@ bring the bound below it. Errors are pooled over the launches: 3000 clean reques
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from msgspec import Struct
@@ -113,14 +113,25 @@ def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
 
 
 def passes(launches: Sequence[Launch], terms: Sequence[Term]) -> bool | None:
-    """A rate that is tried on the way up or down: each launch holds every term by its values with
-    ROOM, or once there are enough their bound does. A bound that is not within the limit by then
-    does not pass: the rate next to it is worth more than another launch. None: not known, or so
-    close to the limit that the bound would hardly be within it."""
+    """A rate that is tried on the way up or down: each launch holds every term by its values, and
+    their mean does with ROOM; or once there are enough their bound does. A bound that is not within
+    the limit by then does not pass: the rate next to it is worth more than another launch. None:
+    not known, or so close to the limit that the bound would hardly be within it."""
     if not launches:
         return None
     if len(launches) >= LEAST:
         return standing(launches, terms).word == "met"
     if not all(holds(launch, terms) for launch in launches):
         return False
-    return True if all(holds(launch, terms, ROOM) for launch in launches) else None
+    return True if all(_roomy(launches, term) for term in terms) else None
+
+
+def _roomy(launches: Sequence[Launch], term: Term) -> bool:
+    """Whether the mean of launches that hold leaves ROOM; failures have none, they are counted."""
+    if term.kind == "errors":
+        return True
+    values = [value_of(term.metric, launch.requests) for launch in launches]
+    if not all(one is not None and one > 0 for one in values):
+        return False
+    mean = geometric_mean(one for one in values if one)
+    return term.holds(mean / ROOM if term.kind == "rps" else mean * ROOM)

@@ -104,18 +104,15 @@ def pooled(launches: Sequence[Launch]) -> Requests:
     return requests_of(times_s, failed, fmean(rates) if rates else None)
 
 
-def holds(launch: Launch, terms: Sequence[Term], room: float = 1.0) -> bool:
-    """By its values; of errors, unless they are shown to be too many. `room`: how many times a
-    value must fit in its limit."""
+def holds(launch: Launch, terms: Sequence[Term]) -> bool:
+    """By its values; of errors, unless they are shown to be too many."""
     for term in terms:
         if term.kind == "errors":
             if word(judge(term, launch.requests)) == "broken":
                 return False
         else:
             value = value_of(term.metric, launch.requests)
-            if value is None:
-                return False
-            if not term.holds(value / room if term.kind == "rps" else value * room):
+            if value is None or not term.holds(value):
                 return False
     return True
 

@@ -106,8 +106,8 @@ def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "holds", fits)
 
 
-def fits(launch: Any, _: object, room: float = 1.0) -> bool:
-    return bool(launch.p95_s * room < TERMS[0].limit)
+def fits(launch: Any, _: object) -> bool:
+    return bool(launch.p95_s < TERMS[0].limit)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -131,6 +131,54 @@ def test_a_good_forecast_leads_to_the_best(seed: int) -> None:
     server = result_of(world.search()).server
     assert server is not None
     assert world.highest(server) >= 0.93 * max(map(world.highest, world.servers))
+
+
+MORE = {3: 1.16, 4: 1.28, 5: 1.3}  # workers: times what two reach
+
+
+def helped(seed: int) -> World:
+    """More workers than the forecast asks for reach more, as they do where the load tool competes
+    for the cores; the forecast does not know."""
+    world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
+    for one in world.servers:
+        world.capacity[one.key] *= MORE.get(one.workers, 1.0)
+        if one.workers == 1:  # of a single one it does
+            world.capacity[one.key] *= 0.6
+            known = world.expected[one.key]
+            world.expected[one.key] = replace(known, highest_rps=0.6 * known.most_rps)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_workers_are_tried_as_long_as_they_help(seed: int) -> None:
+    world = helped(seed)
+    assert world.run() <= 30
+    server = result_of(world.search()).server
+    assert server is not None
+    assert world.highest(server) >= 0.95 * max(map(world.highest, world.servers))
+
+
+def test_those_that_lead_for_a_while_are_not_launched_at_the_targets_rate() -> None:
+    """It takes three launches to know a bound."""
+    world = helped(0)
+    first = world.search().order()[0]
+    world.run()
+    winner = result_of(world.search()).server
+    raised = {one.server for one in world.launches if one.rps > TARGET_RPS}
+    assert len(raised) > 3
+    assert {one.server for one in world.launches if one.rps == TARGET_RPS} == {first, winner}
+
+
+@pytest.mark.parametrize("most", range(12, 20))
+def test_the_last_launches_of_the_budget_show_who_leads(most: int) -> None:
+    """Else all that was found out about it would be for nothing."""
+    world = helped(0)
+    while (following := world.search().next(most - len(world.launches))) is not None:
+        world.launch(following)
+        if len(world.launches) == most:
+            break
+    search = world.search()
+    assert search.leader() == search.winner() != search.order()[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
