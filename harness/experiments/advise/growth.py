@@ -25,7 +25,7 @@ CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
 AGAIN = 2  # which load of its needs
 MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
-AROUND_S = 2.0  # lone requests, stop, reading
+AROUND_S = 3.0  # lone requests, stop, reading, planning what comes next
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
 

@@ -43,6 +43,7 @@ STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
 HOPE = 0.5  # of the target's rate: candidates of which less is forecast are tried last
+SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates of a forecast without hope
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
 MOST_VOIDS_BESIDE = 2  # at another rate
@@ -180,9 +181,12 @@ class Search(Struct, frozen=True):
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once something meets the target: whether there is better, and what the best reaches."""
         following, unknown = None, self.standing(leader).word == "open"
-        if not unknown or left > LEAST:
-            following = self._raise(leader) or self._rivals(leader, order)
-        if following is None and unknown:
+        wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
+        if not unknown or left > wanting + SPARE:
+            following = self._raise(leader)
+        if following is None and left > LEAST + SPARE:  # one that leads then can still be shown
+            following = self._rivals(leader, order)
+        if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
         return following or self._sure(self.winner() or leader)
 
