@@ -113,18 +113,19 @@ def possible(search: Search, rps: float) -> Sequence[Server]:
     return [one for one in search.servers if fits(one)]
 
 
-def grid(name: str, out: Path) -> dict[str, object]:
+def grid(name: str, out: Path, least: float = 0.0) -> dict[str, object]:
+    """`least`: the lowest rate that the others are tried at, where the search's is far too low."""
     one = Grid(name, out)
     search = one.search()
     winner = search.winner()
     if winner is None or (reached := search.reach(winner).last) is None:
         return {"app": name, "winner": None}
-    mark = rounded(reached * BEYOND)
+    mark = rounded(max(reached * BEYOND, least))
     able = {winner: None, **dict.fromkeys(possible(search, mark))}
     reaches: dict[str, float] = {}
     for server in able:
         own = server == winner
-        highest = one.again(server, reached) if own else one.furthest(server, mark)
+        highest = one.again(server, mark / BEYOND) if own else one.furthest(server, mark)
         print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
         if highest:
             reaches[server.key] = highest
@@ -143,11 +144,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--apps", default=",".join(CASES))
     parser.add_argument("--out", type=Path, default=Path("advised"))
+    parser.add_argument("--least", type=float, default=0.0, metavar="RPS")
     options = parser.parse_args()
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     for name in options.apps.split(","):
-        found = grid(name, out)
+        found = grid(name, out, options.least)
         (out / f"{name}-grid.json").write_text(json.dumps(found, indent=1))
         print(json.dumps(found), flush=True)
 

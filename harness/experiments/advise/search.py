@@ -33,7 +33,7 @@ from harness import codec
 from harness.analysis.target import judge, requests_of, value_of, word
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.standing import LEAST, Standing, passes, standing
-from harness.experiments.advise.study import Launch, Study
+from harness.experiments.advise.study import Launch, Study, holds
 from harness.model import Finding, Needs, Plan, Server
 from harness.slo import Term, parse
 
@@ -127,25 +127,33 @@ class Search(Struct, frozen=True):
 
     def winner(self) -> Server | None:
         """The first of those that meet the target; see `_first_of`."""
-        return self._first_of([one for one in self.order() if self.meets(one)])
+        able = [one for one in self.order() if self.meets(one)]
+        return self._first_of({one: self.reach(one).last or 0.0 for one in able})
 
     def leader(self) -> Server | None:
-        """The first of those that may meet the target: nothing at its rate speaks against it, and
-        at some rate it was seen to hold."""
+        """The first of those that may meet the target, by what they promise: nothing at its rate
+        speaks against it, and at some rate it was seen to hold."""
         may = [
             one for one in self.order()
             if self.standing(one).word == "met"
             or (self.standing(one).word == "open" and self.reach(one).last is not None)
         ]  # fmt: skip
-        return self._first_of(may)
+        return self._first_of({one: self._promise(one) for one in may})
 
-    def _first_of(self, able: Sequence[Server]) -> Server | None:
+    def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
         """The one that reaches furthest; the cheaper of two of which neither reached BEYOND the
         other."""
-        reached = {one.key: self.reach(one).last or 0.0 for one in able}
         most = max(reached.values(), default=0.0)
-        near = [one for one in able if not most or rounded(BEYOND * reached[one.key]) > most]
+        near = [one for one, rps in reached.items() if not most or rounded(BEYOND * rps) > most]
         return min(near, key=self.cost, default=None)
+
+    def _promise(self, server: Server) -> float:
+        """The rate that it was seen to hold, or the next one that is tried below one that it did
+        not: who fails at a rate by a little reaches hardly less."""
+        last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
+        if not last or ceiling is None or ceiling <= CLOSE * last:
+            return last
+        return max(last, self._below(server, last, ceiling))
 
     def too_noisy(self) -> bool:
         """Whether others disturbed more launches than say anything."""
@@ -201,14 +209,22 @@ class Search(Struct, frozen=True):
         """Up to where a launch keeps the target."""
         reach = self.reach(server)
         last, first = reach.last or self.target_rps, self._ceiling(server)
+        if first is None and not self.study.at(server, self.target_rps):
+            return self._launch(server, rounded(CLOSE * last))  # a rival: seldom much further
         if first is None:
             ahead = AHEAD * self.highest(server)
             return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
         if first > CLOSE * last:
-            middle = between(last, first)
+            middle = self._below(server, last, first)
             if last < middle < first:
                 return self._launch(server, middle)
         return None
+
+    def _below(self, server: Server, last: float, first: float) -> float:
+        """The rate to try between one that passed and one that did not. Where some launch held
+        there, hardly less will."""
+        held = any(holds(one, self.terms) for one in self.study.at(server, first))
+        return max(between(last, first), rounded(first / CLOSE) if held else 0.0)
 
     def _sure(self, winner: Server) -> Next | None:
         """The last rate that passes holds in further launches, or is a lower one; so does the rate
