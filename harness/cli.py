@@ -26,12 +26,14 @@ class Command(NamedTuple):
     action: str
 
 
+# Of experiments that can do without a run of their own
+OWN_ACTIONS = {"compare": "harness.experiments.compare.saved:command"}
 COMMANDS: Mapping[str, Command] = {
     **{
         name: Command(
             summary,
             f"harness.experiments.{name}.options:add_options",
-            "harness.experiments.runner:command",
+            OWN_ACTIONS.get(name, "harness.experiments.runner:command"),
         )
         for name, summary in EXPERIMENTS.items()
     },

@@ -13,13 +13,16 @@ are made several times as fast as dataclasses, and spans come by the hundred tho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
+from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 SCHEMA = 1  # of the JSON that a report is
+LONG_NAME = 40  # characters of a path within the name of a file
 
 Verdict = Literal[
     "below capacity", "at capacity", "saturated", "generator-bound", "inconclusive", "invalid"
@@ -131,6 +134,9 @@ class Server(Struct, frozen=True):
     null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
     preload: bool = False  # the app is loaded once, before the workers are forked
     cores: int | None = None  # that it may run on; None: all
+    gunicorn: str = ""  # the version that serves, where there are several; "": the plan's
+    python: str = ""  # the interpreter that serves, where there are several; "": the plan's
+    config: str | None = None  # its own Gunicorn file, where there are several; None: the plan's
 
     @property
     def key(self) -> str:
@@ -140,7 +146,21 @@ class Server(Struct, frozen=True):
         several = f"-x{self.instances}" if self.instances > 1 else ""
         preload = "-preload" if self.preload else ""
         cores = "" if self.cores is None else f"-on{self.cores}"
-        return f"{key}-wc{self.worker_connections}{several}{preload}{cores}"
+        version = f"-g{self.gunicorn}" if self.gunicorn else ""
+        python = f"-py{_as_name(self.python)}" if self.python else ""
+        return f"{key}-wc{self.worker_connections}{several}{preload}{cores}{version}{python}"
+
+    @property
+    def variant(self) -> str:
+        """Its worker class, and what serves it where that was asked for."""
+        version = f"Gunicorn {self.gunicorn}" if self.gunicorn else ""
+        return ", ".join(filter(None, (self.worker_class, version, self.python)))
+
+
+def _as_name(path: str) -> str:
+    """Part of a file name; of a long path its end, and what tells it from others that end so."""
+    name = re.sub(r"[^A-Za-z0-9.]+", "_", path).strip("_")
+    return name if len(name) <= LONG_NAME else f"{name[-LONG_NAME:]}_{crc32(path.encode()):08x}"
 
 
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
@@ -288,7 +308,7 @@ class Plan(Struct, frozen=True):
     seed: int  # of the order of trials
     python: str
     config: str | None
-    unavailable: Mapping[str, str]  # class -> why
+    unavailable: Mapping[str, str]  # variant of a server -> why
     notes: tuple[Finding, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
@@ -297,6 +317,7 @@ class Plan(Struct, frozen=True):
     max_seconds: float | None = None  # of load where its length is not fixed; None: it is
     arrivals: Arrivals = "even"  # of its cells at a rate
     slo: str = ""  # the target of its cells (`harness.slo`); "": none
+    gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -815,6 +836,7 @@ class CellResult(Struct, frozen=True):
     tool_rps: float | None = None
     whole_rps: float | None = None  # successes/s of the whole load; a lone first request apart
     in_force: Mapping[str, int | None] = {}  # settings as the server has them; None: ignored
+    served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", as its workers say
     lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()

@@ -68,6 +68,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     to.epilog = DEMO_EXAMPLES
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    add_rows(to, SERVES_ONE)
     to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is
 
 
@@ -284,8 +285,50 @@ existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
-    """A program on PATH, or a file. Not resolved: a venv's python is a link that must stay one."""
+    """A program on PATH, a version of Python that is there, or a file. Not resolved: a venv's
+    python is a link that must stay one."""
     found = shutil.which(Path(text).expanduser())
+    if found is None and re.fullmatch(r"3\.\d+", text):
+        found = shutil.which(f"python{text}")
     if found is None:
         raise Refused(f"{text} is not an executable program")
     return str(Path(found).absolute())
+
+
+interpreters = list_of(interpreter)
+
+
+def version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?", text):
+        raise Refused(f"{text!r} is not a version, such as 25.3.0")
+    return text
+
+
+versions = list_of(version)
+
+
+def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ...]]:
+    """One of what is elsewhere an axis."""
+
+    def read(text: str) -> tuple[T, ...]:
+        found = several(text)
+        if len(found) > 1:
+            raise Refused(f"{text!r} are {len(found)}, and this command takes one")
+        return found
+
+    return read
+
+
+SERVES: tuple[Row, ...] = (
+    ("--python", interpreters, "LIST",
+     "interpreters of its environment, which run the server: paths, or names such as python3.13"),
+    ("--gunicorn", versions, "LIST",
+     "versions of Gunicorn: 23.0.0,27.0.1 (the one that is installed there); others are kept in"
+     " your cache"),
+)  # fmt: skip
+SERVES_ONE: tuple[Row, ...] = (
+    ("--python", only(interpreters), "PATH",
+     "interpreter of its environment, which runs the server"),
+    ("--gunicorn", only(versions), "VERSION",
+     "version of Gunicorn (the one that is installed there); kept in your cache"),
+)  # fmt: skip

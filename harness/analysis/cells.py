@@ -17,7 +17,7 @@ from harness.analysis.failures import (
     success_service,
 )
 from harness.analysis.handshakes import counters_of_others
-from harness.analysis.in_force import in_force
+from harness.analysis.in_force import in_force, served_by
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight
 from harness.analysis.occupancy import taken
@@ -42,6 +42,7 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
         reason=Finding("verdict.invalid", {"reasons": tuple(reasons)}),
         worker_class=data.worker_class,
         in_force=in_force(data),
+        served_by=served_by(data),
         notes=data.record.warnings if data.record else (),
     )
 
@@ -119,6 +120,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         accept_queue_max=longest,
         accept_queue_limit=limit,
         in_force=in_force(data, limit),
+        served_by=served_by(data),
         usage=facts.usage,
         core_wait=core_wait(facts),
         routes=measurement.routes,

@@ -18,3 +18,10 @@ def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, in
     kernel = {"backlog": limit} if isinstance(limit, int) and limit else {}
     found: dict[str, int | None] = {**asked, **ignored, **kernel}
     return {name: found[name] for name in SETTINGS if name in found}
+
+
+def served_by(data: TrialData) -> Mapping[str, str]:
+    """The versions of Gunicorn and Python that its workers proved; what is not known is missing."""
+    proof = data.record.proof if data.record else {}
+    found = {name: proof.get(name) for name in ("gunicorn", "python")}
+    return {name: value for name, value in found.items() if isinstance(value, str)}

@@ -18,6 +18,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "bottleneck": "is it the server or the load generator?",
     "limits": "how far one client goes, and what stops it",
     "advise": "which class, how many workers and threads, for your app and target?",
+    "compare": "what does another version, interpreter or setting change?",
     "ladder": "what makes a real web app fast: remove one cache after the other",
 }
 

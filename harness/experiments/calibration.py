@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,6 +36,7 @@ from harness.plan import null_cell, null_plan
 from harness.report.messages import text
 from harness.server import preflight
 from harness.server.worker_classes import configured_slots
+from harness.user_cache import user_cache
 
 FORMAT = 2  # of what is kept, and of how it is measured: part of its keys
 # Connections: a cell is held against the next higher ones, or the highest: beyond them tools only
@@ -119,8 +119,7 @@ def reached(directory: Path) -> Mapping[CeilingKey, float]:
 
 def cache() -> Path:
     """Where ceilings are kept between runs."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "workerlab" / "ceilings.json"
+    return user_cache("ceilings.json")
 
 
 def fingerprint(tool: str, environment: Mapping[str, object]) -> str:

@@ -4,7 +4,6 @@ A sweep of the lesson's cells, whose progress is the lesson itself.
 """
 
 import argparse
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from rich.text import Text
 
 from harness import run_store
 from harness.experiments.lesson import ROUNDS, SLEEP_S, STEPS, law, outcome
-from harness.experiments.planning import gunicorn_plan
+from harness.experiments.planning import gunicorn_plan, interpreters
 from harness.experiments.reading import report_of
 from harness.experiments.results import document_of, print_location
 from harness.experiments.runner import Setup, run
@@ -30,7 +29,6 @@ from harness.observe.spans import Live
 from harness.plan import load_for
 from harness.report import publish
 from harness.report.messages import text
-from harness.server import preflight
 from harness.server.running import Running
 from harness.server.worker_classes import class_named, configured_slots
 from harness.terminal.console import interactive, one_key, short, tell
@@ -45,9 +43,9 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     ask = not options.yes and interactive()
     if not options.yes and not ask:
         tell("no terminal to ask, so it runs through as with --yes")
-    interpreter = preflight.interpreter(sys.executable, Path(), None)
-    plan = gunicorn_plan("sweep", (step.cell for step in STEPS), interpreter, rounds=ROUNDS)
-    yield Setup(plan, interpreter, label="lesson", display=partial(Lesson, ask))
+    found = interpreters(options)
+    plan = gunicorn_plan("sweep", (step.cell for step in STEPS), found, rounds=ROUNDS)
+    yield Setup(plan, found, label="lesson", display=partial(Lesson, ask))
 
 
 def command(options: argparse.Namespace) -> int:
@@ -104,7 +102,7 @@ class Lesson:
         say("-" * (WIDTH - 2))
         say(step.changed)
         say(law(step))
-        if one.cell.server.worker_class in self._plan.unavailable:
+        if one.cell.server.variant in self._plan.unavailable:
             return
         print()
         say(step.question)

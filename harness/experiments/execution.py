@@ -71,7 +71,7 @@ class LoneResponse:
     def predict(self, one: Trial) -> float | None:
         """Seconds the trial will take; None as long as nobody can know."""
         server = one.cell.server
-        if server.worker_class in self._plan.unavailable:
+        if server.variant in self._plan.unavailable:
             return 0.0
         lone_s = self._measured.get((server.name, server.app.target), server.app.sleep_s)
         if one.cell.load is not None:
@@ -114,28 +114,28 @@ def execute(
 
 
 class Unavailable:
-    """What cannot be run here, and why: worker classes; and apps that fail for the same reason
-    under two of them, which the others need not try."""
+    """What cannot be run here, and why: worker classes, by what serves them; and apps that fail for
+    the same reason under two of them, which the others need not try."""
 
     def __init__(self, plan: Plan) -> None:
-        self._classes = dict(plan.unavailable)
-        self._failed: dict[tuple[str, str], set[str]] = {}  # by app and reason: worker classes
+        self._variants = dict(plan.unavailable)
+        self._failed: dict[tuple[str, str], set[str]] = {}  # by app and reason: variants
 
     def why(self, one: Trial) -> str | None:
         server = one.cell.server
-        if server.worker_class in self._classes:
-            return self._classes[server.worker_class]
+        if server.variant in self._variants:
+            return self._variants[server.variant]
         return next(
-            (why for (app, why), classes in self._failed.items()
-             if app == server.app.target and len(classes) > 1),
+            (why for (app, why), variants in self._failed.items()
+             if app == server.app.target and len(variants) > 1),
             None,
         )  # fmt: skip
 
     def learn(self, one: Trial, record: Record) -> None:
         if record.fault and record.fault.kind == "unavailable":
             server, why = one.cell.server, record.fault.reason
-            self._classes[server.worker_class] = why
-            self._failed.setdefault((server.app.target, why), set()).add(server.worker_class)
+            self._variants[server.variant] = why
+            self._failed.setdefault((server.app.target, why), set()).add(server.variant)
 
 
 class Rates:
@@ -164,10 +164,11 @@ def launch_for(plan: Plan, one: Trial, directory: Path, rps: float | None = None
     return Launch(
         server=cell.server,
         app=app,
-        python=plan.python,
+        python=cell.server.python or plan.python,
+        gunicorn=cell.server.gunicorn or plan.gunicorn,
         code=directory / "code",
         trial=directory / "raw" / one.key,
-        config=plan.config,
+        config=cell.server.config or plan.config,
         records=records_for(plan, cell, rps),
         warmup_path=f"/?sleep={WARMUP_S}" if cheaper else None,
         named=tool.NAMES_REQUESTS,

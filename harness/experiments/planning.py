@@ -9,7 +9,7 @@ import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from itertools import product as combinations
 from pathlib import Path
@@ -102,8 +102,9 @@ def _axis(options: argparse.Namespace, found: preflight.Interpreter, name: str) 
 
 
 def _servers(
-    options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
+    options: argparse.Namespace, every: preflight.Interpreters, mix: tuple[Route, ...]
 ) -> Iterable[Server]:
+    found = next(iter(every.values()))
     axis = {name: _axis(options, found, name) for name in DEFAULTS}
     wsgi_app, asgi_app = apps_of(options, found, mix)
     for row in map(class_named, options.classes):
@@ -116,7 +117,10 @@ def _servers(
         threaded = options.threads is not None if not row.slots_known else row.slots == "threads"
         threads = axis["threads"] if threaded else (1,)
         for amounts in combinations(axis["workers"], threads, axis["backlog"]):
-            yield Server(row.name, *amounts, axis["worker_connections"][0], app=app)
+            server = Server(row.name, *amounts, axis["worker_connections"][0], app=app)
+            yield from (
+                replace(server, python=python, gunicorn=version) for python, version in every
+            )
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
@@ -211,20 +215,42 @@ def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Fi
                 yield Finding("plan.not_followed", {"tool": name})
 
 
-def lacking(servers: Iterable[Server], found: preflight.Interpreter) -> dict[str, str]:
-    """Worker classes that cannot run in that interpreter, and why."""
-    names = dict.fromkeys(server.worker_class for server in servers)
-    return {name: why for name in names if (why := found.lacks(name))}
+def interpreters(
+    options: argparse.Namespace,
+    classes: Iterable[str] = (),
+    config: str | None = None,
+    chdir: Path = Path(),
+    env: Mapping[str, str] = {},
+) -> preflight.Interpreters:
+    """What shall serve: every interpreter with every version of Gunicorn that is asked for, named
+    where there are several of them. Raises as `preflight.interpreter`."""
+    pythons = getattr(options, "python", None) or (sys.executable,)
+    versions = options.gunicorn or ("",)
+    return {
+        (
+            python if len(pythons) > 1 else "",
+            version if len(versions) > 1 else "",
+        ): preflight.interpreter(python, chdir, config, classes, env, version)
+        for python, version in combinations(pythons, versions)
+    }
+
+
+def lacking(servers: Iterable[Server], found: preflight.Interpreters) -> dict[str, str]:
+    """Variants that cannot run in their interpreters, and why."""
+    every = {one.variant: (one, found[one.python, one.gunicorn]) for one in servers}
+    return {name: why for name, (one, its) in every.items() if (why := its.lacks(one.worker_class))}
 
 
 def gunicorn_plan(
-    kind: str, cells: Iterable[Cell], found: preflight.Interpreter, **more: Any
+    kind: str, cells: Iterable[Cell], found: preflight.Interpreters, **more: Any
 ) -> Plan:
     """Of cells on Gunicorn. `more`: of the Plan. Raises UsageError for what cannot be measured."""
     usual: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
     cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
     unavailable = lacking((cell.server for cell in cells), found)
-    common = {"kind": kind, "cells": cells, "seed": seed, "python": found.python}
+    first = next(iter(found.values()))
+    common = {"kind": kind, "cells": cells, "seed": seed}
+    common |= {"python": first.python, "gunicorn": first.asked}
     plan = Plan(**{**common, "unavailable": unavailable, **usual, **more})
     _check_times(plan)
     plan = _with_hosts(plan)
@@ -233,19 +259,19 @@ def gunicorn_plan(
     return plan
 
 
-def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
+def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     """Raises UsageError or EnvironmentProblem; starts nothing but looks."""
     if options.classes is None or options.levels is None:
         raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
     mix, mix_notes = asked_mix(options)
-    python, chdir = options.python or sys.executable, Path(options.chdir or ".")
-    found = preflight.interpreter(python, chdir, options.config, options.classes)
+    every = interpreters(options, options.classes, options.config, Path(options.chdir or "."))
+    found = next(iter(every.values()))
     for name, one in found.classes.items():
         if one.get("error"):
             raise UsageError(found.lacks(name))
-    servers = tuple(_servers(options, found, mix))
+    servers = tuple(_servers(options, every, mix))
     drops = _drops(servers, max(options.levels))
     plan = gunicorn_plan(
         "sweep",
@@ -257,7 +283,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
             processes=options.tool_processes or (1,),
             rates=options.rate or (),
         ),
-        found,
+        every,
         trials=options.trials or 1,
         rounds=options.rounds or 5,
         config=options.config,
@@ -276,7 +302,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         slo=options.slo or "",
         **({} if options.seed is None else {"seed": options.seed}),
     )
-    return plan, found
+    return plan, every
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals:

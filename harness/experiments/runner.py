@@ -48,16 +48,16 @@ def nothing(_directory: Path) -> None:
 
 
 class Setup(Struct, frozen=True):
-    """A plan, checked against this machine. `interpreter`: runs Gunicorn and the apps, None where
-    there are none; `environment`: what else a new run is measured on; `label`: ends the name of its
-    directory, "" for the command's name. `prepare_launch`: gives a server the services it needs.
-    `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with further
-    cells, once all of `plan` have been run; None: that was all. It needs nothing but what is on
-    file, so that a run that is resumed goes on as it would have. `ceilings_anyway`: what the load
-    tools can do is wanted even where no cell came near it."""
+    """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps, none where
+    there is no Gunicorn; `environment`: what else a new run is measured on; `label`: ends the name
+    of its directory, "" for the command's name. `prepare_launch`: gives a server the services it
+    needs. `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with
+    further cells, once all of `plan` have been run; None: that was all. It needs nothing but what
+    is on file, so that a run that is resumed goes on as it would have. `ceilings_anyway`: what the
+    load tools can do is wanted even where no cell came near it."""
 
     plan: Plan
-    interpreter: preflight.Interpreter | None = None
+    interpreters: preflight.Interpreters = {}
     environment: Mapping[str, object] = {}
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
@@ -162,10 +162,8 @@ def _load_for_resume(
         return directory, plan
     check_tools(plan.tools)
     chdir = Path(plan.servers[0].app.chdir or ".")
-    classes = [server.worker_class for server in plan.servers]
-    env = dict(pair for server in plan.servers for pair in server.app.env)
-    python = preflight.interpreter(plan.python, chdir, plan.config, classes, env)
-    return directory, replace(plan, unavailable=lacking(plan.servers, python))
+    found = preflight.of_plan(plan, chdir)
+    return directory, replace(plan, unavailable=lacking(plan.servers, found))
 
 
 def _create_run(kind: str, options: argparse.Namespace, prepared: Setup) -> Path:
@@ -174,8 +172,8 @@ def _create_run(kind: str, options: argparse.Namespace, prepared: Setup) -> Path
         for name in prepared.plan.tools
         if (argv := tool_named(name).VERSION_ARGV) is not None
     }
-    python = prepared.interpreter
-    machine = preflight.fingerprint(python, tools) if python else preflight.machine(tools)
+    found = prepared.interpreters.values()
+    machine = preflight.fingerprint(found, tools) if found else preflight.machine(tools)
     directory = run_store.fresh(options.out, prepared.label or kind)
     run_store.create(directory, prepared.plan, {**machine, **prepared.environment})
     return directory

@@ -6,7 +6,8 @@ difference of logarithms.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from statistics import fmean, variance
 
 from msgspec import Struct
@@ -27,8 +28,11 @@ def student(degrees: int) -> float:
     return T975[min(degrees, len(T975)) - 1]
 
 
-def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Half of Welch's 95 % interval of a difference of means; None below one degree of freedom."""
+def half_width(
+    one: Sequence[float], other: Sequence[float], quantile: Callable[[int], float] = student
+) -> float | None:
+    """Half of Welch's interval of a difference of means, 95 % but for another `quantile` of
+    Student's t; None below one degree of freedom."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
     total = sum(part for part, _ in parts)
     if total <= 0:
@@ -36,7 +40,7 @@ def half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     degrees = total**2 / sum(part**2 / df for part, df in parts)
     if degrees < 1:
         return None
-    return student(int(degrees)) * math.sqrt(total)
+    return quantile(int(degrees)) * math.sqrt(total)
 
 
 def half_of_mean(values: Sequence[float]) -> float | None:
@@ -75,3 +79,31 @@ def ratio(after: Sequence[float], before: Sequence[float]) -> Ratio:
     if half is None:
         return Ratio(math.exp(centre))
     return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+def within(t: float, degrees: int) -> float:
+    """The probability that Student's t lies between -t and t (Abramowitz & Stegun 26.7.3 and
+    26.7.4)."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    cosine, total, term = math.cos(angle), 0.0, 1.0
+    odd = degrees % 2
+    if odd:
+        term = cosine
+    for k in range(2 + odd, degrees + 1, 2):
+        total += term
+        term *= cosine**2 * (k - 1) / k
+    if odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total
+
+
+@cache
+def student_at(confidence: float, degrees: int) -> float:
+    """Half of the two-sided interval of Student's t that has this probability."""
+    low, high = 0.0, 1.0
+    while within(high, degrees) < confidence:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle, degrees) < confidence else (low, middle)
+    return high

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harness.model import CellResult, Document, Finding, Report
 from harness.report.class_findings import DISTURBED, class_finding
-from harness.report.naming import SETTINGS, Names, by_series, not_taken, setting
+from harness.report.naming import AMOUNTS, Names, by_series, not_taken, setting
 from harness.report.route_table import failing_routes
 from harness.report.sweep_tables import sweep_tables
 from harness.report.targets import target_findings, target_kept
@@ -94,7 +94,7 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
     first = cells[0].trial.cell
     threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
     threads = {cell.trial.cell.server.threads for cell in threaded}
-    for name in SETTINGS:
+    for name in AMOUNTS:
         if name == "threads" and len(threads) == 1:
             classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
             yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})

@@ -217,6 +217,8 @@ setting.threads = {n:# thread}[[ ({not_taken:; })]]
 setting.threads_each = {n:# thread} each in {classes:list}
 setting.backlog = backlog {n}[[ ({not_taken:; })]]
 setting.worker_connections = {n} worker connections[[ ({not_taken:; })]]
+setting.gunicorn = Gunicorn {n}
+setting.python = {n}
 setting.in_force = {n} in force[[ with {classes:list}]]
 setting.ignored = ignored by {classes:list}
 setting.tool = {tool}[[ with {processes:# process/processes}]]
@@ -782,7 +784,7 @@ heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
 advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
-    {cores:number} cores.
+    {cores:number} cores[[; Gunicorn {gunicorn}]].
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?
@@ -1048,6 +1050,71 @@ heading.bottleneck:response_mean_s = mean
 heading.errors = causes
 heading.achieved_concurrency = in flight
 heading.generator_bound = generator-bound
+
+# --- compare: what another version, interpreter or setting changes --------------------------------
+compare.title = [[A: {a}; ]][[B: {b}; ]]load by {tools:list}
+compare.saved = A: {a}; B: {b}
+compare.question.differences = What differs between the runs, beside their figures?
+compare.differences = {differences:; }.
+compare.difference = {name}: {a} and {b}
+compare.group = {a}[[ against {b}]] at {load}
+compare.question.group = {group}: does B differ from A?
+compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
+    {same:list}.]][[ Not known: {unknown:list}.]][[ {disturbed}]]
+compare.same = No, not by {at_least:percent} or more: {same:list} ({pairs:# pair} of
+    launches).[[ Not known: {unknown:list}.]][[ {disturbed}]]
+compare.inconclusive = Inconclusive after {pairs:# pair} of launches: {unknown:list}.[[ No
+    difference of {at_least:percent} or more: {same:list}.]][[ {disturbed}]] --resume with a longer
+    --budget goes on.
+compare.nothing = Not known: no pair of launches was valid.[[ {reason:sentence}]]
+compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
+compare.where = Of a response it is the part {part} that changed: {b:duration} instead of
+    {a:duration}.
+compare.change.ratio = {metric} {b} instead of {a} ({value:factor} times[[, {low:factor} to
+    {high:factor}]])
+compare.change.part = {metric} {b} instead of {a} ({value:change} of a response[[, {low:change} to
+    {high:change}]])
+compare.change.share = {metric} {b} instead of {a}
+compare.not_measured = not measured
+compare.question.gate = May it pass?
+compare.gate.exceeded = No: {limits:; }.
+compare.gate.inconclusive = Not known: {limits:; }.
+compare.gate.kept = Yes: {limits:; }.
+compare.gate.of = {limit} ({group})
+compare.metric.throughput_rps = throughput
+compare.metric.response_p50_s = median response
+compare.metric.response_p95_s = p95
+compare.metric.cpu_s = CPU per request
+compare.metric.memory_bytes = memory
+compare.metric.start_s = start
+compare.metric.stop_s = stop
+compare.metric.failed = failed requests
+compare.metric.connect_s = in connect
+compare.metric.accept_queue_s = in the accept queue
+compare.metric.in_worker_s = in the worker
+compare.metric.service_s = in the app
+compare.metric.transfer_s = in transfer
+compare.value.rate = {value:number} req/s
+compare.value.time = {value:duration}
+compare.value.bytes = {value:bytes}
+compare.value.share = {value:fraction}
+compare.value.times = {value:factor}
+compare.value.points = {value:change}
+compare.word.different = different
+compare.word.same = same
+compare.word.inconclusive = inconclusive
+compare.table = A and B
+compare.table.note = Change: B as times A; of a part of the response, and of failed requests, the
+    difference as a share of A's response, or of the requests. Low, high: its interval over the
+    pairs of launches; those of a class and load hold together in 95 of 100 comparisons, whenever
+    they stop.
+compare.chart = B as times A
+compare.chart.metric = metric
+compare.chart.ratio = B / A
+compare.chart.note = With the intervals of the table; 1 is no difference.
+compare.invalid = Left out, with its pair: a launch of {side}: {reason}
+heading.compare:group = class and load
+heading.compare:word = verdict
 
 # --- limits: how far one client goes --------------------------------------------------------------
 limits.title = How far one client goes, and what stops it

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.model import Cell, CellResult, ClassResult, Finding, Server
 
-SETTINGS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
+AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
+SETTINGS = (*AMOUNTS, "gunicorn", "python")
 
 
 def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
@@ -12,7 +13,7 @@ def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
 
     Threads that differ because only gthread has them are told once, in the title.
     """
-    values: dict[tuple[str, str], set[int]] = {}
+    values: dict[tuple[str, str], set[object]] = {}
     for server in servers:
         for name in SETTINGS:
             values.setdefault((name, server.worker_class), set()).add(getattr(server, name))
@@ -31,7 +32,7 @@ def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
     return series
 
 
-def setting(name: str, value: int, others: Iterable[Finding] = ()) -> Finding:
+def setting(name: str, value: int | str, others: Iterable[Finding] = ()) -> Finding:
     """`others`: what some servers made of it."""
     return Finding(f"setting.{name}", {"n": value, "not_taken": tuple(others)})
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from harness.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from harness.report.messages import short
-from harness.report.naming import Names, taken
+from harness.report.naming import AMOUNTS, Names, taken
 from harness.report.open_closed import arrivals, one_trial, side_by_side
 from harness.report.route_table import route_table
 from harness.report.targets import target_word
@@ -112,14 +112,17 @@ def _leading(cells: Cells, names: Names) -> list[Source]:
     )
     return [
         source("worker_class", "text", 0, attrgetter(f"{server}.worker_class")),
-        *(source(name, "count", 0, partial(_setting, name)) for name in names.settings),
+        *(
+            source(name, "count" if name in AMOUNTS else "text", 0, partial(_setting, name))
+            for name in names.settings
+        ),
         *(source(name, form, 0, value) for wanted, name, form, value in optional if wanted),
     ]
 
 
 def _setting(name: str, cell: CellResult) -> Value:
     """As asked for, and what the server has where that is something else."""
-    asked: int = getattr(cell.trial.cell.server, name)
+    asked: int | str = getattr(cell.trial.cell.server, name)
     if taken(name, cell):
         return asked
     has = cell.in_force[name]

@@ -7,9 +7,18 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from harness.model import Breakdown, CellResult, ClassResult, Finding, Label, Summary, Value
+from harness.model import (
+    Breakdown,
+    CellResult,
+    ClassResult,
+    Finding,
+    Label,
+    Server,
+    Summary,
+    Value,
+)
 from harness.report.messages import text
-from harness.report.naming import taken
+from harness.report.naming import AMOUNTS, taken
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
@@ -66,8 +75,7 @@ def _plain(value: object) -> object:
     return rounded(value) if isinstance(value, float) else value
 
 
-SETTINGS = "worker_class workers threads backlog worker_connections"
-IN_FORCE = SETTINGS.split()[1:]
+SETTINGS = f"worker_class {' '.join(AMOUNTS)}"
 
 
 def cell(result: CellResult) -> dict[str, Any]:
@@ -77,8 +85,10 @@ def cell(result: CellResult) -> dict[str, Any]:
     usage, wait = result.usage, result.core_wait
     return {
         **fields(asked.server, SETTINGS),
-        "in_force": {name: result.in_force.get(name) for name in IN_FORCE},
-        "not_taken": [name for name in IN_FORCE if not taken(name, result)],
+        **_asked_to_serve(asked.server),
+        "served_by": {name: result.served_by.get(name) for name in ("gunicorn", "python")},
+        "in_force": {name: result.in_force.get(name) for name in AMOUNTS},
+        "not_taken": [name for name in AMOUNTS if not taken(name, result)],
         "app": result.app,
         "sleep_s": rounded(result.sleep_s, 6),
         "tool": asked.tool,
@@ -119,6 +129,7 @@ def group(result: ClassResult) -> dict[str, Any]:
     """One (server, tool, processes, keep-alive), with all keys of the schema."""
     return {
         **fields(result.server, SETTINGS),
+        **_asked_to_serve(result.server),
         "tool": result.tool,
         "tool_processes": result.processes,
         **fields(result, "keepalive slots_configured"),
@@ -127,6 +138,11 @@ def group(result: ClassResult) -> dict[str, Any]:
         "knee": rounded(result.knee, 3),
         **fields(result, "knee_note diagnosis"),
     }
+
+
+def _asked_to_serve(server: Server) -> dict[str, str | None]:
+    """None: that of the run, whose environment says which."""
+    return {"gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
 def spoken(label: Label | None) -> object:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.server.process import Guarded
 from harness.server.running import Faulty, Launch, Running, explained, numbered, read_proofs
+from harness.server.versions import with_version
 from harness.server.warmup import warm_up
 from harness.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -95,6 +96,7 @@ def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Run
     argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
     env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
     env |= {**dict(launch.app.env), **dict(launch.env), "WORKERLAB_TRIAL": trial}
+    env |= with_version(launch.gunicorn, env)
     env |= {"WORKERLAB_METRICS": trial, "WORKERLAB_LISTENING": listening.name}
     with Guarded(
         [*argv, launch.app.target],

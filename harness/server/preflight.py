@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
-from harness.model import EnvironmentProblem, UsageError
+from harness.model import EnvironmentProblem, Plan, UsageError
+from harness.server.versions import with_version
 from harness.server.worker_classes import WORKER_CLASSES, class_named
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 ASK_S = 60.0
 VERSION_S = 10.0
 SPARE_FILES = 64  # what a process has open beside its connections
+PYTHON = ">=3.10"  # of what runs inside the server
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h
 SYSCTLS = (
     "net.core.somaxconn",
@@ -44,9 +48,13 @@ class Interpreter(Struct, frozen=True):
     missing: Sequence[str]
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
+    asked: str = ""  # the version of Gunicorn that was asked for; "": its own serves
+    unfit: str = ""  # why no class can run there
 
     def lacks(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None when it can."""
+        if self.unfit:
+            return self.unfit
         row = class_named(name)
         if why := self.classes.get(name, {}).get("error"):
             return f"{self.python} cannot import the worker class {name}: {why}"
@@ -69,17 +77,20 @@ def interpreter(
     config: str | None,
     classes: Iterable[str] = (),
     env: Mapping[str, str] = {},
+    gunicorn: str = "",
 ) -> Interpreter:
-    """`classes`: those that are to serve; `env`: of the apps. Raises EnvironmentProblem when it
-    does not run or has no Gunicorn, UsageError when the user's Gunicorn file cannot be read."""
+    """`classes`: those that are to serve; `env`: of the apps; `gunicorn`: the version of Gunicorn
+    that serves, "" for its own. Raises EnvironmentProblem when it does not run or has no Gunicorn,
+    or none of that version can be had; UsageError when the user's Gunicorn file cannot be read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
     own = [name for name in classes if name not in WORKER_CLASSES]
     request = {"config": config, "packages": sorted(packages), "classes": own}
+    together = {**os.environ, **env}
     try:
         done = subprocess.run(
             [python, str(INTROSPECT), json.dumps(request)],
             cwd=chdir,
-            env={**os.environ, **env},
+            env={**together, **with_version(gunicorn, together)},
             capture_output=True,
             text=True,
             timeout=ASK_S,
@@ -88,12 +99,42 @@ def interpreter(
         answer = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
+    version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:
-        how = f"{python} -m pip install gunicorn==25.3.0"
+        how = f"{python} -m pip install gunicorn==25.3.0, or say --gunicorn 25.3.0"
         raise EnvironmentProblem(f"{python} has no Gunicorn: {how}")
+    if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
+        raise EnvironmentProblem(
+            f"{python} imports Gunicorn {answer['gunicorn']} and not {gunicorn}: there is another"
+            f" one in {chdir.absolute()} or on its PYTHONPATH"
+        )
     if why := answer.pop("error"):
         raise UsageError(f"{config} cannot be read as a Gunicorn file: {why}")
-    return Interpreter(python, **answer)
+    unfit = _unfit(python, version, answer["gunicorn"], requires)
+    return Interpreter(python, **answer, asked=gunicorn, unfit=unfit)
+
+
+def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
+    """Why an interpreter of that version cannot serve under the lab; "" where it can."""
+    for what, wanted in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
+        if not SpecifierSet(wanted).contains(version, prereleases=True):
+            return f"{what} needs Python {wanted}, and {python} is {version}"
+    return ""
+
+
+Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicorn` of a Server
+
+
+def of_plan(plan: Plan, chdir: Path) -> Interpreters:
+    """Those that the servers of a plan need. Raises as `interpreter`."""
+    classes = [server.worker_class for server in plan.servers]
+    env = dict(pair for server in plan.servers for pair in server.app.env)
+    return {
+        (own, version): interpreter(
+            own or plan.python, chdir, plan.config, classes, env, version or plan.gunicorn
+        )
+        for own, version in dict.fromkeys((one.python, one.gunicorn) for one in plan.servers)
+    }
 
 
 def raise_file_limit() -> int | None:
@@ -212,6 +253,11 @@ def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
     }
 
 
-def fingerprint(interpreter: Interpreter, tools: Mapping[str, str | None]) -> dict[str, object]:
-    """The same where Gunicorn is under test."""
-    return {**machine(tools), "server_python": interpreter.python, "gunicorn": interpreter.gunicorn}
+def fingerprint(
+    interpreters: Iterable[Interpreter], tools: Mapping[str, str | None]
+) -> dict[str, object]:
+    """The same where Gunicorn is under test, and in which versions."""
+    every = tuple(interpreters)
+    pythons = dict.fromkeys(one.python for one in every)
+    versions = dict.fromkeys(one.gunicorn for one in every)
+    return {**machine(tools), "server_python": ", ".join(pythons), "gunicorn": ", ".join(versions)}

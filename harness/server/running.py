@@ -48,6 +48,7 @@ class Launch(Struct, frozen=True):
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
     services: Mapping[str, int] = {}  # what it works with: pids by name
+    gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
 
 
 class Serving(Struct, kw_only=True):

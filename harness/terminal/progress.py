@@ -28,6 +28,8 @@ def describe(trial: Trial) -> str:
         level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
     threads = f"x{server.threads}" if server.threads > 1 else ""
     place = server.name or f"{server.worker_class} {server.workers}{threads}"
+    place += f", Gunicorn {server.gunicorn}" if server.gunicorn else ""
+    place += f", {server.python}" if server.python else ""
     kept = ", keep-alive" if cell.keepalive else ""
     repeat = f", trial {trial.number}" if trial.number > 1 else ""
     return f"{place}, {tool} at {level}{kept}{repeat}"

@@ -11,7 +11,6 @@ is used up.
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits
 from harness.experiments.advise.document import write_file
 from harness.experiments.advise.growth import Growth
 from harness.experiments.advise.study import TOOL, Asked
-from harness.experiments.planning import apps_of, gunicorn_plan, overridden
+from harness.experiments.planning import apps_of, gunicorn_plan, interpreters, overridden
 from harness.experiments.runner import Setup
 from harness.mix import asked as asked_mix
 from harness.model import (
@@ -44,13 +43,12 @@ NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    interpreter = None
-    if plan is None:
-        plan, interpreter = plan_of(options)
+    resumed = plan is not None
+    plan, found = plan_of(options) if plan is None else (plan, {})
     budget_s = options.budget or Asked.of(plan).budget_s
-    growth = Growth(budget_s, resumed=interpreter is None)
+    growth = Growth(budget_s, resumed=resumed)
     yield Setup(
-        *(plan, interpreter),
+        *(plan, found),
         label="advise",
         display=growth.display,
         grow=growth.grow,
@@ -66,7 +64,7 @@ def finish(directory: Path) -> None:
         tell(f"gunicorn.conf.py cannot be written: {error}")
 
 
-def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
+def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     """The needs of each class, which the search starts from. Raises UsageError or
     EnvironmentProblem; starts nothing but looks."""
     if options.rate is None or options.slo is None:
@@ -79,10 +77,10 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     except slo.Mistake as mistake:
         raise UsageError(f"--slo: {mistake}") from None
     check_write(options.write)
-    python, chdir = options.python or sys.executable, Path(options.chdir or ".")
     names = options.classes or CLASSES
-    env = dict(options.env or ())
-    found = preflight.interpreter(python, chdir, options.config, names, env)
+    env, chdir = dict(options.env or ()), Path(options.chdir or ".")
+    every = interpreters(options, names, options.config, chdir, env)
+    found = next(iter(every.values()))
     lacking = {name: why for name in names if (why := found.lacks(name))}
     removed = {one for one in names if not options.classes and class_named(one).removed_in}
     able = [name for name in names if name not in {*lacking, *removed}]
@@ -101,7 +99,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
         config_text=_text(options.config),
         config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(found.settings),
-        python=options.python or "",
+        python=found.python if options.python else "",
         write=str(Path(options.write).expanduser().absolute()) if options.write else "",
     )
     if asked.limits.cores > (here := limits.cores()):
@@ -111,14 +109,14 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter]:
     plan = gunicorn_plan(
         "advise",
         (needs_cell(name, app) for name, app in apps),
-        found,
+        every,
         config=options.config,
         notes=(*notes, *overridden(options, found)),
         arrivals=options.arrivals or "poisson",
         details=codec.plain(asked),
         **more,
     )
-    return plan, found
+    return plan, every
 
 
 def _text(path: str | None) -> str:

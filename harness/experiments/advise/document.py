@@ -65,6 +65,7 @@ def _title(result: Result) -> Finding:
         "app": target,
         "arrivals": Finding(f"arrivals.{study.plan.arrivals}"),
         "cores": asked.limits.cores,
+        "gunicorn": study.plan.gunicorn or None,
     }
     return Finding("advise.title", values)
 

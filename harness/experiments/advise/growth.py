@@ -1,7 +1,6 @@
 """Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +12,13 @@ from harness.experiments.advise.candidates import candidates
 from harness.experiments.advise.forecast import Question, forecast
 from harness.experiments.advise.search import Next, search_of
 from harness.experiments.advise.study import TOOL, Study, study_of
-from harness.experiments.execution import Predict, progress
+from harness.experiments.budget import Budget
+from harness.experiments.execution import Predict
 from harness.load.programs import FOLLOWED
 from harness.model import Cell, Plan, Rate, Trial
 from harness.server.worker_classes import class_named
 from harness.terminal.console import tell
-from harness.terminal.progress import Progress, Within
+from harness.terminal.progress import Progress
 
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
@@ -80,18 +80,14 @@ class Growth:
     """Plans what comes next, by what is on file, as long as the budget lasts."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
-        self._budget_s = budget_s
-        self._began_s = time.monotonic()
-        self._before_s: float | None = None if resumed else 0.0  # used before this process began
+        self._budget = Budget(budget_s, resumed=resumed)
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        if self._before_s is None:
-            self._before_s = study_of(run_store.load(directory)).used_s
-        if "expected" not in plan.details:
-            return progress(directory, plan, todo, predict)
-        return Within(todo, predict, self._left_s)
+        first = "expected" not in plan.details
+        show = self._budget.at_first if first else self._budget.display
+        return show(directory, plan, todo, predict)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
         study = study_of(run_store.load(directory))
@@ -111,18 +107,15 @@ class Growth:
         following = search.next(self._launches_left(study))
         if following is not None:
             cell = launch_cell(following, study.asked.slo)
-            if self._needs_s(study, cell) <= self._left_s():
+            if self._needs_s(study, cell) <= self._budget.left_s():
                 return replace(foreseen, cells=(*foreseen.cells, cell))
         return None if foreseen is plan else foreseen
-
-    def _left_s(self) -> float:
-        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
 
     def _launches_left(self, study: Study) -> float:
         """At the target's rate, where they last longest."""
         asked = study.asked
         lasts_s = launch_s(asked.rate_rps, asked.slo) + self._around_s(study)
-        return self._left_s() // lasts_s
+        return self._budget.left_s() // lasts_s
 
     def _needs_s(self, study: Study, cell: Cell) -> float:
         """What a launch takes: its load, and what is beside it."""

@@ -98,7 +98,12 @@ MACHINE: tuple[Row, ...] = (
      "most requests the app can work on at once, all workers together: its database pool, say"),
     ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),
 )  # fmt: skip
-GROUPS = {"the target": TARGET, "what may be used": MACHINE, "your app": APP}
+GROUPS = {
+    "the target": TARGET,
+    "what may be used": MACHINE,
+    "your app": APP,
+    "what serves it": read.SERVES_ONE,
+}
 
 
 def add_options(to: argparse.ArgumentParser) -> None:

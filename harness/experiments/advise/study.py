@@ -18,13 +18,12 @@ from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.reading import as_argument, report_of, trial_data
-from harness.model import CellResult, Finding, Needs, Plan, Record, Server, Summary
+from harness.model import CellResult, Finding, Needs, Plan, Server, Summary
 from harness.run_store import Run
 from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
 
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
-BESIDE_S = 0.5  # of a launch: files, the reading of them, what is planned next
 
 
 class Asked(Struct, frozen=True):
@@ -126,7 +125,6 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     blocked: tuple[str, ...]  # worker classes whose event loop is blocked
     blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by class that was looked at
     launches: tuple[Launch, ...]
-    used_s: float
     alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
     ceiling: Ceiling | None = None  # the highest of the load tool on this machine
@@ -182,20 +180,10 @@ def study_of(run: Run) -> Study:
     return Study(
         *(asked, run.plan, as_argument(run), needs, {**unavailable, **removed, **left_out}),
         *(tuple(_blocked(cells.values())), looked_at, launches),
-        used_s=sum(map(used_s, run.records.values())),
         alarmed=tuple(_alarmed(facts.values())),
         preloaded=_preloaded(trials, facts),
         ceiling=max(ours, key=lambda one: one.rps, default=None),
     )
-
-
-def used_s(record: Record) -> float:
-    """How long a trial took, as far as its record tells."""
-    load_s = 0.0
-    if record.load_start_ns is not None and record.load_end_ns is not None:
-        load_s = (record.load_end_ns - record.load_start_ns) / 1e9
-    parts = (record.start_s, record.warmup_s, record.stop_s)
-    return BESIDE_S + load_s + sum(part or 0.0 for part in parts)
 
 
 def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:

@@ -5,15 +5,13 @@ others of its experiment in one thing; one that two experiments share is run onc
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.experiments.planning import gunicorn_plan, installed
+from harness.experiments.planning import gunicorn_plan, installed, interpreters
 from harness.experiments.runner import Setup
 from harness.load.registry import tool_named
 from harness.model import App, Cell, Plan, Server
@@ -65,9 +63,9 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         yield Setup(plan)
         return
     preflight.check_levels(scale.users)
-    interpreter = preflight.interpreter(sys.executable, Path(), None)
+    found = interpreters(options)
     tools, notes = installed((*GENERATORS, *OTHERS))
     generator = next(name for name in GENERATORS if name in tools)
     planned = cells(generator, [name for name in OTHERS if name in tools], scale)
     more = {"duration_s": scale.duration_s, "trials": options.trials or TRIALS}
-    yield Setup(gunicorn_plan("bottleneck", planned, interpreter, notes=notes, **more), interpreter)
+    yield Setup(gunicorn_plan("bottleneck", planned, found, notes=notes, **more), found)

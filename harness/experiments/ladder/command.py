@@ -27,7 +27,7 @@ from harness.experiments.ladder import configurations as steps
 from harness.experiments.ladder.configurations import CACHE, Configuration, from_details
 from harness.experiments.ladder.options import STORAGES
 from harness.experiments.ladder.steps import ONE_USER
-from harness.experiments.planning import check_tools, gunicorn_plan, installed
+from harness.experiments.planning import check_tools, gunicorn_plan, installed, interpreters
 from harness.experiments.runner import Setup
 from harness.model import Cell, EnvironmentProblem, Plan, Trial
 from harness.server import preflight
@@ -59,7 +59,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     preflight.check_levels([users])
     check_tools(options.tools or ())
     tools, notes = installed(options.tools or TOOLS)
-    interpreter = None if plan else preflight.interpreter(sys.executable, Path(), None)
+    gunicorns = {} if plan else interpreters(options)
     if plan:  # of the services that it needs
         able = [one for one in from_details(plan) if not one.why_not]
         kinds = tuple(dict.fromkeys(kind for one in able for kind in one.kinds))
@@ -68,7 +68,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     with services(kinds, urls) as found:
         if found.lacking and (plan or not found.pages):
             raise EnvironmentProblem("; ".join(found.lacking.values()))
-        if interpreter is not None:
+        if not plan:
             workers = options.workers or 2
             planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages)
             loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
@@ -81,7 +81,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             plan = gunicorn_plan(
                 "ladder",
                 cells,
-                interpreter,
+                gunicorns,
                 trials=options.trials or trials,
                 duration_s=options.duration or duration_s,
                 notes=notes,
@@ -91,7 +91,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         by_name = {one.name: one for one in from_details(plan)}
         environment = {"services": {kind: one.version for kind, one in found.running.items()}}
         prepare_launch = partial(found.prepare_launch, by_name)
-        yield Setup(plan, interpreter, environment, prepare_launch=prepare_launch)
+        yield Setup(plan, gunicorns, environment, prepare_launch=prepare_launch)
 
 
 def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:

@@ -15,6 +15,6 @@ RESUMES_WITH = ("fail_on_slo",)
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if options.fail_on_slo and not (options.slo if plan is None else plan.slo):
         raise UsageError("--fail-on-slo needs a target: --slo 'p95<300ms'")
-    made, interpreter = plan_of(options) if plan is None else (plan, None)
+    made, found = plan_of(options) if plan is None else (plan, {})
     label = "-".join(dict.fromkeys(server.worker_class for server in made.servers))
-    yield Setup(made, interpreter, label=label)
+    yield Setup(made, found, label=label)

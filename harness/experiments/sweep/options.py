@@ -27,6 +27,8 @@ examples:
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
       --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
       your own app, in its own environment, with your own Gunicorn file
+  workerlab sweep sync,gthread 8,16 --gunicorn 23.0.0,25.3.0,27.0.1
+      versions of Gunicorn as an axis; so are interpreters: --python python3.11,python3.13
   workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
       ... under the requests that its users send (or those of a file: --mix)
   workerlab sweep gthread 8,16,32 --rate 100 --slo 'p95<300ms,errors<0.1%' --fail-on-slo
@@ -68,8 +70,6 @@ AXES: tuple[Row, ...] = (
 APP: tuple[Row, ...] = (
     ("--app", read.target, "MODULE:CALLABLE", "the application, as Gunicorn spells it"),
     ("--chdir", read.existing_directory, "DIR", "directory it is imported from (the current one)"),
-    ("--python", read.interpreter, "PATH",
-     "interpreter of its environment, which runs the server"),
     ("--config", read.existing_file, "FILE",
      "your own Gunicorn file; it overrides the defaults, flags override it"),
     ("--env", read.setting, "K=V", "environment of the server (repeatable)"),
@@ -83,6 +83,7 @@ APP: tuple[Row, ...] = (
 GROUPS = {
     "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
     "your own app": APP,
+    "what serves it": read.SERVES,
     "a target": read.SLO,
 }
 

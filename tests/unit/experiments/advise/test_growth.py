@@ -21,7 +21,7 @@ def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, .
     )
     memory = Memory(10 << 20, private_bytes, 2)
     needs = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=memory)
-    return Study(asked, plan, "", dict.fromkeys(classes, needs), {}, (), {}, (), 0.0)
+    return Study(asked, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
 
 
 def test_what_could_be_shared_is_looked_at_once() -> None:
@@ -30,7 +30,7 @@ def test_what_could_be_shared_is_looked_at_once() -> None:
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
     grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
     assert not list(preload_cells(grown, seen))
-    alarmed = Study(*(getattr(seen, name) for name in Study.__struct_fields__[:9]), ("sync",))
+    alarmed = Study(*(getattr(seen, name) for name in Study.__struct_fields__[:8]), ("sync",))
     assert all(not one.server.preload for one in stacks_cells(grown.cells, alarmed))
 
 

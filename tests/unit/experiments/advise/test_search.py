@@ -80,7 +80,7 @@ class World:
         asked = Asked("p95<300ms", TARGET_RPS, 300.0, limits)
         need = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0)
         plan: Any = Plan("advise", (), 1, 5, 1, "", None, {}, ())
-        study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches), 0.0)
+        study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
         return Search(study, TERMS, self.servers, self.expected)
 
     def run(self, most: int = 60) -> int:

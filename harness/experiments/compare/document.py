@@ -1,0 +1,226 @@
+"""What `workerlab compare` shows: of each class and load whether B differs, in what, and where the
+time went that it takes more or less."""
+
+from collections.abc import Iterable, Sequence
+
+from harness.analysis.comparison import PARTS, Change, Metric
+from harness.experiments.compare.gate import Limit
+from harness.experiments.compare.pairs import MEASURED, Asked, Compared, compared
+from harness.experiments.document import Field, answer, table
+from harness.experiments.reading import notes_of
+from harness.model import CellResult, Chart, Document, Finding, Mark, Series, Table, Value
+from harness.report.messages import text
+from harness.report.naming import level
+from harness.run_store import Run
+
+UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
+
+
+def document(run: Run) -> Document:
+    asked, groups = Asked.of(run.plan), compared(run)
+    return comparison(groups, _title(asked, groups), run, asked.at_least, (), strict=asked.strict)
+
+
+def comparison(
+    groups: Sequence[Compared],
+    title: Finding,
+    run: Run,
+    at_least: float,
+    differences: Sequence[Finding],
+    *,
+    strict: bool,
+) -> Document:
+    """Of pairs of launches, or of two saved runs, the first of which is `run`; what differs between
+    these beside the figures is told before them."""
+    invalid = [cell for one in groups for cell in one.left_out]
+    first = answer("compare", "differences", "differences", {"differences": tuple(differences)})
+    return Document(
+        run=run.name,
+        kind="compare",
+        title=title,
+        environment=run.environment,
+        findings=(
+            *([first] if differences else ()),
+            *(_answer(one, at_least) for one in groups),
+            *_gate(groups),
+        ),
+        tables=tuple(_tables(groups)),
+        charts=tuple(_charts(groups)),
+        notes=(*notes_of(run), *map(_invalid, invalid)),
+        valid=any(one.pairs for one in groups) and not invalid,
+        exit_code=_exit_code(groups, strict=strict),
+    )
+
+
+def _exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
+    """Of the limits; None where they say nothing."""
+    outcomes = {outcome for one in groups for _, outcome in one.outcomes}
+    if "exceeded" in outcomes:
+        return 4
+    return 5 if strict and "inconclusive" in outcomes else None
+
+
+def _gate(groups: Sequence[Compared]) -> Iterable[Finding]:
+    for outcome in ("exceeded", "inconclusive", "kept"):
+        found = tuple(
+            Finding("compare.gate.of", {"limit": limit.text, "group": name_of(one)})
+            for one in groups
+            for limit, its in one.outcomes
+            if its == outcome
+        )
+        if found:
+            yield answer("compare", "gate", f"gate.{outcome}", {"limits": found})
+
+
+def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
+    a, b = (words or None for words in asked.words)
+    values = {"a": a, "b": b, "at_least": asked.at_least}
+    cells = [one.group.a for one in groups]
+    tools = tuple(dict.fromkeys(cell.tool for cell in cells))
+    return Finding("compare.title", {**values, "tools": tools})
+
+
+def name_of(one: Compared) -> Finding:
+    """'sync at 8 connections', 'sync against gevent at 8 connections'."""
+    a, b = (cell.server.worker_class for cell in (one.group.a, one.group.b))
+    values = {"a": a, "b": b if b != a else None, "load": level(one.group.a, "load")}
+    return Finding("compare.group", values)
+
+
+# --- the answers ----------------------------------------------------------------------------------
+
+
+def _answer(one: Compared, at_least: float) -> Finding:
+    """Of one group: what differs, else what is known to be the same, else nothing."""
+    name, pairs = name_of(one), len(one.pairs)
+    measured = [each for each in one.changes if each.metric not in PARTS]
+    by = {word: [each for each in measured if each.word == word] for word in
+          ("different", "same", "inconclusive")}  # fmt: skip
+    values = {
+        "pairs": pairs,
+        "at_least": at_least,
+        "same": tuple(metric_name(each.metric) for each in by["same"]),
+        "unknown": tuple(metric_name(each.metric) for each in by["inconclusive"]),
+    }
+    if not pairs:
+        reason = one.left_out[0].reason if one.left_out else None
+        return _to(name, "nothing", {"reason": reason})
+    disturbed = _disturbed(one)
+    if by["different"]:
+        changed = tuple(map(_said, by["different"]))
+        more = {"changed": changed, "where": _where(one), "disturbed": disturbed}
+        return _to(name, "different", {**values, **more}, _evidence(one))
+    unknown = any(each.metric.name in MEASURED for each in by["inconclusive"])
+    code = "inconclusive" if unknown else "same"
+    return _to(name, code, {**values, "disturbed": disturbed}, _evidence(one))
+
+
+def _to(
+    name: Finding, code: str, values: dict[str, object], evidence: Iterable[Finding] = ()
+) -> Finding:
+    return answer("compare", "group", code, {"group": name, **values}, evidence)
+
+
+def _evidence(one: Compared) -> Iterable[Finding]:
+    for each in one.changes:
+        yield _said(each)
+
+
+def _where(one: Compared) -> Finding | None:
+    """The part of the response that changed most, if any did."""
+    parts = [each for each in one.changes if each.metric in PARTS and each.word == "different"]
+    most = max(parts, key=lambda each: abs(each.value), default=None)
+    if most is None:
+        return None
+    part = Finding(f"part.{most.metric.name.removesuffix('_s')}")
+    return Finding("compare.where", {"part": part, "a": most.a, "b": most.b})
+
+
+def _disturbed(one: Compared) -> Finding | None:
+    """How many of the launches other programs disturbed."""
+    launches = [cell for pair in one.pairs for cell in pair]
+    disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
+    values = {"disturbed": disturbed, "launches": len(launches)}
+    return Finding("compare.disturbed", values) if disturbed else None
+
+
+def outcome_text(one: Compared, limit: Limit) -> str:
+    """What was measured of the metric that it limits."""
+    found = next((each for each in one.changes if each.metric.name == limit.metric), None)
+    return text(Finding("compare.not_measured")) if found is None else text(_said(found))
+
+
+def metric_name(metric: Metric) -> Finding:
+    return Finding(f"compare.metric.{metric.name}")
+
+
+def _said(each: Change) -> Finding:
+    values = {
+        "metric": metric_name(each.metric),
+        "a": _value(each.metric, each.a),
+        "b": _value(each.metric, each.b),
+        "value": each.value,
+        "low": each.low,
+        "high": each.high,
+    }
+    return Finding(f"compare.change.{each.metric.kind}", values)
+
+
+def _value(metric: Metric, value: float) -> Finding:
+    return Finding(f"compare.value.{UNITS.get(metric.name, 'time')}", {"value": value})
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _tables(groups: Sequence[Compared]) -> Iterable[Table]:
+    rows = [(one, each) for one in groups for each in one.changes]
+    if rows:
+        note = Finding("compare.table.note")
+        yield table(Finding("compare.table"), FIELDS, rows, note)
+
+
+def _change(row: tuple[Compared, Change], which: str) -> Value:
+    """As times A for a ratio, else in points."""
+    each = row[1]
+    value = getattr(each, which)
+    if value is None:
+        return None
+    code = "times" if each.metric.kind == "ratio" else "points"
+    return Finding(f"compare.value.{code}", {"value": value})
+
+
+FIELDS: tuple[Field, ...] = (
+    ("group", "text", lambda row: name_of(row[0])),
+    ("metric", "text", lambda row: metric_name(row[1].metric)),
+    ("a", "text", lambda row: _value(row[1].metric, row[1].a)),
+    ("b", "text", lambda row: _value(row[1].metric, row[1].b)),
+    ("change", "text", lambda row: _change(row, "value")),
+    ("low", "text", lambda row: _change(row, "low")),
+    ("high", "text", lambda row: _change(row, "high")),
+    ("pairs", "count", lambda row: row[1].n),
+    ("word", "text", lambda row: Finding(f"compare.word.{row[1].word}")),
+)
+
+
+# --- the chart ------------------------------------------------------------------------------------
+
+
+def _charts(groups: Sequence[Compared]) -> Iterable[Chart]:
+    """Ratios with their intervals; 1 is no difference."""
+    series = []
+    for one in groups:
+        known = [each for each in one.changes if each.metric.kind == "ratio" and each.low]
+        points = tuple((float(at), each.value) for at, each in enumerate(known))
+        marks = tuple(Mark(metric_name(each.metric), each.low, each.high) for each in known)
+        if points:
+            series.append(Series(name_of(one), points, marks))
+    if series:
+        title, x, y = (Finding(f"compare.chart{part}") for part in ("", ".metric", ".ratio"))
+        note = Finding("compare.chart.note")
+        yield Chart(title, x, y, tuple(series), (False, True), note, form="scatter")
+
+
+def _invalid(cell: CellResult) -> Finding:
+    values = {"side": cell.trial.cell.server.name[:1], "reason": cell.reason}
+    return Finding("compare.invalid", values, (cell.trial.key,))

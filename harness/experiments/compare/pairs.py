@@ -1,0 +1,126 @@
+"""A run of `compare` as pairs of launches: what each side measured, and what that shows so far."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harness import codec
+from harness.analysis.comparison import METRICS, Change, Launch, Pair, changes, decided
+from harness.experiments.budget import used_s
+from harness.experiments.compare import gate
+from harness.experiments.reading import report_of
+from harness.model import Cell, CellResult, Plan, Record
+from harness.run_store import Run
+
+SIDES = ("a", "b")
+# Once per launch: they differ far more than what many requests show, and nobody waits for them
+BESIDE = ("start_s", "stop_s")
+MEASURED = tuple(one.name for one in METRICS if one.name not in BESIDE)
+
+
+class Group(Struct, frozen=True):
+    """A cell of each side that agree in class and load."""
+
+    a: Cell
+    b: Cell
+
+
+class Asked(Struct, frozen=True):
+    """What the user asked for; the Plan's details."""
+
+    groups: tuple[Group, ...]
+    at_least: float
+    budget_s: float
+    words: tuple[str, str]  # of --a and --b
+    limits: str = ""  # of --fail-if
+    strict: bool = False
+    junit: str = ""  # where the limits shall be written
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Asked":
+        return codec.convert(plan.details, cls)
+
+
+class Compared(NamedTuple):
+    """A group, and what its pairs show. `left_out`: pairs of which a side is invalid."""
+
+    group: Group
+    pairs: Sequence[tuple[CellResult, CellResult]]
+    changes: Sequence[Change]
+    left_out: Sequence[CellResult]
+    outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing is left to find out, or nothing can be: a side that never runs."""
+        never = len(self.left_out) >= GIVE_UP and not self.pairs
+        return never or (
+            decided(self.changes, MEASURED)
+            and all(outcome != "inconclusive" for _, outcome in self.outcomes)
+        )
+
+
+GIVE_UP = 3  # pairs
+
+
+def launch(cell: CellResult, record: Record) -> Launch:
+    """The metrics of one launch, by name; what is not known is None."""
+    requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
+    busy = usage.server_cores
+    of_parts = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
+    return {
+        "throughput_rps": cell.throughput_rps,
+        "response_p50_s": cell.response.p50,
+        "response_p95_s": cell.response.p95,
+        "cpu_s": busy * cell.load_s / requests if busy and cell.load_s and requests else None,
+        "memory_bytes": usage.server_rss_bytes,
+        "start_s": record.start_s,
+        "stop_s": record.stop_s,
+        "failed": (cell.failed or 0) / requests if requests else None,
+        **{f"{part}_s": getattr(parts, f"{part}_s") for part in of_parts},
+    }
+
+
+def pairs_of(
+    cells: Iterable[CellResult], group: Group
+) -> tuple[list[tuple[CellResult, CellResult]], list[CellResult]]:
+    """Those whose launches are both valid, in order; and what is invalid of the others."""
+    sides: Mapping[str, dict[int, CellResult]] = {which: {} for which in SIDES}
+    for cell in cells:
+        asked = replace(cell.trial.cell, schedule=None)
+        for which, own in zip(SIDES, (group.a, group.b), strict=True):
+            if asked == own:
+                sides[which][cell.trial.cell.schedule or 0] = cell
+    whole, left_out = [], []
+    for number in sorted(sides["a"].keys() & sides["b"].keys()):
+        both = (sides["a"][number], sides["b"][number])
+        if wrong := [one for one in both if one.verdict == "invalid"]:
+            left_out += wrong
+        else:
+            whole.append(both)
+    return whole, left_out
+
+
+def compared(run: Run) -> list[Compared]:
+    """Every group, as of the pairs on file."""
+    asked, cells = Asked.of(run.plan), report_of(run).cells
+    limits, found = gate.parse(asked.limits) if asked.limits else (), []
+    for group in asked.groups:
+        pairs, left_out = pairs_of(cells, group)
+        seen: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
+        known = changes(seen, asked.at_least)
+        outcomes = [(limit, gate.judge(limit, known)) for limit in limits]
+        found.append(Compared(group, pairs, known, left_out, outcomes))
+    return found
+
+
+def _launch(run: Run, cell: CellResult) -> Launch:
+    return launch(cell, run.records[cell.trial.key])
+
+
+def pair_s(run: Run, groups: int) -> float:
+    """How long the next pair of so many groups takes: as long as the mean one did."""
+    every = [used_s(record) for record in run.records.values()]
+    return 2 * groups * sum(every) / len(every) if every else 0.0

@@ -1,0 +1,138 @@
+"""Whether A and B differ: no more false alarms than promised, and what is there is found."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from harness.analysis.comparison import LOOKS, METRICS, PARTS, Launch, changes, decided
+from harness.numbers.intervals import student_at, within
+
+NAMES = [one.name for one in METRICS]
+Noise = Callable[[random.Random], float]
+
+
+def quiet(rng: random.Random) -> float:
+    return math.exp(rng.gauss(0, 0.015))
+
+
+def noisy(rng: random.Random) -> float:
+    return math.exp(rng.gauss(0, 0.1))
+
+
+def bursts(rng: random.Random) -> float:
+    """Another program takes a core in one launch of four."""
+    return quiet(rng) * (rng.uniform(1.2, 2.0) if rng.random() < 0.25 else 1.0)
+
+
+def launch(rng: random.Random, noise: Noise, slower: float = 1.0, failed: float = 0.0) -> Launch:
+    response_s = 0.1 * noise(rng) * slower
+    return {
+        "throughput_rps": 8 / response_s,
+        "response_p50_s": response_s,
+        "response_p95_s": 1.2 * response_s * quiet(rng),
+        "cpu_s": 0.09 * noise(rng) * slower,
+        "memory_bytes": 5e7 * quiet(rng),
+        "start_s": 0.6 * noise(rng),
+        "stop_s": 0.2 * noise(rng),
+        "failed": failed,
+        "response_s": response_s,
+        "connect_s": 0.001 * noise(rng),
+        "accept_queue_s": 0.01 * noise(rng),
+        "in_worker_s": 0.001 * noise(rng),
+        "service_s": 0.088 * noise(rng) * slower,
+        "transfer_s": 0.001,
+    }
+
+
+def compare(rng: random.Random, noise: Noise, most: int, slower: float = 1.0) -> dict[str, str]:
+    """The words when it stopped."""
+    pairs = []
+    while True:
+        pairs.append((launch(rng, noise), launch(rng, noise, slower)))
+        if len(pairs) not in LOOKS:
+            continue
+        found = changes(pairs, 0.05)
+        if len(pairs) >= most or decided(found, NAMES):
+            return {one.metric.name: one.word for one in found}
+
+
+@pytest.mark.parametrize("noise", [quiet, noisy, bursts])
+def test_of_two_that_are_the_same_one_in_twenty_at_most_differs(noise: Noise) -> None:
+    rng = random.Random(1)
+    alarms = sum("different" in compare(rng, noise, 19).values() for _ in range(200))
+    assert alarms <= 0.05 * 200
+
+
+@pytest.mark.parametrize("slower", [1.05, 1 / 1.05])
+def test_a_change_of_five_percent_is_found(slower: float) -> None:
+    rng = random.Random(2)
+    words = [compare(rng, quiet, 13, slower) for _ in range(20)]
+    for name in ("throughput_rps", "response_p50_s", "cpu_s"):
+        assert sum(one[name] == "different" for one in words) >= 16
+
+
+def test_two_that_are_the_same_are_known_to_be_so() -> None:
+    rng = random.Random(3)
+    words = [compare(rng, quiet, 19) for _ in range(20)]
+    assert sum(set(one.values()) == {"same"} for one in words) >= 16
+
+
+def test_before_the_first_look_nothing_is_said() -> None:
+    rng = random.Random(4)
+    pairs = [(launch(rng, quiet), launch(rng, quiet, 3.0)) for _ in range(LOOKS[0])]
+    assert {one.word for one in changes(pairs[:-1], 0.05)} == {"inconclusive"}
+    found = {one.metric.name: one for one in changes(pairs, 0.05)}
+    assert found["response_p50_s"].word == "different"
+    assert found["response_p50_s"].worse
+    assert found["throughput_rps"].worse
+    assert found["throughput_rps"].value == pytest.approx(1 / 3, rel=0.05)
+
+
+def test_between_two_looks_nothing_is_added() -> None:
+    """Who looks after every pair sees a difference in anything."""
+    rng = random.Random(5)
+    pairs = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(LOOKS[1])]
+    assert changes(pairs[:-1], 0.05) == changes(pairs[: LOOKS[0]], 0.05)
+
+
+def test_which_part_of_the_response_changed() -> None:
+    rng = random.Random(6)
+    pairs = []
+    for _ in range(6):
+        a, b = launch(rng, quiet), dict(launch(rng, quiet))
+        b["in_worker_s"] = 0.031
+        pairs.append((a, b))
+    found = {one.metric.name: one for one in changes(pairs, 0.05)}
+    differ = [one.name for one in PARTS if found[one.name].word == "different"]
+    assert differ == ["in_worker_s"]
+    assert found["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
+
+
+def test_failures_are_compared_as_shares() -> None:
+    rng = random.Random(7)
+    pairs = [(launch(rng, quiet), launch(rng, quiet, failed=0.01 * quiet(rng))) for _ in range(4)]
+    failed = next(one for one in changes(pairs, 0.05) if one.metric.name == "failed")
+    assert (failed.word, failed.worse) == ("different", True)
+    none = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(4)]
+    failed = next(one for one in changes(none, 0.05) if one.metric.name == "failed")
+    assert (failed.word, failed.value) == ("same", 0.0)
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    rng = random.Random(8)
+    pairs = [({**launch(rng, quiet), "cpu_s": None}, launch(rng, quiet)) for _ in range(4)]
+    assert "cpu_s" not in {one.metric.name for one in changes(pairs, 0.05)}
+
+
+@pytest.mark.parametrize(
+    ("confidence", "degrees", "t"),
+    [(0.95, 1, 12.706), (0.95, 8, 2.306), (0.99, 30, 2.750), (0.999, 5, 6.869), (0.9, 2, 2.920)],
+)
+def test_quantiles_of_student(confidence: float, degrees: int, t: float) -> None:
+    """Of printed tables."""
+    assert student_at(confidence, degrees) == pytest.approx(t, abs=6e-4)
+    assert within(t, degrees) == pytest.approx(confidence, abs=1e-4)

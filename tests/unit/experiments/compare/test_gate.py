@@ -1,0 +1,61 @@
+"""Limits of a change: what they say, and what is wrong with those that say nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.comparison import METRICS, Change
+from harness.experiments.compare import gate
+
+BY_NAME = {one.name: one for one in METRICS}
+
+
+def change(name: str, low: float | None, high: float | None) -> Change:
+    return Change(BY_NAME[name], 9, 1.0, 1.0, 1.0, low, high)
+
+
+@pytest.mark.parametrize(
+    ("limit", "low", "high", "outcome"),
+    [
+        ("p95>+10%", 1.11, 1.30, "exceeded"),
+        ("p95>+10%", 1.02, 1.30, "inconclusive"),
+        ("p95>+10%", 1.02, 1.09, "kept"),  # it grew, but not so much
+        ("p95>10%", 1.11, 1.30, "exceeded"),
+        ("p95>+10%", None, None, "inconclusive"),
+    ],
+)
+def test_only_what_is_certain_decides(
+    limit: str, low: float | None, high: float | None, outcome: str
+) -> None:
+    (parsed,) = gate.parse(limit)
+    assert gate.judge(parsed, [change("response_p95_s", low, high)]) == outcome
+
+
+def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
+    rps, errors = gate.parse("rps < -5%, errors>+0.1%")
+    assert gate.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
+    assert gate.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
+    assert gate.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
+    assert gate.judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
+
+
+def test_what_was_not_measured_is_not_known() -> None:
+    (limit,) = gate.parse("cpu>+5%")
+    assert gate.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "word"),
+    [
+        ("p95>+10", 1, "no limit of a change"),
+        ("rps<-5%, p96>+1%", 10, "'p96' is not compared; there are rps, p50, p95"),
+        ("p95>-10%", 5, "would also fail where nothing changes"),
+        ("rps<+5%", 5, "would also fail where nothing changes"),
+        ("p95>+10%,", 10, "no limit of a change"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> None:
+    with pytest.raises(gate.Mistake) as mistake:
+        gate.parse(text)
+    assert f"character {column}:" in str(mistake.value)
+    assert word in str(mistake.value)

@@ -1,0 +1,81 @@
+"""What A and B are, by the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cli import parse
+from harness.experiments.compare.command import first_plan, pair
+from harness.experiments.compare.options import side
+from harness.experiments.compare.pairs import Asked
+from harness.model import UsageError
+
+BASE = ("compare", "sync,gthread", "4,8")
+
+
+def test_a_side_changes_what_it_names_and_nothing_else() -> None:
+    options = parse([*BASE, "--workers", "3", "--b", "workers=5 threads=2 env=POOL=4 env=X=1"])
+    a, b = side(options, "a"), side(options, "b")
+    assert (a.workers, a.threads, a.env) == ((3,), None, None)
+    assert (b.workers, b.threads, b.env) == ((5,), (2,), [("POOL", "4"), ("X", "1")])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("workers", "nothing that a side can be"),
+        ("tool=wrk", "nothing that a side can be"),
+        ("workers=0", "too small"),
+        ("workers=2,4", "is several, and a side is one"),
+        ("gunicorn=new", "not a version"),
+    ],
+)
+def test_what_no_side_can_be_is_one_sentence(words: str, why: str) -> None:
+    options = parse([*BASE, "--b", words])
+    with pytest.raises(UsageError) as error:
+        side(options, "b")
+    assert why in str(error.value)
+    assert str(error.value).startswith("--b: ")
+
+
+def test_pairs_of_all_classes_and_levels() -> None:
+    plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--sleep", "0.1"]))
+    groups = Asked.of(plan).groups
+    assert [(one.a.server.worker_class, one.a.concurrency) for one in groups] == [
+        ("sync", 4), ("sync", 8), ("gthread", 4), ("gthread", 8),
+    ]  # fmt: skip
+    for group in groups:
+        assert (group.a.server.workers, group.b.server.workers) == (4, 5)
+        assert group.a.concurrency == group.b.concurrency
+    assert {(cell.server.name, cell.concurrency) for cell in plan.cells} == {
+        (f"{which}-{name}", level)
+        for which in "AB" for name in ("sync", "gthread") for level in (4, 8)
+    }  # fmt: skip
+    assert {cell.schedule for cell in plan.cells} == {1}
+
+
+def test_the_order_within_a_pair_is_drawn_anew() -> None:
+    plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--seed", "1"]))
+    groups = Asked.of(plan).groups
+    first = [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
+    assert 10 <= first.count("A") <= 30
+    assert first == [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
+
+
+def test_sides_that_do_not_differ_start_nothing() -> None:
+    with pytest.raises(UsageError, match="A and B are the same"):
+        first_plan(parse([*BASE, "--a", "workers=4", "--b", "workers=4"]))
+
+
+def test_without_sides_there_is_nothing_to_compare() -> None:
+    with pytest.raises(UsageError, match="compare needs CLASSES, LEVELS and what differs"):
+        first_plan(parse([*BASE]))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("snyc", "8"), "did you mean sync"), (("sync", "eight"), "'eight' is not a whole number")],
+)
+def test_a_mistyped_class_is_no_run(words: tuple[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        first_plan(parse(["compare", *words, "--b", "workers=5"]))

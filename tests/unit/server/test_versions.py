@@ -1,0 +1,175 @@
+"""Gunicorn in versions of one's choice, by the real installer, from wheels made here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.model import EnvironmentProblem
+from harness.server import preflight, versions
+
+WORKING = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
+Wheel = Callable[..., None]
+CODE = "from harness.server.versions import provide; print(provide('{}'))"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
+    """Makes a wheel of Gunicorn in the only place that the installers look at."""
+    place = tmp_path / "wheels"
+    place.mkdir()
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    for tool in ("UV", "PIP"):
+        monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{tool}_FIND_LINKS", str(place))
+
+    def make(version: str, app: str = "", size: int = 0, requires: str = ">=3.10") -> None:
+        info = f"gunicorn-{version}.dist-info"
+        files = {
+            "gunicorn/__init__.py": f"__version__ = {version!r}\n",
+            "gunicorn/app/__init__.py": "",
+            "gunicorn/app/wsgiapp.py": app,
+            "gunicorn/workers/__init__.py": WORKING,
+            "gunicorn/data": "x" * size,
+            f"{info}/METADATA": (
+                f"Metadata-Version: 2.1\nName: gunicorn\nVersion: {version}\n"
+                f"Requires-Python: {requires}\n"
+            ),
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+        with zipfile.ZipFile(place / f"gunicorn-{version}-py3-none-any.whl", "w") as archive:
+            for name, text in {**files, f"{info}/RECORD": record}.items():
+                archive.writestr(name, text)
+
+    return make
+
+
+def kept(tmp_path: Path) -> set[str]:
+    """All that is in the cache, the lock apart."""
+    return {one.name for one in (tmp_path / "cache/workerlab/gunicorn").iterdir()} - {".lock"}
+
+
+def test_a_version_is_made_once_and_comes_before_any_other(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    place = versions.provide("99.1")
+    (tmp_path / "wheels/gunicorn-99.1-py3-none-any.whl").unlink()
+    assert versions.provide("99.1") == place
+    assert kept(tmp_path) == {"99.1"}
+    own = str(tmp_path / "own")
+    env = versions.with_version("99.1", {"PYTHONPATH": own})
+    assert env == {"PYTHONPATH": f"{place}{os.pathsep}{own}"}
+    argv = [sys.executable, "-c", "import gunicorn; print(gunicorn.__version__)"]
+    said = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True)
+    assert said.stdout.strip() == "99.1"
+
+
+def test_without_a_version_nothing_is_made(tmp_path: Path) -> None:
+    assert versions.with_version("", {"PYTHONPATH": "here"}) == {}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_version_that_does_not_exist(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    with pytest.raises(EnvironmentProblem) as problem:
+        versions.provide("99.2")
+    assert str(problem.value) == "Gunicorn 99.2 cannot be had: there is no such version"
+    assert kept(tmp_path) == set()
+
+
+def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # nobody listens there
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with pytest.raises(EnvironmentProblem) as problem:
+        versions.provide("27.0.1")
+    assert str(problem.value) == (
+        "Gunicorn 27.0.1 cannot be had: the package index does not answer (is there a network?)"
+    )
+    assert kept(tmp_path) == set()
+
+
+def test_what_cannot_be_imported_is_not_kept(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1", app="import nowhere\n")
+    with pytest.raises(EnvironmentProblem, match=r"cannot be imported: .*nowhere"):
+        versions.provide("99.1")
+    assert kept(tmp_path) == set()
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    (tmp_path / "cache").write_text("a file where a directory should be")
+    with pytest.raises(EnvironmentProblem) as problem:
+        versions.provide("99.1")
+    assert "cannot be kept in" in str(problem.value)
+    assert "XDG_CACHE_HOME" in str(problem.value)
+
+
+def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
+    """The next one to want it finds no half of it, and leaves none."""
+    wheel("99.1", size=30_000_000)
+    lab = subprocess.Popen([sys.executable, "-c", CODE.format("99.1")], start_new_session=True)
+    cache = tmp_path / "cache/workerlab/gunicorn"
+    until = time.monotonic() + 60
+    while not list(cache.glob(".99.1-*")):
+        assert time.monotonic() < until, "it never began"
+        assert lab.poll() is None
+    os.killpg(lab.pid, signal.SIGKILL)
+    lab.wait()
+    assert kept(tmp_path) != {"99.1"}
+    versions.provide("99.1")
+    assert kept(tmp_path) == {"99.1"}
+
+
+def test_two_labs_at_once_make_it_once(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    argv = [sys.executable, "-c", CODE.format("99.1")]
+    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert {one.communicate(timeout=120)[0].strip() for one in both} == {
+        str(tmp_path / "cache/workerlab/gunicorn/99.1")
+    }
+    assert kept(tmp_path) == {"99.1"}
+
+
+def test_the_interpreter_says_what_that_version_has(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
+    assert (found.gunicorn, found.asked, list(found.known)) == ("99.1", "99.1", ["sync"])
+    assert found.lacks("sync") is None
+    assert found.lacks("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
+
+
+def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wheel) -> None:
+    """Nothing runs there, and the sentence says why; other versions may."""
+    wheel("99.1")
+    metadata = versions.provide("99.1") / "gunicorn-99.1.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace(">=3.10", ">=3.99"))
+    found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
+    why = found.lacks("sync")
+    assert why is not None
+    assert why.startswith(f"Gunicorn 99.1 needs Python >=3.99, and {sys.executable} is 3.")
+
+
+def test_another_gunicorn_beside_the_app(tmp_path: Path, wheel: Wheel) -> None:
+    wheel("99.1")
+    (tmp_path / "gunicorn").mkdir()
+    (tmp_path / "gunicorn/__init__.py").write_text("__version__ = '1.0'\n")
+    (tmp_path / "gunicorn/workers.py").write_text(WORKING)
+    with pytest.raises(EnvironmentProblem, match=r"imports Gunicorn 1\.0 and not 99\.1"):
+        preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
