@@ -1061,12 +1061,15 @@ compare.group = {a}[[ against {b}]] at {load}
 compare.question.group = {group}: does B differ from A?
 compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
     {same:list}.]][[ Not known: {unknown:list}.]][[ {disturbed}]]
-compare.same = No, not by {at_least:percent} or more: {same:list} ({pairs:# pair} of
-    launches).[[ Not known: {unknown:list}.]][[ {disturbed}]]
-compare.inconclusive = Inconclusive after {pairs:# pair} of launches: {unknown:list}.[[ No
-    difference of {at_least:percent} or more: {same:list}.]][[ {disturbed}]] --resume with a longer
-    --budget goes on.
-compare.nothing = Not known: no pair of launches was valid.[[ {reason:sentence}]]
+compare.same = No, not by {at_least:percent} or more: {same:list} ({launches}).
+    [[ Not known: {unknown:list}.]][[ {disturbed}]]
+compare.inconclusive = Inconclusive after {launches}: {unknown:list}.[[ No difference of
+    {at_least:percent} or more: {same:list}.]][[ {disturbed}]] {more}
+compare.launches.pairs = {n:# pair} of launches
+compare.launches.saved = {n:# launch/launches} of each
+compare.more.pairs = --resume with a longer --budget goes on.
+compare.more.saved = Sweeps with more --trials would tell more.
+compare.nothing = Not known: not one launch of each was valid.[[ {reason:sentence}]]
 compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
 compare.where = Of a response it is the part {part} that changed: {b:duration} instead of
     {a:duration}.
@@ -1104,10 +1107,12 @@ compare.word.different = different
 compare.word.same = same
 compare.word.inconclusive = inconclusive
 compare.table = A and B
-compare.table.note = Change: B as times A; of a part of the response, and of failed requests, the
-    difference as a share of A's response, or of the requests. Low, high: its interval over the
-    pairs of launches; those of a class and load hold together in 95 of 100 comparisons, whenever
-    they stop.
+compare.table.change = Change: B as times A; of a part of the response, and of failed requests, the
+    difference as a share of A's response, or of the requests.
+compare.table.pairs = {+compare.table.change} Low, high: its interval over the pairs of launches;
+    those of a class and load hold together in 95 of 100 comparisons, whenever they stop.
+compare.table.saved = {+compare.table.change} Low, high: its interval over the launches of both
+    runs; all of them hold together in 95 of 100 comparisons.
 compare.chart = B as times A
 compare.chart.metric = metric
 compare.chart.ratio = B / A

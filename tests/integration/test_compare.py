@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.conftest import Done, Lab
 
-QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "60s")
+QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
 
 pytestmark = pytest.mark.once
 
@@ -19,31 +19,36 @@ def answers(done: Done) -> dict[str, Any]:
     return {one["code"]: one["values"] for one in found}
 
 
-def test_twice_the_workers_serve_twice_as_much(lab: Lab) -> None:
-    done = lab(
-        "compare", "sync", "8", *QUICK, "--a", "workers=2", "--b", "workers=4",
-        "--fail-if", "rps<-5%", "--format", "json",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    found = answers(done)
-    different = found["compare.different"]
-    by = {one["values"]["metric"]["code"]: one["values"] for one in different["changed"]}
-    assert 1.8 < by["compare.metric.throughput_rps"]["value"] < 2.2
-    assert by["compare.metric.throughput_rps"]["low"] > 1.05
-    # Eight requests on two workers: three of four wait, and that is what became shorter
-    assert different["where"]["values"]["part"]["code"] == "part.accept_queue"
-    assert "compare.gate.kept" in found
+def shown(done: Done, answer: int) -> dict[str, Any]:
+    """What was measured of each metric, by its name."""
+    evidence = done.report["findings"][answer]["evidence"]
+    name = "compare.metric."
+    return {one["values"]["metric"]["code"].removeprefix(name): one["values"] for one in evidence}
 
 
-def test_a_loss_that_must_not_be_fails(lab: Lab) -> None:
+@pytest.mark.parametrize(("a", "b", "never"), [("2", "4", "exceeded"), ("4", "2", "kept")])
+def test_twice_the_workers_serve_twice_as_much(lab: Lab, a: str, b: str, never: str) -> None:
+    """How certain that is within the budget is up to the machine; the opposite never is."""
     done = lab(
-        "compare", "sync", "8", *QUICK, "--a", "workers=4", "--b", "workers=2",
-        "--fail-if", "rps<-5%,errors>+1%", "--format", "json",
+        "compare", "sync", "8", *QUICK, "--a", f"workers={a}", "--b", f"workers={b}",
+        "--fail-if", "rps<-5%", "--junit", "limits.xml", "--format", "json",
     )  # fmt: skip
-    assert done.code == 4, done.err
-    found = answers(done)
-    (limit,) = found["compare.gate.exceeded"]["limits"]
-    assert limit["values"]["limit"] == "rps<-5%"
+    found, times = answers(done), int(b) / int(a)
+    assert "compare.same" not in found
+    assert f"compare.gate.{never}" not in found
+    assert done.code == (4 if "compare.gate.exceeded" in found else 0), done.err
+    by = shown(done, 0)
+    throughput = by["throughput_rps"]
+    assert throughput["value"] == pytest.approx(times, rel=0.25)
+    if throughput["low"] is not None:  # enough pairs
+        assert throughput["low"] < throughput["value"] < throughput["high"]
+    # Eight requests on two workers: three of four wait, and that is what changes
+    parts = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
+    most = max((name for name in parts if name in by), key=lambda name: abs(by[name]["value"]))
+    assert most == "accept_queue_s"
+    text = (lab.place / "limits.xml").read_text()
+    assert text.count("<testcase ") == 1
+    assert ("<failure " in text) == (done.code == 4)
 
 
 def test_two_saved_runs(lab: Lab) -> None:
@@ -58,9 +63,11 @@ def test_two_saved_runs(lab: Lab) -> None:
     assert first["code"] == "compare.differences"
     told = {one["values"]["name"]: one["values"] for one in first["values"]["differences"]}
     assert (told["workers"]["a"], told["workers"]["b"]) == ("2", "4")
-    assert second["code"] == "compare.different"
-    by = {one["values"]["metric"]["code"]: one["values"] for one in second["values"]["changed"]}
-    assert 1.8 < by["compare.metric.throughput_rps"]["value"] < 2.2
+    # How sure three launches of each are is up to the machine, but not what they show
+    assert second["code"] in ("compare.different", "compare.inconclusive")
+    throughput = shown(done, 1)["throughput_rps"]
+    assert 1.5 < throughput["value"] < 2.5
+    assert throughput["low"] < throughput["value"] < throughput["high"]
     assert not (lab.place / "results").exists()
 
 

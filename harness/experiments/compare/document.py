@@ -18,7 +18,7 @@ UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
 
 def document(run: Run) -> Document:
     asked, groups = Asked.of(run.plan), compared(run)
-    return comparison(groups, _title(asked, groups), run, asked.at_least, (), strict=asked.strict)
+    return comparison(groups, _title(asked, groups), run, asked.at_least, strict=asked.strict)
 
 
 def comparison(
@@ -26,14 +26,16 @@ def comparison(
     title: Finding,
     run: Run,
     at_least: float,
-    differences: Sequence[Finding],
+    differences: Sequence[Finding] | None = None,
     *,
     strict: bool,
 ) -> Document:
-    """Of pairs of launches, or of two saved runs, the first of which is `run`; what differs between
-    these beside the figures is told before them."""
+    """Of pairs of launches; or of two saved runs, the first of which is `run`: what differs between
+    these beside the figures (`differences`) is told before them."""
+    kind = "pairs" if differences is None else "saved"
     invalid = [cell for one in groups for cell in one.left_out]
-    first = answer("compare", "differences", "differences", {"differences": tuple(differences)})
+    told = {"differences": tuple(differences or ())}
+    first = answer("compare", "differences", "differences", told)
     return Document(
         run=run.name,
         kind="compare",
@@ -41,10 +43,10 @@ def comparison(
         environment=run.environment,
         findings=(
             *([first] if differences else ()),
-            *(_answer(one, at_least) for one in groups),
+            *(_answer(one, at_least, kind) for one in groups),
             *_gate(groups),
         ),
-        tables=tuple(_tables(groups)),
+        tables=tuple(_tables(groups, kind)),
         charts=tuple(_charts(groups)),
         notes=(*notes_of(run), *map(_invalid, invalid)),
         valid=any(one.pairs for one in groups) and not invalid,
@@ -90,15 +92,16 @@ def name_of(one: Compared) -> Finding:
 # --- the answers ----------------------------------------------------------------------------------
 
 
-def _answer(one: Compared, at_least: float) -> Finding:
+def _answer(one: Compared, at_least: float, kind: str) -> Finding:
     """Of one group: what differs, else what is known to be the same, else nothing."""
     name, pairs = name_of(one), len(one.pairs)
     measured = [each for each in one.changes if each.metric not in PARTS]
     by = {word: [each for each in measured if each.word == word] for word in
           ("different", "same", "inconclusive")}  # fmt: skip
     values = {
-        "pairs": pairs,
+        "launches": Finding(f"compare.launches.{kind}", {"n": pairs}),
         "at_least": at_least,
+        "more": Finding(f"compare.more.{kind}"),
         "same": tuple(metric_name(each.metric) for each in by["same"]),
         "unknown": tuple(metric_name(each.metric) for each in by["inconclusive"]),
     }
@@ -173,10 +176,10 @@ def _value(metric: Metric, value: float) -> Finding:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _tables(groups: Sequence[Compared]) -> Iterable[Table]:
+def _tables(groups: Sequence[Compared], kind: str) -> Iterable[Table]:
     rows = [(one, each) for one in groups for each in one.changes]
     if rows:
-        note = Finding("compare.table.note")
+        note = Finding(f"compare.table.{kind}")
         yield table(Finding("compare.table"), FIELDS, rows, note)
 
 
