@@ -17,10 +17,11 @@ looks and the metrics (Bonferroni): the intervals of all metrics hold together, 
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.numbers.intervals import half_width, student_at
 
@@ -33,15 +34,14 @@ Kind = Literal["ratio", "part", "share"]
 
 class Metric(Struct, frozen=True):
     """`kind`: how A and B are held against each other. Of a "part" both are divided by the response
-    time of A. `of`: how many times `at_least` a difference of a share must be."""
+    time of A."""
 
     name: str
     kind: Kind = "ratio"
-    better: Literal["more", "less"] = "less"
 
 
 METRICS = (
-    Metric("throughput_rps", better="more"),
+    Metric("throughput_rps"),
     Metric("response_p50_s"),
     Metric("response_p95_s"),
     Metric("cpu_s"),  # of the server, per request
@@ -73,12 +73,6 @@ class Change(Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     word: Word = "inconclusive"
-
-    @property
-    def worse(self) -> bool:
-        """Whether B is worse, if it is different."""
-        grew = self.value > (1.0 if self.metric.kind == "ratio" else 0.0)
-        return grew == (self.metric.better == "less")
 
 
 def looks_so_far(pairs: int) -> int:
@@ -132,20 +126,26 @@ def _unpaired(
     metric: Metric, a: Sequence[float], b: Sequence[float], over: float, at_least: float,
     error: float,
 ) -> Change:  # fmt: skip
-    ratio = metric.kind == "ratio"
     over = over if metric.kind == "part" else 1.0
-    ends = [[math.log(one) if ratio else one / over for one in side] for side in (a, b)]
-    middle = fmean(ends[1]) - fmean(ends[0])
+    ends = [[math.log(one) if metric.kind == "ratio" else one / over for one in side]
+            for side in (a, b)]  # fmt: skip
     half = None
     if min(map(len, ends)) > 1:
         half = half_width(ends[0], ends[1], lambda degrees: student_at(1 - error, degrees))
-    said, mean = (math.exp, _geometric) if ratio else (float, fmean)
-    n = min(len(a), len(b))
+    return _told(metric, a, b, fmean(ends[1]) - fmean(ends[0]), half, at_least)
+
+
+def _told(
+    metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
+    at_least: float,
+) -> Change:  # fmt: skip
+    """`middle`, `half`: the mean difference, of a ratio of logarithms, and half of its interval."""
+    said, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
+    found = Change(metric, min(len(a), len(b)), mean(a), mean(b), said(middle))
     if half is None:
-        return Change(metric, n, mean(a), mean(b), said(middle))
+        return found
     low, high = said(middle - half), said(middle + half)
-    word = _word(low, high, metric, at_least)
-    return Change(metric, n, mean(a), mean(b), said(middle), low, high, word)
+    return replace(found, low=low, high=high, word=_word(low, high, metric, at_least))
 
 
 def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
@@ -164,17 +164,10 @@ def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, flo
 def _change(
     pairs: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
 ) -> Change:
-    ratio, n = metric.kind == "ratio", len(pairs)
-    mean = _geometric if ratio else fmean
-    a, b = mean([one for one, _, _ in pairs]), mean([other for _, other, _ in pairs])
+    ratio = metric.kind == "ratio"
     found = [math.log(b / a) if ratio else (b - a) / over for a, b, over in pairs]
-    middle, half = fmean(found), _half(found, metrics)
-    said = math.exp if ratio else float
-    if half is None:
-        return Change(metric, n, a, b, said(middle))
-    low, high = said(middle - half), said(middle + half)
-    word = _word(low, high, metric, at_least)
-    return Change(metric, n, a, b, said(middle), low, high, word)
+    a, b, _ = zip(*pairs, strict=True)
+    return _told(metric, a, b, fmean(found), _half(found, metrics), at_least)
 
 
 def _half(found: Sequence[float], metrics: int) -> float | None:
@@ -196,7 +189,3 @@ def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
     if least < low and high < most:
         return "same"
     return "inconclusive" if low <= none <= high else "different"
-
-
-def _geometric(values: Sequence[float]) -> float:
-    return math.exp(fmean(map(math.log, values)))

@@ -1057,7 +1057,7 @@ compare.saved = A: {a}; B: {b}
 compare.question.differences = What differs between the runs, beside their figures?
 compare.differences = {differences:; }.
 compare.difference = {name}: {a} and {b}
-compare.group = {a}[[ against {b}]] at {load}
+compare.group = {a}[[ ({apart:, })]][[ against {b}]] at {load}
 compare.question.group = {group}: does B differ from A?
 compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
     {same:list}.]][[ Not known: {unknown:list}.]][[ {disturbed}]]
@@ -1077,7 +1077,8 @@ compare.change.ratio = {metric} {b} instead of {a} ({value:factor} times[[, {low
     {high:factor}]])
 compare.change.part = {metric} {b} instead of {a} ({value:change} of a response[[, {low:change} to
     {high:change}]])
-compare.change.share = {metric} {b} instead of {a}
+compare.change.share = {metric} {b} instead of {a}[[ (by {low:fraction} to {high:fraction} of the
+    requests)]]
 compare.not_measured = not measured
 compare.question.gate = May it pass?
 compare.gate.exceeded = No: {limits:; }.

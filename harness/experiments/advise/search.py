@@ -13,8 +13,8 @@
 
 All classes are looked at before one is looked at closely: near the rate at which it breaks, the
 schedules decide, and a single candidate takes all the time there is. More workers than the forecast
-asks for are tried because the kernel deals cores to whoever is ready to run: of those that are
-forecast alike, five workers of gevent reached 1.34 times the rate of two.
+asks for are tried because the kernel deals cores to whoever is ready to run, the load tool among
+them: candidates that are forecast alike may differ by more than others do.
 
 The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
 before the others, by memory, then by threads. Where none meets the target, the best one's rate is

@@ -83,10 +83,10 @@ def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
 
 
 def name_of(one: Compared) -> Finding:
-    """'sync at 8 connections', 'sync against gevent at 8 connections'."""
+    """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
     a, b = (cell.server.worker_class for cell in (one.group.a, one.group.b))
-    values = {"a": a, "b": b if b != a else None, "load": level(one.group.a, "load")}
-    return Finding("compare.group", values)
+    values = {"a": a, "b": b if b != a else None, "apart": one.apart}
+    return Finding("compare.group", {**values, "load": level(one.group.a, "load")})
 
 
 # --- the answers ----------------------------------------------------------------------------------

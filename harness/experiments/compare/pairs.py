@@ -11,7 +11,8 @@ from harness.analysis.comparison import METRICS, Change, Launch, Pair, changes, 
 from harness.experiments.budget import used_s
 from harness.experiments.compare import gate
 from harness.experiments.reading import report_of
-from harness.model import Cell, CellResult, Plan, Record
+from harness.model import Cell, CellResult, Finding, Plan, Record
+from harness.report.naming import setting, varying
 from harness.run_store import Run
 
 SIDES = ("a", "b")
@@ -51,6 +52,7 @@ class Compared(NamedTuple):
     changes: Sequence[Change]
     left_out: Sequence[CellResult]
     outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
+    apart: tuple[Finding, ...] = ()  # from other groups of its class and load
 
     @property
     def decided(self) -> bool:
@@ -63,6 +65,25 @@ class Compared(NamedTuple):
 
 
 GIVE_UP = 3  # pairs
+
+
+def apart(groups: Sequence[Group]) -> list[tuple[Finding, ...]]:
+    """What tells each group from others of the same class and load: settings that both sides have,
+    and how they are loaded."""
+    settings = varying(one.a.server for one in groups)
+    tools = len({(one.a.tool, one.a.processes) for one in groups}) > 1
+    kept = len({one.a.keepalive for one in groups}) > 1
+    found = []
+    for cell in (one.a for one in groups):
+        mine = [name for name, of in settings.items() if cell.server.worker_class in of]
+        said = [setting(name, getattr(cell.server, name)) for name in mine]
+        if tools:
+            processes = cell.processes if cell.processes > 1 else None
+            said.append(Finding("setting.tool", {"tool": cell.tool, "processes": processes}))
+        if kept and cell.keepalive:
+            said.append(Finding("setting.keepalive"))
+        found.append(tuple(said))
+    return found
 
 
 def launch(cell: CellResult, record: Record) -> Launch:
@@ -107,12 +128,12 @@ def compared(run: Run) -> list[Compared]:
     """Every group, as of the pairs on file."""
     asked, cells = Asked.of(run.plan), report_of(run).cells
     limits, found = gate.parse(asked.limits) if asked.limits else (), []
-    for group in asked.groups:
+    for group, apart_by in zip(asked.groups, apart(asked.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)
         seen: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
         known = changes(seen, asked.at_least)
         outcomes = [(limit, gate.judge(limit, known)) for limit in limits]
-        found.append(Compared(group, pairs, known, left_out, outcomes))
+        found.append(Compared(group, pairs, known, left_out, outcomes, apart_by))
     return found
 
 

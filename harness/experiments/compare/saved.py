@@ -18,7 +18,7 @@ from harness.experiments.compare.document import comparison
 from harness.experiments.compare.gate import judge, parse
 from harness.experiments.compare.junit import write
 from harness.experiments.compare.options import AT_LEAST, check_limits
-from harness.experiments.compare.pairs import Compared, Group, launch
+from harness.experiments.compare.pairs import Compared, Group, apart, launch
 from harness.experiments.reading import find, report_of
 from harness.experiments.results import print_document
 from harness.model import CellResult, Finding, UsageError
@@ -98,12 +98,11 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
         changes = unpaired(of_a, of_b, options.at_least or AT_LEAST, len(joined))
         outcomes = [(limit, judge(limit, changes)) for limit in limits]
         left_out = [cell for cell in (*one, *other) if cell.verdict == "invalid"]
-        group, pairs = (
-            Group(one[0].trial.cell, other[0].trial.cell),
-            list(zip(*valid, strict=False)),
-        )
-        found.append(Compared(group, pairs, changes, left_out, outcomes))
-    return found
+        group = Group(one[0].trial.cell, other[0].trial.cell)
+        launches = list(zip(*valid, strict=False))
+        found.append(Compared(group, launches, changes, left_out, outcomes))
+    names = apart([one.group for one in found])
+    return [one._replace(apart=name) for one, name in zip(found, names, strict=True)]
 
 
 # --- which cell belongs to which ------------------------------------------------------------------

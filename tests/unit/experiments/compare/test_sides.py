@@ -6,9 +6,11 @@ import pytest
 
 from harness.cli import parse
 from harness.experiments.compare.command import first_plan, pair
+from harness.experiments.compare.document import name_of
 from harness.experiments.compare.options import side
-from harness.experiments.compare.pairs import Asked
+from harness.experiments.compare.pairs import Asked, Compared, apart
 from harness.model import UsageError
+from harness.report.messages import text
 
 BASE = ("compare", "sync,gthread", "4,8")
 
@@ -79,3 +81,16 @@ def test_without_sides_there_is_nothing_to_compare() -> None:
 def test_a_mistyped_class_is_no_run(words: tuple[str, str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         first_plan(parse(["compare", *words, "--b", "workers=5"]))
+
+
+def test_no_two_groups_have_the_same_name() -> None:
+    words = ("--workers", "2,4", "--keepalive", "off,on", "--sleep", "0.1", "--b", "threads=8")
+    plan, _ = first_plan(parse([*BASE, *words]))
+    groups = Asked.of(plan).groups
+    names = [
+        text(name_of(Compared(group, (), (), (), (), said)))
+        for group, said in zip(groups, apart(groups), strict=True)
+    ]
+    assert len(names) == len(set(names)) == 16
+    assert "gthread (4 workers, keep-alive) at 8 connections" in names
+    assert "sync (2 workers) at 4 connections" in names
