@@ -175,6 +175,7 @@ class WorkerClass(Struct, frozen=True):
     accepts_first: bool = False  # more than it serves: chance decides which worker's requests wait
     loop: bool = False  # one event loop serves a whole worker: a call that blocks holds up all
     ignores: tuple[str, ...] = ()  # settings that change nothing
+    heeds_from: Mapping[str, str] = {}  # those of them that later versions of Gunicorn heed
     packages: tuple[str, ...] = ()  # what it needs beside Gunicorn, as one imports them
     path: str = ""  # what Gunicorn's -k takes where it has no name for it
     advice: str = "advice.more_workers"  # the code of how to get more slots
@@ -235,6 +236,7 @@ class Load(Struct, frozen=True):
     processes: int = 1  # of the load tool; they share the connections
     rate_rps: float | None = None  # open model: arrivals per second; None: closed loop
     ramp_s: float = 0.0  # the connections begin one after the other over this time
+    linger_s: float = 0.0  # clients close so much later than their last answer
     timed: bool = False  # for duration_s, also by a tool that can count
     same_body: bool = False  # every body must equal the first one: the app is known to be constant
     hosts: tuple[str, ...] = ()  # that send the load; (): this one
@@ -259,7 +261,7 @@ class Cell(Struct, frozen=True):
     """One point of the grid: server settings x load settings."""
 
     server: Server
-    tool: str
+    tool: str  # "": no load tool loads it
     concurrency: int
     keepalive: bool = False
     processes: int = 1  # of the load tool
@@ -312,6 +314,7 @@ class Plan(Struct, frozen=True):
     notes: tuple[Finding, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
+    linger_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
     max_seconds: float | None = None  # of load where its length is not fixed; None: it is
@@ -325,7 +328,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(cell.tool for cell in self.cells))
+        return tuple(dict.fromkeys(cell.tool for cell in self.cells if cell.tool))
 
 
 # --- what was seen ------------------------------------------------------------------------
@@ -723,7 +726,8 @@ class Needs(Struct, frozen=True):
     """What the requests of a trial needed. `requests`: a sample of them, in order of arrival, whose
     mean CPU is that of the workers per request, Gunicorn's own part included. `gap_s`: how much
     longer than for its waiting, computing and blocking a request holds its slot. `beside_s`: of a
-    response, what holds no slot and is none of these (connect, transfer, the load tool)."""
+    response, what holds no slot and is none of these (connect, transfer, the load tool). `each`:
+    the CPU is known of each request; else it is the mean of all."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -732,6 +736,7 @@ class Needs(Struct, frozen=True):
     start_s: float | None = None  # boot until a request is answered
     memory: Memory | None = None
     notes: tuple[Finding, ...] = ()
+    each: bool = True
 
 
 class Breakdown(Struct, frozen=True):
@@ -866,6 +871,7 @@ class CellResult(Struct, frozen=True):
     lag: Summary = Summary()
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
+    held_s: float | None = None  # a slot stays taken so long after the app; None: nobody waited
     diagnosis: Finding | None = None  # what holds it up, and what to change
     findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[Finding, ...] = ()
@@ -1011,8 +1017,8 @@ class Level(Struct, frozen=True):
 
 class Chart(Struct, frozen=True):
     """`form`: "lines" with points; "scatter", points that have names; "bars", one per series beside
-    each other for each of `names`; or "stacked" on each other. Of bars, x is the place in `names`,
-    from 0."""
+    each other for each of `names`; or "stacked" on each other. Of bars, and of a scatter that has
+    `names`, x is the place in them, from 0."""
 
     title: Finding
     x_title: Finding

@@ -19,6 +19,7 @@ from harness.slo import Mistake, canonical
 T = TypeVar("T")
 
 MOST_RPS = 1_000_000
+CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
@@ -254,6 +255,12 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def client(word: str) -> str:
+    if word not in CLIENTS:
+        raise Refused(f"{word!r} is neither {' nor '.join(CLIENTS)}")
+    return word
 
 
 hosts = list_of(

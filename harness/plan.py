@@ -151,6 +151,7 @@ def load_for(
         processes=cell.processes,
         rate_rps=rate_rps,
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
+        linger_s=plan.linger_s,
         timed=timed,
         same_body=not (app.sleep_s is None and app.body_sha256 is None),  # known to be constant
         hosts=plan.load_hosts,

@@ -101,7 +101,8 @@ def copy_code(code: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(ROOT / name, code / name, ignore=ignore)
-    inside = ("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py")
+    inside = ("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py",
+              "inspected.py")  # fmt: skip
     for name in inside:
         shutil.copyfile(INSIDE / name, code / name)
 

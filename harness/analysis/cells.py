@@ -17,6 +17,7 @@ from harness.analysis.failures import (
     success_service,
 )
 from harness.analysis.handshakes import counters_of_others
+from harness.analysis.holding import queued_gap_s
 from harness.analysis.in_force import in_force, served_by
 from harness.analysis.keepalive import kept_connections, predicted_rps
 from harness.analysis.load_tool import in_flight
@@ -29,6 +30,7 @@ from harness.analysis.waiting import waiting
 from harness.model import CellResult, Finding, Verdict
 
 FEW = 0.05  # of the requests failed: of the others can be told how long they take
+LONG_HELD_S = 0.1  # a hundred times what it takes to close a connection and accept the next one
 SHORT_S = 0.1  # chance decides over what lasts a moment
 
 
@@ -124,13 +126,22 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         usage=facts.usage,
         core_wait=core_wait(facts),
         routes=measurement.routes,
+        held_s=queued_gap_s(facts),
         notes=(
             *facts.record.warnings,
             *measurement.notes,
+            *_held(facts),
             *_pilot(facts),
             *mixed_notes(facts),
         ),
     )
+
+
+def _held(facts: Facts) -> Iterable[Finding]:
+    """A slot that stays taken for long after the app is done with a request: in the worker."""
+    held_s = queued_gap_s(facts)
+    if held_s is not None and held_s >= LONG_HELD_S:
+        yield Finding("note.held", {"held_s": held_s})
 
 
 def _pilot(facts: Facts) -> Iterable[Finding]:

@@ -55,6 +55,9 @@ PARTS = tuple(
     Metric(f"{part}_s", "part")
     for part in ("connect", "accept_queue", "in_worker", "service", "transfer")
 )
+QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
+# How long a slot stays taken after the app: no part of its response, the next ones wait for it
+HELD = Metric("held_s", "part")
 SHARE = 0.02  # of `at_least`: 0.1 % of the requests where that is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None, or missing: not known
@@ -84,7 +87,7 @@ def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """Of every metric that both sides of some pair have, as of the last look; before the first one
     all are inconclusive. `at_least`: the least difference worth knowing of, a share."""
     seen = pairs[: looks_so_far(len(pairs)) or len(pairs)]
-    known = [one for one in (*METRICS, *PARTS) if _both(seen, one)]
+    known = [one for one in (*METRICS, *PARTS, HELD) if _both(seen, one)]
     return [_change(_both(seen, one), one, at_least, len(known)) for one in known]
 
 
@@ -101,7 +104,7 @@ def unpaired(
     is shared out among all metrics of so many comparisons."""
     response_s = _mean_of(a, "response_s")
     found: list[tuple[Metric, list[float], list[float]]] = []
-    for metric in (*METRICS, *PARTS):
+    for metric in (*METRICS, *PARTS, HELD):
         one, other = _known(a, metric), _known(b, metric)
         if one and other and (metric.kind != "part" or response_s):
             found.append((metric, one, other))

@@ -19,6 +19,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "limits": "how far one client goes, and what stops it",
     "advise": "which class, how many workers and threads, for your app and target?",
     "compare": "what does another version, interpreter or setting change?",
+    "settings": "what does each worker class do with each of Gunicorn's settings?",
     "ladder": "what makes a real web app fast: remove one cache after the other",
 }
 

@@ -42,6 +42,7 @@ from harness.server.worker_classes import class_named, configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 MAX_SECONDS = 30.0
+LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
 OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
@@ -126,7 +127,8 @@ def _servers(
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a line where the default one is missing and another takes its place."""
     mixed = options.mix or options.access_log
-    if options.tool is None and (options.rate or options.ramp or options.duration or mixed):
+    needs_fast = (options.rate, options.ramp, options.duration, mixed, options.client == "lingers")
+    if options.tool is None and any(needs_fast):
         return ("fast",), [Finding("plan.tool_fast")]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
@@ -176,14 +178,15 @@ def overridden(
         yield Finding("plan.accesslog_overridden", {"config": options.config})
 
 
-def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iterable[Finding]:
+def _warnings(options: argparse.Namespace, every: preflight.Interpreters) -> Iterable[Finding]:
     """A note for each setting without effect, and each class that serves nobody knows what."""
-    rows = [class_named(name) for name in options.classes]
+    rows, found = [class_named(name) for name in options.classes], next(iter(every.values()))
     yield from overridden(options, found, worker_class="the sweep names the classes")
     own = found.settings
-    for setting in dict.fromkeys(name for row in rows for name in row.ignores):
+    ignored = {row.name: _ignored_by_all(row.name, every) for row in rows}
+    for setting in dict.fromkeys(name for names in ignored.values() for name in names):
         # A flag is worth a word where no class heeds it; the user's file was made for one class
-        names = [row.name for row in rows if setting in row.ignores]
+        names = [name for name, its in ignored.items() if setting in its]
         asked = setting in DEFAULTS and getattr(options, setting) is not None
         if asked and len(names) == len(rows):
             flag = f"--{setting.replace('_', '-')}"
@@ -195,6 +198,12 @@ def _warnings(options: argparse.Namespace, found: preflight.Interpreter) -> Iter
     for name in options.classes if options.app is None else ():
         if found.serves_asgi(name) is None:
             yield Finding("plan.taken_for_wsgi", {"worker_class": name})
+
+
+def _ignored_by_all(name: str, every: preflight.Interpreters) -> list[str]:
+    """Settings that change nothing for this class in any of the versions."""
+    first, *others = (found.ignores(name) for found in every.values())
+    return [one for one in first if all(one in its for its in others)]
 
 
 def _drops(servers: Iterable[Server], most: int) -> Iterable[Finding]:
@@ -213,6 +222,11 @@ def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Fi
         for name in tools:
             if tool_named(name).NAMES_REQUESTS:
                 yield Finding("plan.not_followed", {"tool": name})
+
+
+def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
+    if options.client == "lingers":
+        yield Finding("plan.lingers", {"linger_s": LINGER_S})
 
 
 def interpreters(
@@ -290,12 +304,14 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         notes=(
             *notes,
             *mix_notes,
-            *_warnings(options, found),
+            *_warnings(options, every),
             *_estimates(options, tools),
+            *_lingers(options),
             *islice(drops, 1),
         ),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
+        linger_s=LINGER_S if options.client == "lingers" else 0.0,
         load_hosts=options.load_hosts or (),
         max_seconds=_max_seconds(options),
         arrivals=_arrivals(options),
@@ -351,6 +367,7 @@ def _check_times(plan: Plan) -> None:
         (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
         (plan.duration_s, "TIMED", "load for a time (--duration)"),
+        (plan.linger_s, "LINGERS", "close its connections late (--client lingers)"),
         (
             any(cell.server.app.mix for cell in plan.cells),
             "MIX",
@@ -361,6 +378,8 @@ def _check_times(plan: Plan) -> None:
         for name in plan.tools if asked else ():
             if name not in able:
                 raise UsageError(f"{name} cannot {words}; say --tool {' or '.join(able)}")
+    if plan.linger_s and any(cell.keepalive for cell in plan.cells):
+        raise UsageError("--client lingers needs --keepalive off: kept connections are not closed")
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):
         raise UsageError(
             "--ramp needs --keepalive on: with a new connection per request, connections come and"

@@ -154,8 +154,11 @@ def trial_data(run: Run) -> tuple[TrialData, ...]:
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
-    """Of its plan, and whether that was carried out."""
-    missing = len(grid(run.plan)) - len(run.records)
+    """Of its plan, and whether that was carried out, but for what cannot run here."""
+    missing = sum(
+        one.key not in run.records and one.cell.server.variant not in run.plan.unavailable
+        for one in grid(run.plan)
+    )
     values = {"trials": missing, "command": run.plan.kind, "run": as_argument(run)}
     return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 

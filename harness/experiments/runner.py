@@ -54,7 +54,8 @@ class Setup(Struct, frozen=True):
     needs. `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with
     further cells, once all of `plan` have been run; None: that was all. It needs nothing but what
     is on file, so that a run that is resumed goes on as it would have. `ceilings_anyway`: what the
-    load tools can do is wanted even where no cell came near it."""
+    load tools can do is wanted even where no cell came near it. `perform(directory, plan)`: takes
+    the place of all that, for trials that no load tool loads; it knows which are left."""
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
@@ -64,6 +65,7 @@ class Setup(Struct, frozen=True):
     display: Display = progress
     grow: Callable[[Path, Plan], Plan | None] = complete
     ceilings_anyway: bool = False
+    perform: Callable[[Path, Plan], None] | None = None
 
 
 # What is to be run: a new plan by the options, or that of the run that is resumed. Services
@@ -116,6 +118,9 @@ def run(
 
 def _carry_out(directory: Path, prepared: Setup) -> None:
     """Every trial of the plan, and of what it grows to. Raises as `execute`."""
+    if prepared.perform is not None:
+        prepared.perform(directory, prepared.plan)
+        return
     plan, todo = prepared.plan, unfinished(directory, prepared.plan)
     while True:
         execute(directory, plan, todo, prepared.prepare_launch, prepared.display)

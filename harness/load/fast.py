@@ -41,7 +41,7 @@ Row = tuple[Timing, bool]  # a request, and whether it was sent again
 
 @dataclass(frozen=True)
 class Fast(Program):
-    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = MIX = True
+    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
     OUTPUT_FILES = (ROWS,)
     INSTALL_HINT = "It comes with the lab: there is nothing to install."
 

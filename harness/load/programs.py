@@ -92,6 +92,7 @@ class Program(Tool):
             "seed": load.schedule if load.rate_rps or load.mix else None,
             "mix": f"{workdir}/{FILE}" if load.mix else None,
             "ramp": f"{load.ramp_s:g}" if load.ramp_s else None,
+            "linger": f"{load.linger_s:g}" if load.linger_s else None,
             "source": ",".join(load.sources),
             "ports": "{}-{}".format(*load.ports) if load.ports else None,
             "method": load.method if load.method != "GET" else None,

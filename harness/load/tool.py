@@ -21,6 +21,7 @@ class Tool(ABC):
     OPEN_MODEL = False  # it can send at `load.rate_rps`
     PROCESSES = False  # it can send from `load.processes`
     RAMPS = False  # it can begin its connections one after the other, over `load.ramp_s`
+    LINGERS = False  # its clients can close late, by `load.linger_s`
     MIX = False  # it can send requests of several kinds, `load.mix`
     DISTRIBUTES = False  # it can send from `load.hosts`
     # Worker classes with which it cannot keep connections alive, and what happens

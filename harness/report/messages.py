@@ -272,29 +272,29 @@ setup.warmup = warm-up {seconds:duration}
 setup.stop = stop {seconds:duration}
 
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
-compare.open = Open[[ at {share:percent} of what closed cells reached]]
+open_closed.open = Open[[ at {share:percent} of what closed cells reached]]
     [[, {asked_rps:number} req/s]][[, of which {sent_rps:number} were sent]]
     [[ ({unsent} requests never)]]: {outcome}
-compare.reason = {reason}.
-compare.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
+open_closed.reason = {reason}.
+open_closed.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
     conclusive closed cell to compare with.
-compare.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
+open_closed.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
     ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
-compare.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
-compare.few = Too few conclusive trials for an interval ({mine} open, {others} closed), so no
+open_closed.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
+open_closed.few = Too few conclusive trials for an interval ({mine} open, {others} closed), so no
     comparison.
-compare.backlog = Arrivals do not wait for responses: more requests arrived than were served, so the
-    backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
+open_closed.backlog = Arrivals do not wait for responses: more requests arrived than were served,
+    so the backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
     {clients:# closed client} only ever wait for each other.
-compare.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average,
-    so this says little about the server.
-compare.interval = {ratio:factor} times, 95 % interval {low:factor} to {high:factor}
-compare.agree = They agree ({+compare.interval}).
-compare.chance = The difference is not statistically significant ({+compare.interval}).
-compare.longer = Open, responses take longer ({+compare.interval})[[: before the app they wait
-    {wait_s:duration} on average, closed {other_wait_s:duration}]].
-compare.shorter = Closed, responses take longer (open: {+compare.interval})[[: before the app they
-    wait {wait_s:duration} on average, open {other_wait_s:duration}]].
+open_closed.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on
+    average, so this says little about the server.
+open_closed.interval = {ratio:factor} times, 95 % interval {low:factor} to {high:factor}
+open_closed.agree = They agree ({+open_closed.interval}).
+open_closed.chance = The difference is not statistically significant ({+open_closed.interval}).
+open_closed.longer = Open, responses take longer ({+open_closed.interval})[[: before the app they
+    wait {wait_s:duration} on average, closed {other_wait_s:duration}]].
+open_closed.shorter = Closed, responses take longer (open: {+open_closed.interval})[[: before the
+    app they wait {wait_s:duration} on average, open {other_wait_s:duration}]].
 phases.cell = Phases with {load}. {phases: }
 phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
 phases.drain = Drain until {end_s:duration}[[ ({why})]].
@@ -449,6 +449,7 @@ page.chart_failed = This chart could not be drawn; its description and numbers a
 page.no_scripts = The charts need scripts; everything else, numbers included, is above.
 page.cell = {load}: {verdict}[[, {rate_rps:number} requests/s]]
 page.cell.where = {name} at {load}
+page.filter = rows with
 page.missing = Missing: {names:list}.
 page.observation.queue = the accept queue
 page.observation.usage, sampler.processes = CPU and memory
@@ -539,6 +540,7 @@ chart.level = Line across, {name}: {y:number}.
 chart.cloud = {name}: {points:# point} between {low:number} and {high:number}.
 chart.named_point = {name} {y:number} at {x:number}
 chart.point = {y:number} at {x}
+chart.value = {name} {y:number}
 chart.points = {name}: {points:, }.
 chart.left_out = Not shown, as they are 0 or missing: {points}.
 chart.throughput.caption = Requests per second in {part}. Dashed: what connections and slots allow
@@ -784,7 +786,7 @@ heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
 advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
-    {cores:number} cores[[; Gunicorn {gunicorn}]].
+    {cores:number} cores[[; Gunicorn {versions:list}]].
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?
@@ -840,7 +842,7 @@ advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:by
     {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
 advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
     workers that share what they loaded shows: what requests write to is shared no longer.
-advise.file = {place}. Start it: {start} -c {place}
+advise.file = {place}. Start it: {start} -c {place}[[ with Gunicorn {gunicorn}, as it was measured]]
 advise.file.missing = It could not be written.
 advise.question.cautions = What else was seen?
 advise.cautions = {cautions: }
@@ -861,6 +863,8 @@ advise.limit.cpu = The cores are too few: a request computes for {cpu_s:duration
     {cores:number}.
 advise.limit.pool = The app's own limit of {pool:count} requests at once is the limit: at this rate
     about {under_way:number} are under way.
+advise.limit.slots = The slots are too few: a request holds one for {hold_s:duration}, so that
+    about {under_way:number} are taken at this rate, and the largest of the candidates has {slots}.
 advise.more_cores = {cores:number} cores are more than the {here:number} of this machine: the
     forecast is for those, the launches are on these
 advise.needs = {worker_class}: a request waits {wait_s:duration} and computes
@@ -941,8 +945,10 @@ advise.chart.expected_rps = expected to hold up to
 advise.chart.holds_rps = measured to hold at
 advise.chart.breaks_rps = measured to break at
 # --- what is known before a run starts ------------------------------------------------------------
-plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, or a
-    mix of requests
+plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
+    lingers), the oldest sooner where 1000 are open
+plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of
+    requests, or with clients that linger
 plan.not_followed = with --duration and no --ramp, {tool} does not follow each request, so the parts
     of response times are estimates; without --duration they are exact
 plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
@@ -1051,12 +1057,207 @@ heading.errors = causes
 heading.achieved_concurrency = in flight
 heading.generator_bound = generator-bound
 
+# --- settings: what each worker class does with them ----------------------------------------------
+settings.title = What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]
+settings.title.file = What {config} does for its worker class.[[ Gunicorn {gunicorn}.]]
+settings.unavailable = Left out: {name}. {why:sentence}
+settings.left_out = Left out, because of --quick: {names:list}.
+settings.class = {worker_class}[[, Gunicorn {version}]]: {honoured} of {all:# setting} honoured[[;
+    ignored: {ignored:, }]][[; clamped: {clamped:, }]][[; changed in meaning: {changes:, }]].
+    [[ {happens: }]]
+settings.happens = With {what}, {seen:sentence}
+settings.evidence = {setting}: {seen}
+settings.line = line {line}: {setting}[[ = {value}]] {word} {worker_class}: {seen}
+settings.line.honoured = is honoured by
+settings.line.ignored = is ignored by
+settings.line.clamped = is clamped by
+settings.line.changes = changes meaning with
+settings.line.none = {config} sets nothing that {worker_class}[[, Gunicorn {version},]] ignores.
+settings.line.none.known = Of what is known of {worker_class}[[, Gunicorn {version}]], {config} sets
+    nothing that it ignores.
+settings.note.lines = {evidence:; }.
+settings.line.unexamined = Not examined, as no experiment is about it: {names:list}.
+settings.table = What each class does
+settings.table.version = Gunicorn {version}
+settings.table.differences = Where versions differ
+settings.table.lines = Every line, {worker_class}[[, Gunicorn {version}]]
+settings.happening.silent = a client that sends nothing
+settings.happening.lingering = a client that closes late
+settings.happening.crowd = silent clients, as many as worker_connections
+settings.happening.under_way = max_requests, reached while a request is under way
+settings.happening.reload = SIGHUP, with another backlog in the file
+settings.word.honoured = honoured
+settings.word.ignored = ignored
+settings.word.clamped = clamped
+settings.word.changes = changes meaning
+settings.word.no_class = no such class
+settings.word.of.reuse_port.one = honoured: one socket
+settings.word.of.silent.killed = worker killed
+settings.word.of.silent.open = stays open
+settings.word.of.silent.closed = closed after {closed_s:duration}
+settings.word.of.lingering.held = worker held {held_s:duration}
+settings.word.of.lingering.free = worker is free
+settings.word.of.crowd.free = serves others
+settings.word.of.crowd.wedged = serves nobody
+settings.word.of.under_way.passed = it is answered
+settings.word.of.under_way.cut = it is cut
+settings.word.of.under_way.none, settings.word.of.reload.none = not seen
+settings.word.of.reload.kept = stays as it was
+settings.word.of.reload.changed = heeded
+settings.seen.backlog.ignored = asked for {asked}, and the kernel's limit of the accept queue was
+    {queue}
+settings.seen.backlog = asked for {asked}, and the kernel's limit of the accept queue was
+    {queue}; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is {most:count})
+settings.seen.workers, settings.seen.workers.ignored = asked for {asked}, and the arbiter had
+    {count:# child process/child
+    processes}
+settings.seen.threads, settings.seen.threads.ignored = asked for {asked}; of {sent} requests at
+    once, one worker had at most {most}
+    in the app
+settings.seen.threads.gthread = with {asked} threads, Gunicorn uses the class gthread instead; of
+    {sent} requests at once, one worker had at most {most} in the app
+settings.seen.worker_connections, settings.seen.worker_connections.ignored = asked for {asked}; of
+    {sent} requests at once, one worker had at most {accepted} accepted and {most} in the app
+settings.seen.worker_connections.accepts = {+settings.seen.worker_connections}: it limits what is
+    accepted, not what is served
+settings.seen.worker_connections.accepts.ends = {+settings.seen.worker_connections.accepts}; where
+    it equals threads, connections are not kept alive
+settings.seen.timeout.both = at {asked_s} s, a request of {tried_s:duration} was cut and its worker
+    killed, whether it waits (after {waited_s:duration}) or blocks (after {blocked_s:duration})
+settings.seen.timeout.blocked = at {asked_s} s, a worker that a request blocked for
+    {tried_s:duration} was killed after {blocked_s:duration}; one with a request that waits so long
+    was not
+settings.seen.timeout.waiting = at {asked_s} s, a worker with a request that waits for
+    {tried_s:duration} was killed after {waited_s:duration}, and one that a request blocked was not
+settings.seen.timeout.none = at {asked_s} s, no worker was killed within the {tried_s:duration} that
+    a request waited or blocked: it watches the worker's main thread, not its requests
+settings.seen.graceful = at {asked_s} s, a stop took {busy_s:duration} with a request of
+    {under_way_s:duration} under way; at {idle_asked_s} s, {idle_s:duration} without one
+settings.seen.graceful.idle = at {asked_s} s, a stop took {busy_s:duration} with a request of
+    {under_way_s:duration} under way; but at {idle_asked_s} s, {idle_s:duration} without one: each
+    stop waits for all of it
+settings.seen.graceful.ignored = at {asked_s} s, a stop took[[ {busy_s:duration}]] with a request of
+    {under_way_s:duration} under way
+settings.seen.keepalive, settings.seen.keepalive.ignored = asked for {asked_s} s, and an idle
+    connection was closed after
+    {closed_s:duration}
+settings.seen.keepalive.closed = every connection is closed after its answer
+settings.seen.keepalive.open = asked for {asked_s} s, and an idle connection was not closed within
+    {watched_s:duration}
+settings.seen.max_requests = asked for {asked}, and workers served {served:, } requests, then were
+    replaced
+settings.seen.max_requests.overrun = asked for {asked}, and workers served {served:, } requests,
+    then
+    were replaced: it is looked at from time to time, not after each request
+settings.seen.max_requests.ignored = asked for {asked}, and one worker served all of {sent}
+settings.seen.jitter.ignored = two workers had the same limit of requests
+settings.seen.jitter = two workers drew {limits: and } as their limit of requests
+settings.seen.preload = the arbiter imported the app
+settings.seen.preload.blocks = the arbiter imported the app, before anything was patched: two
+    requests that wait {asked_s:duration} each took {both_s:duration} at once, so that a name
+    imported with from ... import blocks the worker
+settings.seen.preload.ignored = each worker imported the app for itself
+settings.seen.reuse_port.one = its socket can be shared, and both workers have the same one
+settings.seen.reuse_port, settings.seen.reuse_port.ignored = {count:# socket listens/sockets
+    listen} at the port of two workers
+settings.seen.sendfile = os.sendfile was called while files were served, and not at False
+settings.seen.sendfile.any = os.sendfile was called while files were served, neither at False nor at
+    True: any value turns it off
+settings.seen.sendfile.ignored = os.sendfile was not called at any value
+settings.seen.chdir = it was the app's working directory
+settings.seen.chdir.ignored = the app's working directory was another one
+settings.seen.umask, settings.seen.umask.ignored = asked for {asked}, and a Unix socket has the
+    mode {mode}
+settings.seen.worker_tmp_dir = a worker had its heartbeat file there
+settings.seen.worker_tmp_dir.ignored = a worker had no file there
+settings.seen.raw_env = the app saw the variable
+settings.seen.raw_env.ignored = the app did not see the variable
+settings.seen.limit.line, settings.seen.limit.line.ignored = asked for {asked}, and a request line
+    of more than {sent} bytes
+    was answered with {status}
+settings.seen.limit.fields, settings.seen.limit.fields.ignored = asked for {asked}, and a request
+    with {sent} headers was answered with
+    {status}
+settings.seen.limit.field_size, settings.seen.limit.field_size.ignored = asked for {asked}, and a
+    header of more than {sent} bytes was
+    answered with {status}
+settings.seen.header_map, settings.seen.header_map.ignored = at "refuse", a header with an
+    underscore was answered with {status}
+settings.seen.forwarded.both = scheme and address of the client are taken from a trusted proxy, and
+    from no other
+settings.seen.forwarded.scheme = the scheme is taken from a trusted proxy, and from no other; the
+    client's address stays that of the proxy
+settings.seen.forwarded.address = the client's address is taken from a trusted proxy, and from no
+    other; the scheme is not
+settings.seen.forwarded.ignored = a trusted proxy said https, and the app saw {scheme}
+settings.seen.secure_scheme_headers = a header that it names, from a trusted proxy, made the scheme
+    https
+settings.seen.secure_scheme_headers.ignored = a header that it names, from a trusted proxy, left the
+    scheme as it was
+settings.seen.proxy_protocol, settings.seen.proxy_protocol.ignored = a PROXY line was answered
+    with[[ {status}]], and the app saw the
+    address[[ {address}]]
+settings.seen.accesslog = the file had a line for each request
+settings.seen.accesslog.ignored = the file had no line after many requests
+settings.seen.access_log_format, settings.seen.access_log_format.ignored = asked for "{asked}", and
+    the log says: {line}
+settings.seen.access_log_format.no_log = nothing is logged
+settings.seen.statsd = {metrics:# metric} were sent, requests among them
+settings.seen.statsd.few = only {metrics:list} was sent, nothing about requests
+settings.seen.statsd.none = nothing was sent
+settings.seen.hook = it was called
+settings.seen.hook.ignored = it was not called
+settings.seen.silent.killed = the worker was killed (timeout {timeout_s} s)
+settings.seen.silent.open = the connection was still open after {watched_s:duration} (timeout
+    {timeout_s} s), and no worker was killed
+settings.seen.silent.closed = the connection was closed after {closed_s:duration}, and no worker was
+    killed (timeout {timeout_s} s)
+settings.seen.lingering.held = the next request waited up to {held_s:duration} for the only worker,
+    {held} times of {tries}
+settings.seen.lingering.free = the next request never waited for it
+settings.seen.crowd.free = {connections} clients connected, said nothing for {silent_s:duration} and
+    left; the next request was answered
+settings.seen.crowd.wedged = {connections} clients connected, said nothing for {silent_s:duration}
+    and left; the next request had no answer within {watched_s:duration}
+settings.seen.under_way.passed = a request of {under_way_s:duration} was answered, while others
+    reached the limit of {asked} (graceful_timeout {grace_s} s), and then the worker was replaced
+settings.seen.under_way.cut = a request of {under_way_s:duration} was cut after {took_s:duration}:
+    others had reached the limit of {asked} (graceful_timeout {grace_s} s)
+settings.seen.under_way.none = no worker was replaced
+settings.seen.reload.kept = the file asked for {asked} then, workers were replaced, and the kernel's
+    limit of the accept queue stayed {after}
+settings.seen.reload.changed = the file asked for {asked} then, workers were replaced, and the
+    kernel's limit of the accept queue went from {before} to {after}
+settings.seen.reload.none = no worker was replaced within {watched_s:duration}
 # --- compare: what another version, interpreter or setting changes --------------------------------
 compare.title = [[A: {a}; ]][[B: {b}; ]]load by {tools:list}
 compare.saved = A: {a}; B: {b}
 compare.question.differences = What differs between the runs, beside their figures?
 compare.differences = {differences:; }.
 compare.difference = {name}: {a} and {b}
+compare.name.machine.cpu = processor
+compare.name.machine.cores = cores
+compare.name.machine.memory_bytes = memory
+compare.name.machine.system = system
+compare.name.machine.python = Python of the lab
+compare.name.machine.server_python = Python of the server
+compare.name.machine.gunicorn, compare.name.gunicorn = Gunicorn
+compare.name.machine.load_average_at_start = load average at the start
+compare.name.worker_class = worker class
+compare.name.workers = workers
+compare.name.threads = threads
+compare.name.backlog = backlog
+compare.name.worker_connections = worker_connections
+compare.name.python = interpreter
+compare.name.app = app
+compare.name.chdir = directory
+compare.name.path = path
+compare.name.headers = headers
+compare.name.sleep_s = sleep, s
+compare.name.env = environment
+compare.name.duration_s = seconds of load
+compare.name.rounds = rounds
+compare.name.config = Gunicorn file
 compare.group = {a}[[ ({apart:, })]][[ against {b}]] at {load}
 compare.question.group = {group}: does B differ from A?
 compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
@@ -1064,13 +1265,17 @@ compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_lea
 compare.same = No, not by {at_least:percent} or more: {same:list} ({launches}).
     [[ Not known: {unknown:list}.]][[ {disturbed}]]
 compare.inconclusive = Inconclusive after {launches}: {unknown:list}.[[ No difference of
-    {at_least:percent} or more: {same:list}.]][[ {disturbed}]] {more}
+    {at_least:percent} or more: {same:list}.]][[ {disturbed}]][[ {more}]]
 compare.launches.pairs = {n:# pair} of launches
 compare.launches.saved = {n:# launch/launches} of each
-compare.more.pairs = --resume with a longer --budget goes on.
+compare.more.pairs = --resume with --budget {minutes}m goes on.
 compare.more.saved = Sweeps with more --trials would tell more.
 compare.nothing = Not known: not one launch of each was valid.[[ {reason:sentence}]]
 compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
+compare.where.held = It is in the worker: after the app is done with a request, a slot stays taken
+    for {b:duration} instead of {a:duration}, and the next requests wait for it.
+compare.where.held.less = It is in the worker: after the app is done with a request, a slot stays
+    taken for {b:duration} instead of {a:duration}.
 compare.where = Of a response it is the part {part} that changed: {b:duration} instead of
     {a:duration}.
 compare.change.ratio = {metric} {b} instead of {a} ({value:factor} times[[, {low:factor} to
@@ -1098,6 +1303,7 @@ compare.metric.accept_queue_s = in the accept queue
 compare.metric.in_worker_s = in the worker
 compare.metric.service_s = in the app
 compare.metric.transfer_s = in transfer
+compare.metric.held_s = worker held after the app
 compare.value.rate = {value:number} req/s
 compare.value.time = {value:duration}
 compare.value.bytes = {value:bytes}
@@ -1114,8 +1320,15 @@ compare.table.pairs = {+compare.table.change} Low, high: its interval over the p
     those of a class and load hold together in 95 of 100 comparisons, whenever they stop.
 compare.table.saved = {+compare.table.change} Low, high: its interval over the launches of both
     runs; all of them hold together in 95 of 100 comparisons.
+compare.chart.distribution = How long responses take, {group}
+compare.chart.breakdown = What they are made of, {group}
+compare.chart.percent = per cent of the responses
+compare.chart.response = seconds
+compare.chart.side = side
+compare.chart.means = Means over the launches.
 compare.chart = B as times A
 compare.chart.metric = metric
+compare.chart.nothing = nothing changed
 compare.chart.ratio = B / A
 compare.chart.note = With the intervals of the table; 1 is no difference.
 compare.invalid = Left out, with its pair: a launch of {side}: {reason}
@@ -1732,6 +1945,8 @@ needs.no_memory = What the workers hold of memory is missing: this system does n
     share
 needs.contended = Requests that were in one worker at once kept each other waiting: how long one of
     them waits by itself is uncertain. Measure with fewer connections or a lower rate
+needs.routes_alike = What each kind of request computes is not known: all are taken for the mean of
+    their class
 needs.gap_alone = {worker_class}: no request waited for a slot, so how long one is held beside the
     app is taken from lone requests
 # notes
@@ -1758,6 +1973,8 @@ note.capacity_needs_trials = capacity with its interval needs at least {trials} 
     {trials}) and levels on both sides of the knee
 note.pilot = the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the
     figures are those of its {load_s:duration} (--rounds or --duration fix the length)
+note.held = in the worker: after the app is done with a request, a slot stays taken for
+    {held_s:duration}, and other requests wait for it
 note.one_launch = kept connections stay with the worker that accepted them, and each launch deals
     them anew: what is known of the throughput of {worker_classes:list} is that of one launch, the
     interval over launches needs --trials {trials}

@@ -86,7 +86,7 @@ def arrivals(cells: Iterable[CellResult]) -> Finding | None:
 def one_trial(cells: Iterable[CellResult]) -> Finding | None:
     """What to do where nothing can be compared."""
     repeated = any(cell.trial.number > 1 for cell in cells)
-    return None if repeated else Finding("compare.one_trial", {"trials": TRIALS})
+    return None if repeated else Finding("open_closed.one_trial", {"trials": TRIALS})
 
 
 # --- in words -------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def comparisons(cells: Sequence[CellResult]) -> Iterable[Finding]:
     """Per rate of one series: how its responses compare with the closed loop's, and why."""
     for mine, other in pairs(cells):
         keys = tuple(one.trial.key for one in (*mine, *other))
-        yield Finding("compare.open", _asked(mine) | {"outcome": _outcome(mine, other)}, keys)
+        yield Finding("open_closed.open", _asked(mine) | {"outcome": _outcome(mine, other)}, keys)
 
 
 def _asked(mine: Trials) -> dict[str, object]:
@@ -114,10 +114,10 @@ def _outcome(mine: Trials, other: Trials) -> Finding:
     mine = [one for one in mine if one.verdict != "generator-bound"] or mine
     p95, closed_p95 = known(mine, "response.p95"), known(other, "response.p95")
     if mine[0].verdict == "generator-bound" or mine[0].reason.code == SHEDS or not p95:
-        return Finding("compare.reason", {"reason": mine[0].reason})
+        return Finding("open_closed.reason", {"reason": mine[0].reason})
     times = {"p95_s": geometric_mean(p95), "trials": len(mine) if len(mine) > 1 else None}
     if not closed_p95:
-        return Finding("compare.alone", times)
+        return Finding("open_closed.alone", times)
     values = {
         **times,
         "clients": other[0].trial.cell.concurrency,
@@ -125,7 +125,7 @@ def _outcome(mine: Trials, other: Trials) -> Finding:
         "closed_p95_s": geometric_mean(closed_p95),
         "why": _why(mine, other, ratio(p95, closed_p95)),
     }
-    return Finding("compare.closed", values)
+    return Finding("open_closed.closed", values)
 
 
 def _why(mine: Trials, other: Trials, times: Ratio) -> Finding:
@@ -134,20 +134,20 @@ def _why(mine: Trials, other: Trials, times: Ratio) -> Finding:
     lag_s, mean_s = (_mean(mine, of) or 0.0 for of in ("lag", "response"))
     if all(one.verdict == "saturated" for one in mine):
         longest_s = max((finite(one.response.max) or 0.0 for one in mine), default=0.0)
-        return Finding("compare.backlog", {"longest_s": longest_s or None, "clients": clients})
+        return Finding("open_closed.backlog", {"longest_s": longest_s or None, "clients": clients})
     if lag_s >= LATE * mean_s > 0:
-        return Finding("compare.lag", {"tool": mine[0].trial.cell.tool, "lag_s": lag_s})
+        return Finding("open_closed.lag", {"tool": mine[0].trial.cell.tool, "lag_s": lag_s})
     if times.low is None or times.high is None:
         if one_trial((*mine, *other)):
-            return Finding("compare.one_trial", {"trials": TRIALS})
-        return Finding("compare.few", {"mine": len(mine), "others": len(other)})
+            return Finding("open_closed.one_trial", {"trials": TRIALS})
+        return Finding("open_closed.few", {"mine": len(mine), "others": len(other)})
     values = {"ratio": times.value, "low": times.low, "high": times.high}
     if not times.beyond(LIKE):
         alike = times.low > 1 / LIKE and times.high < LIKE
-        return Finding(f"compare.{'agree' if alike else 'chance'}", values)
+        return Finding(f"open_closed.{'agree' if alike else 'chance'}", values)
     waits = _waits(mine, other) if times.value > 1 else _waits(other, mine)
     longer = "longer" if times.value > 1 else "shorter"
-    return Finding(f"compare.{longer}", {**values, **waits})
+    return Finding(f"open_closed.{longer}", {**values, **waits})
 
 
 def _waits(longer: Trials, shorter: Trials) -> Mapping[str, float | None]:

@@ -34,11 +34,15 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.not_measured",
         "note.left_out",
         "note.one_launch",
+        "settings.unavailable",
+        "settings.left_out",
+        "settings.line.unexamined",
         "generators.doubt",
         "ladder.invalid",
         "bottleneck.invalid",
     }
 )
+HEAD = frozenset({"plan.setting_ignored", "plan.flag_ignored"})  # notes that stand under the title
 COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
@@ -64,13 +68,21 @@ def render(
          if bool(question_of(one)) is answer]
         for answer in (True, False)
     )  # fmt: skip
-    blocks = [wrapped([text(document.title)], width), *answers]
+    blocks = [_head(document, width), *answers]
     legends: set[tuple[str, str]] = set()
     for table in _shown(document.tables, width, explain):
         blocks += _table(table, colour, width, legends if explain else None)
     blocks += ["\n".join(others), *_notes(document, width, explain)]
     whole = "\n\n".join(block for block in blocks if block) + "\n"
     return whole if colour else to_ascii(whole)
+
+
+def _head(document: Document, width: int | None) -> str:
+    """The title, and below it what of the command line did nothing."""
+    notes = [text(note) for note in document.notes if note.code in HEAD]
+    return "\n".join(
+        [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
+    )
 
 
 def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
@@ -90,9 +102,10 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
         yield f"{say('text.notes')}\n{every}" if every else ""
         return
     seen = [one for one in document.notes if one.code in VISIBLE]
+    known = [one for one in document.notes if one.code in HEAD]
     yield wrapped([text(note) for note in seen], width)
     parts = []
-    if notes := len(document.notes) - len(seen):
+    if notes := len(document.notes) - len(seen) - len(known):
         parts.append(Finding("text.explain.notes", {"notes": notes}))
     if any(finding.evidence for finding in document.findings):
         parts.append(Finding("text.explain.evidence"))

@@ -48,6 +48,7 @@ class Interpreter(Struct, frozen=True):
     missing: Sequence[str]
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
+    names: Sequence[str] = ()
     asked: str = ""  # the version of Gunicorn that was asked for; "": its own serves
     unfit: str = ""  # why no class can run there
 
@@ -64,6 +65,14 @@ class Interpreter(Struct, frozen=True):
             names = " and ".join(package.replace("_", "-") for package in missing)
             return f"needs {names}: {self.python} -m pip install {names.replace(' and ', ' ')}"
         return None
+
+    def ignores(self, name: str) -> tuple[str, ...]:
+        """The settings that change nothing for this class in its version of Gunicorn."""
+        row, own = class_named(name), Version(self.gunicorn)
+        return tuple(
+            one for one in row.ignores
+            if one not in row.heeds_from or own < Version(row.heeds_from[one])
+        )  # fmt: skip
 
     def serves_asgi(self, name: str) -> bool | None:
         """Whether applications for this class are ASGI; None where its ancestors do not tell."""

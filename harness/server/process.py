@@ -109,6 +109,11 @@ class Guarded:
         self._ended = True
         self._stdout.close()
 
+    def abandon(self) -> None:
+        """KILL at once, and do not wait: for another thread than the one that uses it, which will
+        see its program end."""
+        self._stdin.close()
+
     def _listen(self, timeout_s: float) -> None:
         """Read what the guard says, for at most `timeout_s`."""
         heard, _, _ = select.select([self._stdout], [], [], max(0.0, timeout_s))

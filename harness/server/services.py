@@ -161,7 +161,7 @@ def _started(kind: str) -> Iterator[Service]:
     program, user = PROGRAMS[kind], _user(kind)
     programs = [str(_program(name)) for name in program.programs]
     for left in reversed(range(PORTS)):
-        directory, port = _place(user), _free_port()
+        directory, port = _place(user), free_port()
         with _guarded(program.argv(programs, directory, port), directory, user, program.end) as one:
             url = program.url.format(port=port)
             version = _up(kind, url, one, directory, last=not left)
@@ -219,7 +219,7 @@ def _up(kind: str, url: str, process: Guarded, directory: Path, *, last: bool) -
     raise EnvironmentProblem(f"{KINDS[kind].name} did not come up: {why[0]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

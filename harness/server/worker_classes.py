@@ -15,23 +15,35 @@ from harness.model import Server, WorkerClass
 
 ASGI = ("asgi", "asgi2")
 
+# What a worker that has Gunicorn's own HTTP parser, and others have not, does with a request
+_OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
+_LIMITS = ("limit_request_line", "limit_request_fields", "limit_request_field_size")
+_HOOKS = ("pre_request", "post_request")
+# `ignores` is what `workerlab settings` finds with Gunicorn 25.3; a test holds it to that
 # fmt: off
 _ROWS = (
     WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
                 advice="advice.workers_threads_or_async"),
     WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
-    WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads",),
+    WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads", "sendfile"),
                 packages=("eventlet",), advice="advice.worker_connections", removed_in="26"),
-    WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads",),
+    WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads", "sendfile"),
                 packages=("gevent", "packaging"), advice="advice.worker_connections"),
     WorkerClass("tornado", "one", serves=("wsgi", "tornado"), accepts_first=True,
-                ignores=("threads", "worker_connections", "keepalive"), packages=("tornado",),
-                advice="advice.tornado"),
+                ignores=("threads", "worker_connections", "keepalive", "sendfile",
+                         "forwarded_allow_ips", "accesslog", "access_log_format", *_LIMITS,
+                         *_OF_GUNICORNS_PARSER, *_HOOKS),
+                packages=("tornado",), advice="advice.tornado"),
     WorkerClass("asgi", "unlimited", serves=ASGI, accepts_first=True, loop=True,
-                ignores=("threads", "worker_connections", "keepalive", "backlog")),
+                ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
+                         "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),
+                heeds_from={"keepalive": "27", "forwarded_allow_ips": "27", "header_map": "27",
+                            "secure_scheme_headers": "27", "proxy_protocol": "26.2"}),
     WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
-                ignores=("threads", "worker_connections"), packages=("uvicorn", "uvicorn_worker"),
-                path="uvicorn_worker.UvicornWorker"),
+                ignores=("threads", "worker_connections", "sendfile", "access_log_format",
+                         *_LIMITS, *_OF_GUNICORNS_PARSER, *_HOOKS,
+                         "worker_int", "worker_abort", "worker_exit"),
+                packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker"),
 )
 # fmt: on
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}

@@ -37,20 +37,22 @@ def describe(trial: Trial) -> str:
 
 class Progress:
     """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
-    its first answer); `more_s(one)`: by how much it may take longer."""
+    its first answer); `more_s(one)`: by how much it may take longer; `name(one)`: what is run.
+    Where several run at once, a prediction is what each adds to the whole."""
 
     def __init__(
         self,
         todo: Sequence[Trial],
         predict: Callable[[Trial], float | None],
         more_s: Callable[[Trial], float] = lambda _: 0.0,
+        name: Callable[[Trial], str] = describe,
     ) -> None:
-        self._todo, self._predict, self._more_s = list(todo), predict, more_s
+        self._todo, self._predict, self._more_s, self._name = list(todo), predict, more_s, name
         self._total = len(self._todo)
         self._done = 0
         self._done_s = 0.0
         self._now = ""
-        self._began = time.monotonic()
+        self._began: dict[str, float] = {}
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._reasons: set[str] = set()
@@ -79,7 +81,7 @@ class Progress:
         return f"{self._total} cell{'' if self._total == 1 else 's'}"
 
     def begin(self, one: Trial) -> None:
-        self._now, self._began = describe(one), time.monotonic()
+        self._now, self._began[one.key] = self._name(one), time.monotonic()
 
     def watch(self, server: object, observer: object) -> None:
         """Called again and again while a load runs: `__rich__` is all there is to see of it."""
@@ -87,10 +89,10 @@ class Progress:
     def end(self, one: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not one]
         self._done += 1
-        took_s = time.monotonic() - self._began
+        took_s = time.monotonic() - self._began.pop(one.key)
         self._done_s += took_s
         how = self._fault(record.fault) if record.fault else "done"
-        line = f"{self._place()}{describe(one)}: {how} in {took_s:.1f} s{self._rest()}"
+        line = f"{self._place()}{self._name(one)}: {how} in {took_s:.1f} s{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
@@ -117,7 +119,7 @@ class Progress:
         return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
 
     def __rich__(self) -> RenderableType:
-        running = time.monotonic() - self._began
+        running = time.monotonic() - max(self._began.values(), default=time.monotonic())
         left = self._left()
         if left is None:
             return Text(f"{self._now}  {self._done} of {self._counted()}")

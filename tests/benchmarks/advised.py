@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ import time
 import urllib.request
 import venv
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +91,21 @@ def advise(name: str, case: Case, out: Path, budget: str) -> tuple[Path, int]:
     return max(runs.iterdir(), key=lambda path: path.stat().st_mtime), code
 
 
+def end(server: subprocess.Popen[bytes]) -> None:
+    """Without waiting for requests that are under way: an overload takes long to drain."""
+    if server.poll() is None:
+        master = psutil.Process(server.pid)
+        every = [master, *master.children(recursive=True)]
+        server.send_signal(signal.SIGQUIT)
+        try:
+            server.wait(3)
+        except subprocess.TimeoutExpired:
+            for one in every:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            server.wait()
+
+
 @contextmanager
 def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
     """Gunicorn, from that file; its address."""
@@ -114,11 +130,7 @@ def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
         time.sleep(1)  # the other workers
         yield url, psutil.Process(server.pid)
     finally:
-        server.terminate()
-        try:
-            server.wait(15)
-        except subprocess.TimeoutExpired:
-            server.kill()
+        end(server)
         log.close()
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.analysis.timeline import MOST, timelines
 from harness.experiments.results import document_of
-from harness.model import Document
+from harness.model import Column, Document, Finding, Table
 from harness.report.html.document_charts import chart_figures
 from harness.report.html.series import all_series
 from harness.report.html.series import over_time as observed_cells
@@ -317,6 +317,22 @@ def test_a_candidate_leads_to_its_launches(open_page: Open) -> None:
     link.focus()
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_url("**#launches-sync-*")
+    assert_sound(opened)
+
+
+def test_a_long_table_can_be_filtered(open_page: Open) -> None:
+    """By all words that are typed; a short one cannot."""
+    columns = (Column("setting", "text"), Column("sync", "text"))
+    rows = tuple((f"setting_{n}", "ignored" if n % 3 else "honoured") for n in range(12))
+    tables = (Table(Finding("settings.table"), columns, rows),
+              Table(Finding("settings.table.differences"), columns, rows[:3]))  # fmt: skip
+    opened = open_page(replace(no_cells(), kind="settings", tables=tables))
+    field = opened.page.get_by_role("searchbox")
+    assert field.count() == 1
+    shown = opened.page.locator("table").first.locator("tbody tr:visible")
+    for typed, left in (("HONOURED", 4), ("ignored _1", 3), ("nothing", 0), ("", 12)):
+        field.fill(typed)
+        assert shown.count() == left, typed
     assert_sound(opened)
 
 

@@ -16,9 +16,9 @@ def _unpacked() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="workerlab-runs-")
 
 
-def recorded(name: str) -> Path:
+def recorded(name: str, place: Path = PACKED) -> Path:
     """The directory of a recorded run, for reading only; it goes with this process."""
     directory = Path(_unpacked().name) / name
     if not directory.exists():
-        shutil.unpack_archive(PACKED / f"{name}.zip", _unpacked().name)
+        shutil.unpack_archive(place / f"{name}.zip", _unpacked().name)
     return directory

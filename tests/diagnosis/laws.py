@@ -16,7 +16,7 @@ from tests.diagnosis.truth import Scenario
 
 LITTLE = 0.05
 KNEE = 0.05
-DIFFERENCES = frozenset({"compare.longer", "compare.shorter"})
+DIFFERENCES = frozenset({"open_closed.longer", "open_closed.shorter"})
 
 
 def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:

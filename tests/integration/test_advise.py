@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.versions import VERSIONS
 from tests.integration.conftest import LONG_S, Lab, until
 
 APP = """
@@ -81,6 +82,24 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     (every,) = (one for one in report["tables"] if one["title"]["code"] == "advise.table.all")
     assert THUMB in {row["candidate"]["values"]["workers"] for row in every["rows"]}
     assert started(own) == b"ok"
+
+
+@pytest.mark.once
+def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
+    asked = ("--classes", "sync", "--slo", "p50<400ms", "--budget", "30", "--format", "json")
+    done = own(*WORDS, *asked, "--gunicorn", f"{VERSIONS[2]},{VERSIONS[-1]}")
+    if "cannot be had" in done.err:
+        pytest.skip("no package index, and not in the cache")
+    assert done.code in (0, 1), done.err  # too short for a busy machine
+    kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
+    (every,) = (one for one in done.report["tables"] if one["title"]["code"] == "advise.table.all")
+    shown = {row["candidate"]["values"]["worker_class"] for row in every["rows"]}
+    said = [one["answer"]["values"] for one in done.report["findings"]]
+    out = [values["classes"] for values in said if "classes" in values]
+    assert sorted({*shown, *(name for names in out for name in names)}) == kinds
+    assert shown
+    proven = {record["proof"]["gunicorn"] for record in own.records() if record["proof"]}
+    assert proven == {VERSIONS[2], VERSIONS[-1]}
 
 
 @pytest.mark.once

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness import run_store
 from tests.integration.conftest import Done, Lab
 
 QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
@@ -61,14 +62,56 @@ def test_two_saved_runs(lab: Lab) -> None:
     assert done.code == 0, done.err
     first, second, *_ = (one["answer"] for one in done.report["findings"])
     assert first["code"] == "compare.differences"
-    told = {one["values"]["name"]: one["values"] for one in first["values"]["differences"]}
-    assert (told["workers"]["a"], told["workers"]["b"]) == ("2", "4")
+    told = {one["values"]["name"]["code"]: one["values"] for one in first["values"]["differences"]}
+    workers = told["compare.name.workers"]
+    assert (workers["a"], workers["b"]) == ("2", "4")
     # How sure three launches of each are is up to the machine, but not what they show
     assert second["code"] in ("compare.different", "compare.inconclusive")
     throughput = shown(done, 1)["throughput_rps"]
     assert 1.5 < throughput["value"] < 2.5
     assert throughput["low"] < throughput["value"] < throughput["high"]
     assert not (lab.place / "results").exists()
+
+
+def test_a_baseline_is_run_again(lab: Lab) -> None:
+    load = ("sweep", "sync", "4", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
+    assert lab(*load, "--trials", "2", "--workers", "2", "--out", "main").code == 0
+    done = lab("compare", "--baseline", "main", "--fail-if", "rps<-90%", "--format", "json")
+    assert done.code == 0, done.err
+    (again,) = (lab.place / "results").iterdir()
+    (before,) = (lab.place / "main").iterdir()
+    assert run_store.load(again).plan == run_store.load(before).plan
+    found = answers(done)
+    # Nothing has changed but perhaps how busy the machine was
+    differences = found.pop("compare.differences", {"differences": ()})["differences"]
+    names = {one["values"]["name"]["code"] for one in differences}
+    assert names <= {"compare.name.machine.load_average_at_start"}
+    assert "compare.gate.exceeded" not in found
+    assert 0.5 < shown(done, bool(differences))["throughput_rps"]["value"] < 2
+    done = lab("compare", "--baseline", "main", "--b", "workers=3")
+    assert (done.code, done.out) == (2, "")
+    assert "leave out --b" in done.err
+
+
+def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None:
+    """Since 26.0 it waits 2 s for them to close: in the worker, whoever waits for it where."""
+    done = lab(
+        *("sweep", "sync", "4", "--client", "lingers", "--gunicorn", "25.3.0,27.0.1"),
+        *("--workers", "2", "--sleep", "0.05", "--rounds", "4", "--format", "json"),
+    )
+    if "does not answer" in done.err:
+        pytest.skip("no package index, and not in the cache")
+    assert done.code == 0, done.err
+    before, after = done.report["cells"]
+    assert (before["gunicorn"], after["gunicorn"]) == ("25.3.0", "27.0.1")
+    assert before["failed"] == after["failed"] == 0
+    assert after["throughput_rps"] < 2 / 2 * 1.1 < before["throughput_rps"]
+    notes = [one["text"] for one in done.report["notes"]]
+    (held,) = (one for one in notes if "in the worker: after the app is done" in one)
+    assert "27.0.1" in held
+    assert any("clients close their connections 5" in one for one in notes)
+    done = lab("sweep", "sync", "4", "--client", "lingers", "--keepalive", "on")
+    assert (done.code, done.out) == (2, "")
 
 
 def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
@@ -78,6 +121,11 @@ def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
     done = lab("compare", "one", "other")
     assert (done.code, done.out) == (2, "")
     assert "have no cell in common" in done.err
+    load = ("sweep", "sync", "2", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
+    assert lab(*load, "--client", "lingers", "--out", "late").code == 0
+    done = lab("compare", "one", "late")
+    assert (done.code, done.out) == (2, "")
+    assert "were not loaded alike: linger" in done.err
     for words, why in (
         (("one", "nowhere"), "nowhere is no run"),
         (("one", "other", "--b", "workers=2"), "--b is for new ones"),

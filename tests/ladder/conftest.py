@@ -172,7 +172,7 @@ def mortal(
 @contextmanager
 def mortal_postgresql() -> Iterator[Mortal]:
     _lacks("postgresql")
-    port = services._free_port()
+    port = services.free_port()
     url = f"postgresql://blog@127.0.0.1:{port}/postgres"
     initdb, postgres = services._program("initdb"), services._program("postgres")
     first = [str(initdb), "-D", "{place}/data", "-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
@@ -186,7 +186,7 @@ def mortal_postgresql() -> Iterator[Mortal]:
 @contextmanager
 def mortal_redis() -> Iterator[Mortal]:
     _lacks("redis")
-    port = services._free_port()
+    port = services.free_port()
     argv = [str(services._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
     argv += ["--save", "", "--appendonly", "no"]
     with mortal("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
@@ -199,7 +199,7 @@ def mortal_mongodb() -> Iterator[Mortal]:
     that it comes back empty."""
     if why := services.lacks_driver("mongodb"):
         pytest.skip(why)
-    port = services._free_port()
+    port = services.free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"
     made = _mongo()
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # it lives for seconds

@@ -184,13 +184,13 @@ def test_a_port_that_another_took_first_is_not_the_end(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free, asked = services._free_port, []
+        free, asked = services.free_port, []
 
         def port() -> int:
             asked.append(free() if asked else taken)
             return asked[-1]
 
-        monkeypatch.setattr(services, "_free_port", port)
+        monkeypatch.setattr(services, "free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
         monkeypatch.setattr("harness.server.service_check.ANSWER_S", 1)
         with service(kind) as one:
@@ -200,20 +200,20 @@ def test_a_port_that_another_took_first_is_not_the_end(
 def test_another_of_its_kind_is_not_taken_for_it(
     kind: str, one: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free, asked = services._free_port, []
+    free, asked = services.free_port, []
 
     def port() -> int:
         asked.append(free() if asked else urlsplit(one.url).port)
         return asked[-1]
 
-    monkeypatch.setattr(services, "_free_port", port)
+    monkeypatch.setattr(services, "free_port", port)
     with service(kind) as other:
         assert other.pid != one.pid
         assert asked[0] != asked[-1] == urlsplit(other.url).port
 
 
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "_free_port", lambda: 99999999)
+    monkeypatch.setattr(services, "free_port", lambda: 99999999)
     with (
         pytest.raises(EnvironmentProblem, match=r"did not come up: .*(99999999|65535)"),
         service(kind),

@@ -22,7 +22,7 @@ def answers(result: Result) -> Iterable[Finding]:
     values = {
         "candidate": name_of(result.server) if result.server else None,
         "rate_rps": result.search.target_rps,
-        "voids": result.study.voids or None,
+        "voids": result.study.disturbed or None,
         "further": _further(result),
         "untried": _untried(result),
     }
@@ -56,8 +56,8 @@ def _untried(result: Result) -> Finding | None:
     """Worker classes that were worth a launch, and had none when the budget ended."""
     if result.search.next() is None:
         return None
-    launched = {one.server.worker_class for one in result.study.launches}
-    worth = (row.server.worker_class for row in result.rows
+    launched = {one.server.variant for one in result.study.launches}
+    worth = (row.server.variant for row in result.rows
              if row.status.code == "advise.status.not_tried")  # fmt: skip
     classes = tuple(sorted({*worth} - launched))
     return Finding("advise.untried", {"classes": classes}) if classes else None
@@ -66,7 +66,7 @@ def _untried(result: Result) -> Finding | None:
 def _blocking(result: Result) -> Iterable[Finding]:
     """Which lines hold up the event loop: of the recommended class, else of any that has one."""
     found = result.study.blocking
-    own = result.server.worker_class if result.server else ""
+    own = result.server.variant if result.server else ""
     name = own if own in found else next(iter(found), None)
     if name is None or not (found[name] or name in result.study.blocked):
         return

@@ -3,9 +3,10 @@
 Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
 among them. A class that serves one request per worker at a time gets more of them, doubled: there
 they are what threads are elsewhere, but each takes the memory of a process. So they end at 16
-(Gunicorn's documentation advises 4 to 12), unless more are allowed by name, or an app that is not
-safe with threads has no other way. Threads are doubled, too. A limit on requests at once bounds the
-slots; of classes whose slots have no limit only the app itself can keep it.
+(Gunicorn's documentation advises 4 to 12), unless an app that is not safe with threads has no other
+way. Whoever says how many workers there may be gets up to so many, of every class. Threads are
+doubled, too. A limit on requests at once bounds the slots; of classes whose slots have no limit
+only the app itself can keep it.
 """
 
 import math
@@ -48,18 +49,20 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
     if one_each and limits.max_in_flight:
         most = min(most, limits.max_in_flight)
     more = 4 * n
-    while one_each and more <= most:
+    while (one_each or limits.max_workers) and more <= most:
         counts.add(more)
         more *= 2
+    counts.add(limits.max_workers or 1)
     return sorted({min(count, most) for count in counts})
 
 
-def servers_of(name: str, app: App, limits: Limits) -> Iterator[Server]:
-    """The candidates of one worker class; none where it would break a limit."""
-    row, pool = class_named(name), limits.max_in_flight
+def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
+    """The candidates of one worker class; none where it would break a limit. What serves and which
+    app is that of `kind`."""
+    row, pool = class_named(kind.worker_class), limits.max_in_flight
     if not limits.thread_safe and row.slots != "one":
         return
-    base = Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, cores=limits.confined)
+    base = replace(kind, workers=1, threads=1, preload=False, cores=limits.confined)
     for workers in worker_counts(limits, one_each=row.slots == "one"):
         if row.slots == "threads":
             for threads in THREADS:
@@ -73,6 +76,10 @@ def servers_of(name: str, app: App, limits: Limits) -> Iterator[Server]:
             yield replace(base, workers=workers)
 
 
-def candidates(apps: Iterable[tuple[str, App]], limits: Limits) -> tuple[Server, ...]:
-    """`apps`: worker classes, each with the app it would serve."""
-    return tuple(one for name, app in apps for one in servers_of(name, app, limits))
+def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server:
+    """A worker class, the app it would serve, and what serves where there are several."""
+    return Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, python=python, gunicorn=gunicorn)
+
+
+def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:
+    return tuple(one for kind in kinds for one in servers_of(kind, limits))

@@ -15,16 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from harness import codec, run_store, slo
-from harness.experiments.advise.candidates import BACKLOG, CONNECTIONS, Limits
+from harness.experiments.advise.candidates import Limits, kind_of
 from harness.experiments.advise.document import write_file
 from harness.experiments.advise.growth import Growth
 from harness.experiments.advise.study import TOOL, Asked
-from harness.experiments.planning import apps_of, gunicorn_plan, interpreters, overridden
+from harness.experiments.planning import (
+    apps_of,
+    gunicorn_plan,
+    interpreters,
+    lacking,
+    overridden,
+)
 from harness.experiments.runner import Setup
 from harness.mix import asked as asked_mix
 from harness.model import (
-    App,
     Cell,
     EnvironmentProblem,
     Finding,
@@ -39,6 +46,7 @@ from harness.terminal.console import tell
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
 NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond slots
+NEEDS_ABOUT_S = 8.0  # with start, lone requests and stop, of an app that starts at once
 
 
 @contextmanager
@@ -76,26 +84,43 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         target = slo.canonical(options.slo)
     except slo.Mistake as mistake:
         raise UsageError(f"--slo: {mistake}") from None
+    for term in slo.parse(target):
+        if term.kind == "rps" and term.op in (">", ">=") and term.limit >= options.rate:
+            raise UsageError(
+                f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, for no"
+                " more are served: leave it out, or ask for less"
+            )
     check_write(options.write)
     names = options.classes or CLASSES
     env, chdir = dict(options.env or ()), Path(options.chdir or ".")
     every = interpreters(options, names, options.config, chdir, env)
     found = next(iter(every.values()))
-    lacking = {name: why for name in names if (why := found.lacks(name))}
     removed = {one for one in names if not options.classes and class_named(one).removed_in}
-    able = [name for name in names if name not in {*lacking, *removed}]
-    if not able:
-        raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in lacking.items()))
     mix, notes = asked_mix(options)
+    budget_s = options.budget or BUDGET_S
     wsgi, asgi = apps_of(options, found, mix)
-    apps = [(name, asgi if found.serves_asgi(name) else wsgi) for name in able]
+    kinds = [
+        kind_of(name, asgi if found.serves_asgi(name) else wsgi, python=python, gunicorn=version)
+        for name in names
+        if name not in removed
+        for python, version in every
+    ]
+    missing = lacking(kinds, every)
+    able = [kind for kind in kinds if kind.variant not in missing]
+    if not able:
+        raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
+    if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
+        raise UsageError(
+            f"--budget: what requests need takes about {least_s:.0f} s to find out with"
+            f" {len(able)} worker classes: allow more time, or name fewer --classes"
+        )
     asked = Asked(
         slo=target,
         rate_rps=options.rate,
-        budget_s=options.budget or BUDGET_S,
+        budget_s=budget_s,
         limits=limits_of(options),
-        left_out=lacking,
-        removed=tuple(sorted(removed - {*lacking})),
+        left_out=missing,
+        removed=tuple(sorted(removed)),
         config_text=_text(options.config),
         config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(found.settings),
@@ -108,7 +133,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     more = {} if options.seed is None else {"seed": options.seed}
     plan = gunicorn_plan(
         "advise",
-        (needs_cell(name, app) for name, app in apps),
+        map(needs_cell, able),
         every,
         config=options.config,
         notes=(*notes, *overridden(options, found)),
@@ -153,9 +178,8 @@ def limits_of(options: argparse.Namespace) -> Limits:
     )
 
 
-def needs_cell(name: str, app: App) -> Cell:
+def needs_cell(kind: Server) -> Cell:
     """A few connections more than slots: then somebody always waits for a slot (`analysis/needs`).
     Two workers show what they share of memory."""
-    server = Server(name, NEEDS_WORKERS, 1, BACKLOG, CONNECTIONS, app=app)
-    connections = NEEDS_WORKERS + NEEDS_MORE
+    server, connections = replace(kind, workers=NEEDS_WORKERS), NEEDS_WORKERS + NEEDS_MORE
     return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)

@@ -41,7 +41,7 @@ def show(result: Result, run: Run) -> Document:
 
 
 def _exit_code(result: Result, run: Run) -> int:
-    if result.word == "recommended" and not all(one.exists() for one in _places(result, run)):
+    if result.word == "recommended" and not _written(result, run):
         return 3
     return EXIT_CODES.get(result.word, 4)
 
@@ -49,23 +49,26 @@ def _exit_code(result: Result, run: Run) -> int:
 def _file(result: Result, run: Run) -> Iterable[Finding]:
     if result.word == "recommended":
         place = _places(result, run)[-1]  # where it was asked for, if anywhere
-        code = "file" if place.exists() else "file.missing"
-        python = result.study.asked.python
+        code = "file" if _written(result, run) else "file.missing"
+        asked, server = result.study.asked, result.server
+        python = (server and server.python) or asked.python
         start = f"{python} -m gunicorn" if python else "gunicorn"
-        values = {"place": str(place), "start": start}
+        version = (server and server.gunicorn) or result.study.plan.gunicorn or None
+        values = {"place": str(place), "start": start, "gunicorn": version}
         yield answer("advise", "file", code, values)
 
 
 def _title(result: Result) -> Finding:
-    asked, study = result.study.asked, result.study
-    target = study.plan.servers[0].app.target
+    asked, plan = result.study.asked, result.study.plan
+    target = plan.servers[0].app.target
+    versions = dict.fromkeys(filter(None, (one.gunicorn or plan.gunicorn for one in plan.servers)))
     values = {
         "rate_rps": asked.rate_rps,
         "slo": asked.slo,
         "app": target,
-        "arrivals": Finding(f"arrivals.{study.plan.arrivals}"),
+        "arrivals": Finding(f"arrivals.{plan.arrivals}"),
         "cores": asked.limits.cores,
-        "gunicorn": study.plan.gunicorn or None,
+        "versions": tuple(versions) or None,
     }
     return Finding("advise.title", values)
 
@@ -100,6 +103,15 @@ def _places(result: Result, run: Run) -> list[Path]:
     return [run.directory / FILE, *([Path(asked)] if asked else [])]
 
 
+def _written(result: Result, run: Run) -> bool:
+    """Whether it is there, and where it was asked for the same."""
+    try:
+        own, *others = (one.read_text() for one in _places(result, run))
+    except OSError:
+        return False
+    return all(one == own for one in others)
+
+
 def write_file(run: Run) -> None:
     """The gunicorn.conf.py of what is recommended, into the run's directory, and where else it was
     asked for; none is left of an earlier answer. Raises OSError."""
@@ -116,6 +128,7 @@ def write_file(run: Run) -> None:
     asked = study.asked
     own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
     content = conf_file(result.server, sentences, own_file)
+    own.unlink(missing_ok=True)  # or what another answer left would pass for this one
     _write(own, content)
     for place in others:
         if place.exists() and place.read_text() != before:

@@ -141,8 +141,8 @@ def forecast(
     servers: Iterable[Server], needs: Mapping[str, Needs], question: Question
 ) -> tuple[Expected, ...]:
     """Of all candidates whose class is known, in their order."""
-    known = [one for one in servers if one.worker_class in needs]
-    found = {one.key: expected(one, needs[one.worker_class], question) for one in known}
+    known = [one for one in servers if one.variant in needs]
+    found = {one.key: expected(one, needs[one.variant], question) for one in known}
     best = 0.0
     for server in sorted(known, key=lambda one: -found[one.key].bound_rps):
         memory, limit = found[server.key].memory_bytes, question.memory_bytes
@@ -150,7 +150,7 @@ def forecast(
             continue
         if found[server.key].bound_rps < NEAR * best:
             break
-        highest_rps = _highest(server, needs[server.worker_class], question)
+        highest_rps = _highest(server, needs[server.variant], question)
         found[server.key] = replace(found[server.key], highest_rps=highest_rps)
         best = max(best, highest_rps)
     return tuple(found[one.key] for one in known)

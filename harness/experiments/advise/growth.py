@@ -11,7 +11,7 @@ from harness.analysis.target import QUANTILES
 from harness.experiments.advise.candidates import candidates
 from harness.experiments.advise.forecast import Question, forecast
 from harness.experiments.advise.search import Next, search_of
-from harness.experiments.advise.study import TOOL, Study, study_of
+from harness.experiments.advise.study import TOOL, Study, alone, study_of
 from harness.experiments.budget import Budget
 from harness.experiments.execution import Predict
 from harness.load.programs import FOLLOWED
@@ -23,8 +23,9 @@ from harness.terminal.progress import Progress
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
-AGAIN = 2  # which load of its needs
+AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
 MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
+ROUTES_COST = 3  # times what loads of each route take is left of the budget, or there are none
 AROUND_S = 3.0  # lone requests, stop, reading, planning what comes next
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
@@ -33,7 +34,7 @@ def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
     """Of each class whose needs a load has not shown: others' programs, or chance, may have spoilt
     it. Once."""
     for cell in plan.cells:
-        why = study.left_out.get(cell.server.worker_class)
+        why = study.left_out.get(cell.server.variant)
         more = replace(cell, schedule=AGAIN)
         unknown = why is not None and why.code == "advise.left_out.unknown"
         if unknown and not cell.server.preload and more not in plan.cells:
@@ -47,12 +48,26 @@ def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     if "preload_app" in study.asked.config_sets or any(one.server.preload for one in plan.cells):
         return
     for cell in plan.cells:
-        needs = study.needs.get(cell.server.worker_class)
+        needs = study.needs.get(cell.server.variant)
         memory = needs.memory if needs else None
         patches = class_named(cell.server.worker_class).slots == "worker_connections"
         if memory is not None and memory.private_bytes >= MUCH_BYTES and not patches:
             yield replace(cell, server=replace(cell.server, preload=True))
             return
+
+
+def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Each kind of request alone, of the classes that have no clock for a single request: what it
+    computes. Once."""
+    for cell in plan.cells:
+        needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
+        if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
+            continue
+        for number, route in enumerate(mix, ROUTE):
+            server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
+            one = replace(cell, server=server, schedule=number)
+            if cell.inside == "needs" and one not in plan.cells:
+                yield one
 
 
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
@@ -61,8 +76,8 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
     alarmed = {*study.blocked, *study.alarmed}
     apps = {
         one.server.app: one
-        for one in sorted(needs, key=lambda one: one.server.worker_class in study.blocked)
-        if one.inside == "needs" and one.server.worker_class in alarmed and not one.server.preload
+        for one in sorted(needs, key=lambda one: one.server.variant in study.blocked)
+        if one.inside == "needs" and one.server.variant in alarmed and not one.server.preload
     }
     for cell in apps.values():
         yield replace(cell, inside="stacks")
@@ -81,6 +96,7 @@ class Growth:
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
         self._budget = Budget(budget_s, resumed=resumed)
+        self._disturbed: int | None = None if resumed else 0  # launches, before it was resumed
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
@@ -91,23 +107,29 @@ class Growth:
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
         study = study_of(run_store.load(directory))
+        if self._disturbed is None:
+            self._disturbed = study.disturbed
         if "expected" not in plan.details:
             more = (*needs_again(plan, study), *preload_cells(plan, study))
-            if more:
+            routes = tuple(route_cells(plan, study))
+            if routes and self._allows(study, *ROUTES_COST * routes):
+                more += routes
+            if more and self._allows(study, *more):
                 return replace(plan, cells=(*plan.cells, *more))
         if not study.needs:
             return None
         foreseen = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             foreseen = with_forecast(plan, study)
-            looks = tuple(one for one in stacks_cells(plan.cells, study) if one not in plan.cells)
-            if looks:
+            whole = [one for one in plan.cells if not alone(one, plan)]
+            looks = tuple(one for one in stacks_cells(whole, study) if one not in plan.cells)
+            if looks and self._allows(study, *looks):
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
         search = search_of(study, foreseen)
-        following = search.next(self._launches_left(study))
+        following = search.next(self._launches_left(study), self._disturbed)
         if following is not None:
             cell = launch_cell(following, study.asked.slo)
-            if self._needs_s(study, cell) <= self._budget.left_s():
+            if self._allows(study, cell):
                 return replace(foreseen, cells=(*foreseen.cells, cell))
         return None if foreseen is plan else foreseen
 
@@ -117,9 +139,10 @@ class Growth:
         lasts_s = launch_s(asked.rate_rps, asked.slo) + self._around_s(study)
         return self._budget.left_s() // lasts_s
 
-    def _needs_s(self, study: Study, cell: Cell) -> float:
-        """What a launch takes: its load, and what is beside it."""
-        return (cell.duration_s or 0.0) + self._around_s(study)
+    def _allows(self, study: Study, *cells: Cell) -> bool:
+        """Whether the budget does: of each its load, and what is beside it."""
+        needed_s = sum((cell.duration_s or 0.0) + self._around_s(study) for cell in cells)
+        return needed_s <= self._budget.left_s()
 
     def _around_s(self, study: Study) -> float:
         """The boot of the slowest class, and what is beside it."""
@@ -130,8 +153,8 @@ class Growth:
 def with_forecast(plan: Plan, study: Study) -> Plan:
     """What is expected of every candidate, kept with the plan."""
     asked = study.asked
-    apps = {cell.server.worker_class: cell.server.app for cell in plan.cells}
-    servers = candidates(((name, apps[name]) for name in study.needs), asked.limits)
+    loaded = {cell.server.variant: cell.server for cell in plan.cells if not alone(cell, plan)}
+    servers = candidates((loaded[name] for name in study.needs), asked.limits)
     tell(f"simulating {len(servers)} candidates")
     question = Question(
         terms=slo.parse(asked.slo),

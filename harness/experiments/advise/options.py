@@ -19,6 +19,9 @@ examples:
   workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --cores 4 --memory 2G \\
       --max-in-flight 20
       for a machine with 4 cores and 2 GB, and a database pool of 20 connections
+  workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --classes sync,gthread \\
+      --gunicorn 25.3.0,27.0.1 --budget 10m
+      under which version of Gunicorn, too; so are interpreters: --python python3.11,python3.13
   workerlab advise --rate 3 --slo 'p95<1.5s'
       the bundled app, which sleeps a second
   workerlab advise --resume results/20261120-101500-advise
@@ -102,7 +105,7 @@ GROUPS = {
     "the target": TARGET,
     "what may be used": MACHINE,
     "your app": APP,
-    "what serves it": read.SERVES_ONE,
+    "what serves it": read.SERVES,
 }
 
 

@@ -12,7 +12,7 @@ from harness.experiments.advise.search import Reach, Search, slow_alone
 from harness.experiments.advise.standing import Bound, Standing
 from harness.experiments.advise.study import TOOL, Launch, Study, holds
 from harness.model import Finding, Needs, Server
-from harness.server.worker_classes import class_named
+from harness.server.worker_classes import class_named, configured_slots
 
 Word = Literal["recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class"]
 
@@ -54,7 +54,7 @@ class Result(Struct, frozen=True):
 
     @property
     def needs(self) -> Needs | None:
-        return self.study.needs.get(self.server.worker_class) if self.server else None
+        return self.study.needs.get(self.server.variant) if self.server else None
 
     @property
     def memory_bytes(self) -> int | None:
@@ -103,22 +103,22 @@ def _without(search: Search) -> Word:
     if following is not None and following.rps == search.target_rps:
         return "unfinished"
     words = {search.standing(one).word for one in search.servers}
-    if "broken" in words and following is None:
-        return "nothing"
     if "undecidable" in words and following is None:
         return "undecidable"
+    if "broken" in words and following is None:
+        return "nothing"
     return "nothing" if "broken" in words and "open" not in _tried(search) else "unfinished"
 
 
 def unmeasured(study: Study) -> set[str]:
-    """Worker classes whose needs a run that was stopped has not come to."""
-    planned = {one.server.worker_class for one in study.plan.cells if one.inside == "needs"}
+    """Variants whose needs a run that was stopped has not come to."""
+    planned = {one.server.variant for one in study.plan.cells if one.inside == "needs"}
     return planned - {*study.needs, *study.left_out}
 
 
 def without_candidates(search: Search) -> list[str]:
-    """Worker classes of which no settings are within the limits that were set."""
-    having = {one.worker_class for one in search.servers}
+    """Variants of which no settings are within the limits that were set."""
+    having = {one.variant for one in search.servers}
     return [name for name in search.study.needs if name not in having and search.foreseen]
 
 
@@ -218,6 +218,11 @@ def limit_of(result: Result) -> Finding | None:
     if pool is not None and hold_s * rate_rps > BUSY * pool:
         values = {"pool": pool, "hold_s": hold_s, "under_way": hold_s * rate_rps}
         return Finding("advise.limit.pool", values)
+    every_slots = [configured_slots(one) for one in result.search.servers]
+    known = [one for one in every_slots if one is not None]
+    if len(known) == len(every_slots) and hold_s * rate_rps > BUSY * max(known, default=0):
+        values = {"slots": max(known, default=0), "hold_s": hold_s}
+        return Finding("advise.limit.slots", {**values, "under_way": hold_s * rate_rps})
     return None
 
 
@@ -242,7 +247,7 @@ def name_of(server: Server) -> Finding:
     threads = server.threads if row.slots == "threads" else None
     connections = server.worker_connections if row.slots == "worker_connections" else None
     values: Mapping[str, object] = {
-        "worker_class": server.worker_class,
+        "worker_class": server.variant,
         "workers": server.workers,
         "threads": threads,
         "worker_connections": connections,

@@ -10,6 +10,8 @@
        until its bound is known; where that breaks the target the next one leads
     5. the last rate that passes on it is seen as often as a prediction takes, or a lower one is
     6. it is launched until its requests are enough to show that few fail
+    7. as long as the budget lasts, the best of each class that has had no launch is tried a little
+       beyond what the leader reached, for its forecast may be far too low
 
 All classes are looked at before one is looked at closely: near the rate at which it breaks, the
 schedules decide, and a single candidate takes all the time there is. More workers than the forecast
@@ -42,7 +44,7 @@ CLOSE = 1.075  # between the last rate that passes and the first that fails
 STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
-HOPE = 0.5  # of the target's rate: candidates of which less is forecast are tried last
+HOPE = 0.5  # of a rate: candidates of which less is forecast are tried last, or not at all
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates of a forecast without hope
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
@@ -132,13 +134,17 @@ class Search(Struct, frozen=True):
 
     def leader(self) -> Server | None:
         """The first of those that may meet the target, by what they promise: nothing at its rate
-        speaks against it, and at some rate it was seen to hold."""
-        may = [
-            one for one in self.order()
-            if self.standing(one).word == "met"
-            or (self.standing(one).word == "open" and self.reach(one).last is not None)
-        ]  # fmt: skip
-        return self._first_of({one: self._promise(one) for one in may})
+        speaks against it, and at some rate it was seen to hold. One that held only by a little
+        leads where the others promise less."""
+        words = {one: self.standing(one).word for one in self.order()}
+        may = {one: self._promise(one) for one, word in words.items() if word in ("met", "open")}
+        known = {
+            one: rps for one, rps in may.items() if words[one] == "met" or self.reach(one).last
+        }
+        most = max(known.values(), default=0.0)
+        return self._first_of(
+            {one: rps for one, rps in may.items() if one in known or rps > BEYOND * most}
+        )
 
     def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
         """The one that reaches furthest; the cheaper of two of which neither reached BEYOND the
@@ -149,15 +155,22 @@ class Search(Struct, frozen=True):
 
     def _promise(self, server: Server) -> float:
         """The rate that it was seen to hold, or the next one that is tried below one that it did
-        not: who fails at a rate by a little reaches hardly less."""
+        not: who fails at a rate by a little, or holds it by a little, reaches hardly less."""
         last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
-        if not last or ceiling is None or ceiling <= CLOSE * last:
+        if ceiling is None or (last and ceiling <= CLOSE * last):
             return last
+        if not last:
+            return rounded(ceiling / CLOSE) if self._held(server, ceiling) else 0.0
         return max(last, self._below(server, last, ceiling))
 
-    def too_noisy(self) -> bool:
-        """Whether others disturbed more launches than say anything."""
-        disturbed = self.study.disturbed
+    def _held(self, server: Server, rps: float) -> bool:
+        """Whether some launch held there."""
+        return any(holds(one, self.terms) for one in self.study.at(server, rps))
+
+    def too_noisy(self, before: int = 0) -> bool:
+        """Whether others disturbed more launches than say anything. `before`: so many were, when a
+        run was resumed, and do not count."""
+        disturbed = self.study.disturbed - before
         return disturbed >= MOST_VOIDS and disturbed > len(self.study.valid)
 
     def unsendable(self) -> bool:
@@ -171,9 +184,10 @@ class Search(Struct, frozen=True):
 
     # --- what is next ------------------------------------------------------------------------
 
-    def next(self, left: float = math.inf) -> Next | None:
-        """None: there is nothing more to find out. `left`: launches that the budget allows."""
-        if self.too_noisy() or self.hopeless() or self.unsendable():
+    def next(self, left: float = math.inf, before: int = 0) -> Next | None:
+        """None: there is nothing more to find out. `left`: launches that the budget allows;
+        `before`: as of `too_noisy`."""
+        if self.too_noisy(before) or self.hopeless() or self.unsendable():
             return None
         order = self.order()
         hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]
@@ -196,7 +210,10 @@ class Search(Struct, frozen=True):
             following = self._rivals(leader, order)
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
-        return following or self._sure(self.winner() or leader)
+        following = following or self._sure(self.winner() or leader)
+        if following is None and left > LEAST + SPARE:
+            following = self._long_shots(leader, order)
+        return following
 
     def _launch(self, server: Server, rps: float) -> Next | None:
         made = [one for one in self.study.launches if one.server == server and one.rps == rps]
@@ -223,8 +240,8 @@ class Search(Struct, frozen=True):
     def _below(self, server: Server, last: float, first: float) -> float:
         """The rate to try between one that passed and one that did not. Where some launch held
         there, hardly less will."""
-        held = any(holds(one, self.terms) for one in self.study.at(server, first))
-        return max(between(last, first), rounded(first / CLOSE) if held else 0.0)
+        close = rounded(first / CLOSE) if self._held(server, first) else 0.0
+        return max(between(last, first), close)
 
     def _sure(self, winner: Server) -> Next | None:
         """The last rate that passes holds in further launches, or is a lower one; so does the rate
@@ -256,7 +273,7 @@ class Search(Struct, frozen=True):
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """Others that may go further: tried at the rate from which on they would lead."""
-        most = self.reach(leader).last or self.target_rps
+        most = self._promise(leader) or self.target_rps
         mark, expected = rounded(BEYOND * most), NEAR * min(most, self.highest(leader))
         for other in self._others(leader, order):
             ceiling = self._ceiling(other)
@@ -267,13 +284,25 @@ class Search(Struct, frozen=True):
                 return following
         return None
 
+    def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """The best of each class that has had no launch, unless it is forecast to be hopeless."""
+        most = self._promise(leader) or self.target_rps
+        launched = {one.server.variant for one in self.study.launches}
+        best: dict[str, Server] = {}
+        for one in sorted(order, key=self.highest, reverse=True):
+            best.setdefault(one.variant, one)
+        for variant, one in best.items():
+            if variant not in launched and self.highest(one) >= HOPE * most:
+                return self._launch(one, rounded(BEYOND * most))
+        return None
+
     def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The rule of thumb with the leader's class and threads, the leader's neighbours, and the
         first of each other class that may meet the target."""
         able = [one for one in order if self.standing(one).word not in ("broken", "undecidable")]
-        first = {one.worker_class: one for one in reversed(able)}
-        first.pop(leader.worker_class, None)
-        own = [one for one in able if one.worker_class == leader.worker_class]
+        first = {one.variant: one for one in reversed(able)}
+        first.pop(leader.variant, None)
+        own = [one for one in able if one.variant == leader.variant]
         beside = sorted(
             (one for one in own if one.threads == leader.threads), key=lambda one: one.workers
         )

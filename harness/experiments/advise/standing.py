@@ -77,8 +77,10 @@ def standing(
     for term in terms:
         if term.kind == "errors":
             outcome = judge(term, every)
+            if word_of(outcome) == "broken" and also:
+                outcome = judge(term, together)  # what fails at higher rates breaks nothing here
             if word_of(outcome) == "broken":
-                share = every.failed / every.number if every.number else None
+                share = together.failed / together.number if together.number else None
                 bounds.append(Bound(str(term), len(launches), share, None, "broken", outcome))
             else:
                 (shown if word_of(outcome) == "met" else unshown).append(outcome)
@@ -98,16 +100,18 @@ def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
     logs = [sign * math.log(one) for one in known]
     limit, n, mean = sign * math.log(term.limit), len(logs), fmean(logs)
     centre = math.exp(sign * mean)
+    outcome = judge(term, together)
+    on_a_step = word_of(outcome) == "undecidable"  # chance decides on which side a launch comes out
     if n < LEAST:
         beyond = mean > limit + math.log(FAR) or (n > 1 and min(logs) > limit)
-        return Bound(str(term), n, centre, None, "broken" if beyond else "open")
+        return Bound(str(term), n, centre, None, "broken" if beyond and not on_a_step else "open")
     high = mean + prediction_half(logs)
     bound = math.exp(sign * high)
+    if on_a_step:
+        word: Word = "open" if high <= limit and n < MOST else "undecidable"
+        return Bound(str(term), n, centre, bound, word, outcome)
     if high <= limit:
         return Bound(str(term), n, centre, bound, "met")
-    outcome = judge(term, together)
-    if word_of(outcome) == "undecidable":
-        return Bound(str(term), n, centre, bound, "undecidable", outcome)
     hopeless = n >= MOST or mean > limit or mean + ALWAYS * stdev(logs) > limit
     return Bound(str(term), n, centre, bound, "broken" if hopeless else "open")
 

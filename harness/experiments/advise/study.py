@@ -3,6 +3,7 @@ class, and what each launch showed. Nothing is decided here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import cycle
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.analysis.needs import needs_of
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.reading import as_argument, report_of, trial_data
-from harness.model import CellResult, Finding, Needs, Plan, Server, Summary
+from harness.model import Cell, CellResult, Finding, Needs, Plan, Route, Server, Summary
 from harness.run_store import Run
 from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
@@ -33,12 +34,12 @@ class Asked(Struct, frozen=True):
     rate_rps: float
     budget_s: float
     limits: Limits
-    left_out: Mapping[str, str] = {}  # worker classes that cannot run here, and why
+    left_out: Mapping[str, str] = {}  # variants that cannot run here, and why
     removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn do not have
     config_text: str = ""  # of the app's own Gunicorn file
     config_path: str = ""
     config_sets: tuple[str, ...] = ()  # names in it
-    python: str = ""  # that the user named
+    python: str = ""  # that the user named; the first of them
     write: str = ""  # where the file found shall be written, too
 
     @classmethod
@@ -120,12 +121,12 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     asked: Asked
     plan: Plan
     run: str  # what a command takes for it
-    needs: Mapping[str, Needs]  # by worker class
-    left_out: Mapping[str, Finding]  # worker classes, and why
-    blocked: tuple[str, ...]  # worker classes whose event loop is blocked
-    blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by class that was looked at
+    needs: Mapping[str, Needs]  # by variant: worker class, and what serves it
+    left_out: Mapping[str, Finding]  # variants, and why
+    blocked: tuple[str, ...]  # variants whose event loop is blocked
+    blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by variant that was looked at
     launches: tuple[Launch, ...]
-    alarmed: tuple[str, ...] = ()  # worker classes whose event loop something may hold up
+    alarmed: tuple[str, ...] = ()  # variants whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
     ceiling: Ceiling | None = None  # the highest of the load tool on this machine
 
@@ -172,7 +173,7 @@ def study_of(run: Run) -> Study:
         for name in asked.removed
     }
     looked_at = {
-        one.cell.server.worker_class: blocking(seen)
+        one.cell.server.variant: blocking(seen)
         for one in trials
         if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
     }
@@ -188,41 +189,66 @@ def study_of(run: Run) -> Study:
 
 def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
     for cell in cells:
-        name = cell.trial.cell.server.worker_class
-        asked_for = cell.trial.cell.inside == "needs" and class_named(name).loop
+        server = cell.trial.cell.server
+        asked_for = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
         if asked_for and any(one.code == "diagnosis.blocked_loop" for one in cell.findings):
-            yield name
+            yield server.variant
 
 
 def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
     for one in facts:
         if isinstance(one, Facts) and one.cell.inside == "needs" and worth_a_look(one):
-            yield one.cell.server.worker_class
+            yield one.cell.server.variant
 
 
 def _needs(
     run: Run, trials: Sequence[TrialData], facts: Mapping[str, Any]
 ) -> tuple[dict[str, Needs], dict[str, Finding]]:
-    """By worker class: what its requests need, or why that is not known."""
+    """By variant: what its requests need, or why that is not known."""
     needs: dict[str, Needs] = {}
     left_out: dict[str, Finding] = {}
+    routes: dict[str, dict[str, Needs]] = {}
     for one in trials:
-        name, record = one.cell.server.worker_class, one.record
+        name, record, route = one.cell.server.variant, one.record, alone(one.cell, run.plan)
         if one.cell.inside != "needs" or one.cell.server.preload or record is None:
             continue
         if record.fault is not None:
-            if record.fault.kind != "interrupted":
+            if record.fault.kind != "interrupted" and route is None:
                 why = {"why": record.fault.reason}
                 left_out[name] = Finding("advise.left_out.fault", why, (record.key,))
             continue
         seen = facts[record.key]
         found = needs_of(seen) if isinstance(seen, Facts) else seen
-        if isinstance(found, Needs):
+        if isinstance(found, Needs) and route is not None:
+            routes.setdefault(name, {})[route.label] = found
+        elif isinstance(found, Needs):
             needs[name] = found
             left_out.pop(name, None)
-        else:
+        elif route is None:
             left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
-    return needs, left_out
+    return {name: one_by_one(one, routes.get(name, {})) for name, one in needs.items()}, left_out
+
+
+def alone(cell: Cell, plan: Plan) -> Route | None:
+    """The one kind of request, of several that the app gets, that this cell is about."""
+    mix = cell.server.app.mix
+    return mix[0] if len(mix) == 1 < len(plan.cells[0].server.app.mix) else None
+
+
+def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
+    """Each request as those of its route alone were, where its class has no clock for it. Where not
+    all routes were measured alone, all are taken for the mean, and a note says so."""
+    asked = {one.route for one in needs.requests if one.route}
+    if needs.each or len(asked) < 2:
+        return needs
+    if not asked <= routes.keys():
+        return replace(needs, notes=(*needs.notes, Finding("needs.routes_alike")))
+    like = {route: cycle(routes[route].requests) for route in asked}
+    requests = tuple(
+        replace(next(like[one.route]), route=one.route) if one.route else one
+        for one in needs.requests
+    )
+    return replace(needs, requests=requests)
 
 
 def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs | None:

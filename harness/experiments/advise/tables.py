@@ -74,13 +74,13 @@ def telling_rows(result: Result) -> list[Row]:
     """Those that were tried, the rule of thumb, and the best of each class."""
     best: dict[str, Row] = {}
     for row in (rows := ordered(result)):
-        best.setdefault(row.server.worker_class, row)
+        best.setdefault(row.server.variant, row)
     thumb = result.limits.thumb
     return [
         row
         for row in rows
         if result.study.of(row.server)
-        or row is best[row.server.worker_class]
+        or row is best[row.server.variant]
         or (row.server.workers == thumb and row.server.threads == 1
             and row.server.worker_class in ("sync", "tornado"))
     ]  # fmt: skip

@@ -19,8 +19,8 @@ from harness import codec, run_store
 from harness.analysis.comparison import LOOKS
 from harness.experiments.budget import Budget
 from harness.experiments.compare.junit import write
-from harness.experiments.compare.options import AT_LEAST, check_limits, side
-from harness.experiments.compare.pairs import Asked, Group, compared, pair_s
+from harness.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
+from harness.experiments.compare.pairs import Asked, Group, compared, to_go_on_s
 from harness.experiments.planning import plan_of
 from harness.experiments.runner import Setup
 from harness.model import Cell, Plan, UsageError
@@ -29,8 +29,7 @@ from harness.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-LOAD_S = 8.0
-TOOL = "fast"
+MOST = 2 * LOOKS[-1]  # pairs, invalid ones among them
 
 
 @contextmanager
@@ -144,10 +143,12 @@ def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
 
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
-    """The next pair of every group of which something is still unknown."""
+    """The next pair of every group of which something is still unknown; none where the budget ends
+    before it would be looked at."""
     run = run_store.load(directory)
-    undecided = [one.group for one in compared(run) if not one.decided]
-    number = 1 + max(cell.schedule or 0 for cell in plan.cells)
-    if not undecided or number > LOOKS[-1] or pair_s(run, len(undecided)) > budget.left_s():
+    groups = compared(run)
+    needed_s, number = to_go_on_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
+    if needed_s is None or needed_s > budget.left_s() or number > MOST:
         return None
+    undecided = [one.group for one in groups if one.goes_on]
     return replace(plan, cells=(*plan.cells, *pair(plan, undecided, number)))

@@ -1,16 +1,18 @@
 """What `workerlab compare` shows: of each class and load whether B differs, in what, and where the
 time went that it takes more or less."""
 
+import math
 from collections.abc import Iterable, Sequence
 
-from harness.analysis.comparison import PARTS, Change, Metric
+from harness.analysis.comparison import HELD, PARTS, QUEUES, Change, Metric
+from harness.experiments.budget import used_s
+from harness.experiments.compare.charts import charts
 from harness.experiments.compare.gate import Limit
-from harness.experiments.compare.pairs import MEASURED, Asked, Compared, compared
+from harness.experiments.compare.pairs import MEASURED, Asked, Compared, compared, to_go_on_s
 from harness.experiments.document import Field, answer, table
 from harness.experiments.reading import notes_of
-from harness.model import CellResult, Chart, Document, Finding, Mark, Series, Table, Value
+from harness.model import CellResult, Document, Finding, Table, Value
 from harness.report.messages import text
-from harness.report.naming import level
 from harness.run_store import Run
 
 UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
@@ -34,6 +36,7 @@ def comparison(
     these beside the figures (`differences`) is told before them."""
     kind = "pairs" if differences is None else "saved"
     invalid = [cell for one in groups for cell in one.left_out]
+    more = _more(groups, run) if differences is None else Finding("compare.more.saved")
     told = {"differences": tuple(differences or ())}
     first = answer("compare", "differences", "differences", told)
     return Document(
@@ -43,11 +46,11 @@ def comparison(
         environment=run.environment,
         findings=(
             *([first] if differences else ()),
-            *(_answer(one, at_least, kind) for one in groups),
+            *(_answer(one, at_least, kind, more) for one in groups),
             *_gate(groups),
         ),
         tables=tuple(_tables(groups, kind)),
-        charts=tuple(_charts(groups)),
+        charts=tuple(charts(groups)),
         notes=(*notes_of(run), *map(_invalid, invalid)),
         valid=any(one.pairs for one in groups) and not invalid,
         exit_code=_exit_code(groups, strict=strict),
@@ -55,17 +58,29 @@ def comparison(
 
 
 def _exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
-    """Of the limits; None where they say nothing."""
+    """Of the limits, which go by the launches that are valid; None where there are no limits, or
+    nothing to go by."""
     outcomes = {outcome for one in groups for _, outcome in one.outcomes}
     if "exceeded" in outcomes:
         return 4
-    return 5 if strict and "inconclusive" in outcomes else None
+    if strict and "inconclusive" in outcomes:
+        return 5
+    return 0 if outcomes and all(one.pairs for one in groups) else None
+
+
+def _more(groups: Sequence[Compared], run: Run) -> Finding | None:
+    """With which budget it would go on."""
+    needed_s = to_go_on_s(run, groups)
+    if needed_s is None:
+        return None
+    whole_s = needed_s + sum(map(used_s, run.records.values()))
+    return Finding("compare.more.pairs", {"minutes": math.ceil(1.1 * whole_s / 60)})
 
 
 def _gate(groups: Sequence[Compared]) -> Iterable[Finding]:
     for outcome in ("exceeded", "inconclusive", "kept"):
         found = tuple(
-            Finding("compare.gate.of", {"limit": limit.text, "group": name_of(one)})
+            Finding("compare.gate.of", {"limit": limit.text, "group": one.name})
             for one in groups
             for limit, its in one.outcomes
             if its == outcome
@@ -82,26 +97,19 @@ def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
     return Finding("compare.title", {**values, "tools": tools})
 
 
-def name_of(one: Compared) -> Finding:
-    """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
-    a, b = (cell.server.worker_class for cell in (one.group.a, one.group.b))
-    values = {"a": a, "b": b if b != a else None, "apart": one.apart}
-    return Finding("compare.group", {**values, "load": level(one.group.a, "load")})
-
-
 # --- the answers ----------------------------------------------------------------------------------
 
 
-def _answer(one: Compared, at_least: float, kind: str) -> Finding:
+def _answer(one: Compared, at_least: float, kind: str, more: Finding | None) -> Finding:
     """Of one group: what differs, else what is known to be the same, else nothing."""
-    name, pairs = name_of(one), len(one.pairs)
-    measured = [each for each in one.changes if each.metric not in PARTS]
+    name, pairs = one.name, len(one.pairs)
+    measured = [each for each in one.changes if each.metric not in (*PARTS, HELD)]
     by = {word: [each for each in measured if each.word == word] for word in
           ("different", "same", "inconclusive")}  # fmt: skip
     values = {
         "launches": Finding(f"compare.launches.{kind}", {"n": pairs}),
         "at_least": at_least,
-        "more": Finding(f"compare.more.{kind}"),
+        "more": None if kind == "pairs" and not one.goes_on else more,
         "same": tuple(metric_name(each.metric) for each in by["same"]),
         "unknown": tuple(metric_name(each.metric) for each in by["inconclusive"]),
     }
@@ -111,8 +119,8 @@ def _answer(one: Compared, at_least: float, kind: str) -> Finding:
     disturbed = _disturbed(one)
     if by["different"]:
         changed = tuple(map(_said, by["different"]))
-        more = {"changed": changed, "where": _where(one), "disturbed": disturbed}
-        return _to(name, "different", {**values, **more}, _evidence(one))
+        values |= {"changed": changed, "where": _where(one), "disturbed": disturbed}
+        return _to(name, "different", values, _evidence(one))
     unknown = any(each.metric.name in MEASURED for each in by["inconclusive"])
     code = "inconclusive" if unknown else "same"
     return _to(name, code, {**values, "disturbed": disturbed}, _evidence(one))
@@ -130,11 +138,21 @@ def _evidence(one: Compared) -> Iterable[Finding]:
 
 
 def _where(one: Compared) -> Finding | None:
-    """The part of the response that changed most, if any did."""
-    parts = [each for each in one.changes if each.metric in PARTS and each.word == "different"]
-    most = max(parts, key=lambda each: abs(each.value), default=None)
+    """What changed most of the parts of the response, if any did, and of how long a slot stays
+    taken after the app. That it does is in the worker, wherever the next requests wait for it: they
+    wait in queues, which are longer for whatever else takes longer."""
+    parts = [
+        each for each in one.changes if each.metric in (*PARTS, HELD) and each.word == "different"
+    ]
+    causes = [each for each in parts if each.metric not in QUEUES]
+    most = max(causes, key=lambda each: abs(each.value), default=None)
+    if most is None or most.metric != HELD:
+        most = max(parts, key=lambda each: abs(each.value), default=None)
     if most is None:
         return None
+    if most.metric == HELD:
+        code = "held" if most.value > 0 else "held.less"
+        return Finding(f"compare.where.{code}", {"a": most.a, "b": most.b})
     part = Finding(f"part.{most.metric.name.removesuffix('_s')}")
     return Finding("compare.where", {"part": part, "a": most.a, "b": most.b})
 
@@ -194,7 +212,7 @@ def _change(row: tuple[Compared, Change], which: str) -> Value:
 
 
 FIELDS: tuple[Field, ...] = (
-    ("group", "text", lambda row: name_of(row[0])),
+    ("group", "text", lambda row: row[0].name),
     ("metric", "text", lambda row: metric_name(row[1].metric)),
     ("a", "text", lambda row: _value(row[1].metric, row[1].a)),
     ("b", "text", lambda row: _value(row[1].metric, row[1].b)),
@@ -204,24 +222,6 @@ FIELDS: tuple[Field, ...] = (
     ("pairs", "count", lambda row: row[1].n),
     ("word", "text", lambda row: Finding(f"compare.word.{row[1].word}")),
 )
-
-
-# --- the chart ------------------------------------------------------------------------------------
-
-
-def _charts(groups: Sequence[Compared]) -> Iterable[Chart]:
-    """Ratios with their intervals; 1 is no difference."""
-    series = []
-    for one in groups:
-        known = [each for each in one.changes if each.metric.kind == "ratio" and each.low]
-        points = tuple((float(at), each.value) for at, each in enumerate(known))
-        marks = tuple(Mark(metric_name(each.metric), each.low, each.high) for each in known)
-        if points:
-            series.append(Series(name_of(one), points, marks))
-    if series:
-        title, x, y = (Finding(f"compare.chart{part}") for part in ("", ".metric", ".ratio"))
-        note = Finding("compare.chart.note")
-        yield Chart(title, x, y, tuple(series), (False, True), note, form="scatter")
 
 
 def _invalid(cell: CellResult) -> Finding:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from harness.experiments.compare.document import name_of, outcome_text
+from harness.experiments.compare.document import outcome_text
 from harness.experiments.compare.pairs import Compared
 from harness.report.messages import text
 from harness.terminal.console import tell
@@ -17,7 +17,7 @@ def junit(groups: Iterable[Compared], run: str) -> str:
     for one in groups:
         for limit, outcome in one.outcomes:
             case = ElementTree.SubElement(
-                suite, "testcase", classname=text(name_of(one)), name=limit.text
+                suite, "testcase", classname=text(one.name), name=limit.text
             )
             counts["tests"] += 1
             if outcome != "kept":

@@ -9,6 +9,7 @@ from harness import options as read
 from harness.experiments.advise.options import budget
 from harness.experiments.compare import gate
 from harness.experiments.sweep.options import APP, AXES
+from harness.load.registry import TOOLS
 from harness.model import UsageError
 from harness.options import Row, add_rows
 
@@ -22,17 +23,23 @@ examples:
       two interpreters
   workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
       any settings, several of them in quotes
-  workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%%'
+  workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
       a gate for a build: exit code 4 if B is slower for certain
+  workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
+      ... for clients that close their connections late
+  workerlab compare --baseline results/main --fail-if 'p95>+10%'
+      the sweep in results/main once more, as things are now, and what has changed
   workerlab compare results/20261120-101500-sync results/20261121-101500-sync
       two saved runs
 """
 CODES = """\
-Exit codes: 0 compared, whatever came out; 1 a launch is invalid, or a part of it; 2 usage; 3 this
-machine or app cannot do it; 4 a limit of --fail-if is exceeded; 5 with --strict: it is not known
-whether one is; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
+Exit codes: 0 compared, whatever came out; 1 a launch is invalid (with --fail-if: all of a side
+are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded; 5 with
+--strict: it is not known whether one is; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
+kept and printed.
 """
 AT_LEAST = 0.05
+TOOL, LOAD_S = "fast", 8.0  # where nothing is said: it times each request
 # What a side may change, by the option of `sweep` that it is
 CHANGES = (
     "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
@@ -59,6 +66,7 @@ def limits(text: str) -> str:
 PAIR: tuple[Row, ...] = (
     ("--a", str, "WHAT", f"what A is, of {','.join(CHANGES)}: 'gunicorn=25.3.0 workers=4'"),
     ("--b", str, "WHAT", "what B is, likewise; the rest is as the options below say"),
+    ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
     ("--at-least", share, "SHARE", "the least difference worth knowing of (5%%)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
     ("--fail-if", limits, "LIMITS",
@@ -69,10 +77,17 @@ PAIR: tuple[Row, ...] = (
 )  # fmt: skip
 LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
          "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
-         "--sleep")  # fmt: skip
+         "--sleep", "--client")  # fmt: skip
+# What is said of those of which a comparison has another default than a sweep
+OWN_HELP = {
+    "--tool": f"of {','.join(TOOLS)} ({TOOL})",
+    "--duration": f"load for S seconds ({LOAD_S:g})",
+}
 GROUPS = {
     "the two sides": PAIR,
-    "servers and load, of both": tuple(row for row in AXES if row[0] in LOADS),
+    "servers and load, of both": tuple(
+        (*row[:3], OWN_HELP.get(row[0], row[3])) for row in AXES if row[0] in LOADS
+    ),
     "your app": APP,
     "what serves it": read.SERVES_ONE,
 }

@@ -7,12 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness import codec
-from harness.analysis.comparison import METRICS, Change, Launch, Pair, changes, decided
+from harness.analysis.comparison import (
+    LOOKS,
+    METRICS,
+    Change,
+    Launch,
+    Pair,
+    changes,
+    decided,
+    looks_so_far,
+)
 from harness.experiments.budget import used_s
 from harness.experiments.compare import gate
 from harness.experiments.reading import report_of
 from harness.model import Cell, CellResult, Finding, Plan, Record
-from harness.report.naming import setting, varying
+from harness.report.naming import level, setting, varying
 from harness.run_store import Run
 
 SIDES = ("a", "b")
@@ -45,7 +54,8 @@ class Asked(Struct, frozen=True):
 
 
 class Compared(NamedTuple):
-    """A group, and what its pairs show. `left_out`: pairs of which a side is invalid."""
+    """A group, and what its pairs show as of the last look. `left_out`: pairs of which a side is
+    invalid; `made`: pairs, those since then too."""
 
     group: Group
     pairs: Sequence[tuple[CellResult, CellResult]]
@@ -53,15 +63,33 @@ class Compared(NamedTuple):
     left_out: Sequence[CellResult]
     outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
     apart: tuple[Finding, ...] = ()  # from other groups of its class and load
+    made: int = 0
+
+    @property
+    def name(self) -> Finding:
+        """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
+        a, b = (cell.server.worker_class for cell in (self.group.a, self.group.b))
+        values = {"a": a, "b": b if b != a else None, "apart": self.apart}
+        return Finding("compare.group", {**values, "load": level(self.group.a, "load")})
 
     @property
     def decided(self) -> bool:
-        """Whether nothing is left to find out, or nothing can be: a side that never runs."""
-        never = len(self.left_out) >= GIVE_UP and not self.pairs
-        return never or (
-            decided(self.changes, MEASURED)
-            and all(outcome != "inconclusive" for _, outcome in self.outcomes)
-        )
+        """Whether nothing is left to find out, or nothing can be: a side that never runs. Whoever
+        sets limits asks for no more than these."""
+        if len(self.left_out) >= GIVE_UP and not self.pairs:
+            return True
+        if self.outcomes:
+            return all(outcome != "inconclusive" for _, outcome in self.outcomes)
+        return decided(self.changes, MEASURED)
+
+    @property
+    def next_look(self) -> int | None:
+        """After so many pairs."""
+        return next((look for look in LOOKS if look > self.made), None)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.decided and self.next_look is not None
 
 
 GIVE_UP = 3  # pairs
@@ -101,6 +129,7 @@ def launch(cell: CellResult, record: Record) -> Launch:
         "stop_s": record.stop_s,
         "failed": (cell.failed or 0) / requests if requests else None,
         **{f"{part}_s": getattr(parts, f"{part}_s") for part in of_parts},
+        "held_s": cell.held_s,
     }
 
 
@@ -133,7 +162,8 @@ def compared(run: Run) -> list[Compared]:
         seen: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
         known = changes(seen, asked.at_least)
         outcomes = [(limit, gate.judge(limit, known)) for limit in limits]
-        found.append(Compared(group, pairs, known, left_out, outcomes, apart_by))
+        shown = pairs[: looks_so_far(len(pairs)) or len(pairs)]
+        found.append(Compared(group, shown, known, left_out, outcomes, apart_by, len(pairs)))
     return found
 
 
@@ -141,7 +171,13 @@ def _launch(run: Run, cell: CellResult) -> Launch:
     return launch(cell, run.records[cell.trial.key])
 
 
-def pair_s(run: Run, groups: int) -> float:
-    """How long the next pair of so many groups takes: as long as the mean one did."""
+def to_go_on_s(run: Run, groups: Sequence[Compared]) -> float | None:
+    """How long it takes until the next look at what is undecided, by the launches so far; once the
+    pairs for it have begun, how long the next one takes. None: nothing is left to find out."""
+    left = [one for one in groups if one.goes_on]
+    if not left:
+        return None
+    begun = any(one.made > 1 and one.made not in LOOKS for one in left)
+    pairs = 1 if begun else max((one.next_look or 0) - one.made for one in left)
     every = [used_s(record) for record in run.records.values()]
-    return 2 * groups * sum(every) / len(every) if every else 0.0
+    return 2 * pairs * len(left) * sum(every) / len(every) if every else 0.0

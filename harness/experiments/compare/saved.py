@@ -1,15 +1,21 @@
-"""`workerlab compare RUN_A RUN_B`: two saved sweeps, by the cells they have in common.
+"""`workerlab compare RUN_A RUN_B`: two saved sweeps, by the cells they have in common; and with
+`--baseline RUN` one that is made now, as RUN was planned.
 
 What a load was must be the same in both, or nothing can be said: load tool, its processes,
-keep-alive, concurrency or rate. What the servers were may differ: a setting that has one value in
-each run, but not the same, is what is compared, and told before any figure; one that is an axis of
-both tells which cell is which.
+keep-alive, concurrency or rate, what is requested, how arrivals come, how clients close. What the
+servers were may differ, their path and headers among it: a setting that has one value in each run,
+but not the same, is what is compared, and told before any figure; one that is an axis of both tells
+which cell is which.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.analysis.comparison import unpaired
@@ -19,18 +25,28 @@ from harness.experiments.compare.gate import judge, parse
 from harness.experiments.compare.junit import write
 from harness.experiments.compare.options import AT_LEAST, check_limits
 from harness.experiments.compare.pairs import Compared, Group, apart, launch
+from harness.experiments.planning import check_tools, lacking
 from harness.experiments.reading import find, report_of
-from harness.experiments.results import print_document
-from harness.model import CellResult, Finding, UsageError
+from harness.experiments.results import print_document, print_location
+from harness.model import CellResult, Finding, Plan, UsageError
 from harness.options import Refused, classes, levels
+from harness.plan import SLEEP_ENV
 from harness.report.document import SWEEP
 from harness.run_store import Run
+from harness.server import preflight
 
+# What may be said beside --baseline
+BESIDE_BASELINE = frozenset(
+    {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain"}
+)
 LOAD = ("tool", "processes", "keepalive", "concurrency", "rate")
+REQUESTS = ("method", "body_file", "mix")  # of the app
+PLANNED = ("arrivals", "ramp_s", "linger_s")  # of the whole run
 SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
-          "python", "app")  # fmt: skip
-MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn",
-           "load_average_at_start")  # fmt: skip
+          "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
+LOAD_APART = 0.5  # of the load average: less is on a quiet machine, too
+LOADED = "load_average_at_start"
+MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
 
 
 class Side(NamedTuple):
@@ -39,16 +55,56 @@ class Side(NamedTuple):
 
 
 def command(options: argparse.Namespace) -> int:
-    """Two saved runs where both words name one, else a new run. Returns the exit code."""
+    """Two saved runs where both words name one, a saved run and that plan again, else pairs of
+    launches. Returns the exit code."""
+    if options.baseline:
+        return _against_baseline(options)
     if not _names_runs(options):
         return runner.command(options)
-    given = {"a", "b", "resume", "out", "budget"} & {
-        name for name, value in vars(options).items() if value
-    }
-    if given:
+    if given := _given(options) & {"a", "b", "resume", "out", "budget"}:
         raise UsageError(f"two saved runs are compared as they are: --{min(given)} is for new ones")
     check_limits(options)
-    a, b = (_side(name) for name in (options.classes, options.levels))
+    return _compare(_side(options.classes), _side(options.levels), options)
+
+
+def _given(options: argparse.Namespace) -> set[str]:
+    return {name for name, value in vars(options).items() if value}
+
+
+def _against_baseline(options: argparse.Namespace) -> int:
+    """The plan of the baseline is run once more, as a sweep of its own."""
+    if given := _given(options) - BESIDE_BASELINE:
+        raise UsageError(
+            f"--baseline runs the plan of a saved sweep again: leave out {_as_typed(min(given))}"
+        )
+    check_limits(options)
+    a = _side(options.baseline)
+    directory, interrupted = runner.run(SWEEP, partial(_again, a.run.plan), options)
+    if interrupted is not None:
+        return interrupted
+    code = _compare(a, _side(str(directory)), options)
+    print_location(directory)
+    return code
+
+
+def _as_typed(name: str) -> str:
+    return name.upper() if name in ("classes", "levels") else f"--{name.replace('_', '-')}"
+
+
+@contextmanager
+def _again(
+    plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
+) -> Iterator[runner.Setup]:
+    """That plan on this machine as it is now; its seed orders the trials as it did then."""
+    chdir = Path(plan.servers[0].app.chdir or ".")
+    check_tools(plan.tools)
+    found = preflight.of_plan(plan, chdir)
+    plan = replace(plan, unavailable=lacking(plan.servers, found))
+    yield runner.Setup(plan, found, label="again")
+
+
+def _compare(a: Side, b: Side, options: argparse.Namespace) -> int:
+    """Print what differs. Returns the exit code."""
     groups = groups_of(a, b, options)
     document = comparison(
         groups,
@@ -61,7 +117,7 @@ def command(options: argparse.Namespace) -> int:
     print_document(document, options)
     if options.junit:
         write(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")
-    return document.exit_code or 0
+    return (0 if document.valid else 1) if document.exit_code is None else document.exit_code
 
 
 def _names_runs(options: argparse.Namespace) -> bool:
@@ -110,10 +166,15 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
 
 def _of(cell: CellResult, name: str) -> object:
     asked = cell.trial.cell
+    app = asked.server.app
     if name == "app":
         return cell.app
-    if name == "rate":
-        return asked.rate.label if asked.rate else None
+    if name == "rate":  # of one that is a share of what the run found, what came of it
+        return asked.rate and (asked.rate.rps or cell.asked_rps)
+    if name == "env":
+        return tuple(one for one in app.env if one[0] != SLEEP_ENV)
+    if name in (*REQUESTS, "chdir", "path", "headers", "sleep_s"):
+        return getattr(app, name)
     return getattr(asked if name in LOAD else asked.server, name)
 
 
@@ -128,7 +189,12 @@ def _axes(a: Side, b: Side) -> list[str]:
 
 
 def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]:
-    names = (*LOAD, *_axes(a, b))
+    for name in PLANNED:
+        one, other = (getattr(side.run.plan, name) for side in (a, b))
+        if one != other:
+            what, said = name.removesuffix("_s"), f"{one or 'none'} and {other or 'none'}"
+            raise UsageError(f"{a.run.name} and {b.run.name} were not loaded alike: {what} {said}")
+    names = (*LOAD, *REQUESTS, *_axes(a, b))
 
     def by_key(side: Side) -> Mapping[tuple[object, ...], list[CellResult]]:
         found: dict[tuple[object, ...], list[CellResult]] = {}
@@ -141,7 +207,7 @@ def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]
     if not joined:
         raise UsageError(
             f"{a.run.name} and {b.run.name} have no cell in common: worker class, concurrency or"
-            " rate, load tool and keep-alive must be the same"
+            " rate, load tool, keep-alive and what is requested must be the same"
         )
     return joined
 
@@ -154,13 +220,16 @@ def _differences(a: Side, b: Side) -> list[Finding]:
     found = []
     for name in MACHINE:
         one, other = (side.run.environment.get(name) for side in (a, b))
-        if one != other:
-            found.append(_difference(name, one, other))
+        if name == LOADED and None not in (one, other):
+            if abs(float(str(one)) - float(str(other))) >= LOAD_APART:
+                found.append(_difference(f"machine.{name}", one, other))
+        elif one != other:
+            found.append(_difference(f"machine.{name}", one, other))
     for name in SERVER:
         values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
         if values[0] != values[1] and max(map(len, values)) == 1:
             found.append(_difference(name, *(next(iter(one)) for one in values)))
-    for name in ("duration_s", "rounds", "ramp_s", "arrivals", "config"):
+    for name in ("duration_s", "rounds", "config"):
         one, other = (getattr(side.run.plan, name) for side in (a, b))
         if one != other:
             found.append(_difference(name, one, other))
@@ -168,5 +237,13 @@ def _differences(a: Side, b: Side) -> list[Finding]:
 
 
 def _difference(name: str, a: object, b: object) -> Finding:
-    said = ("none" if one in (None, "") else str(one) for one in (a, b))
-    return Finding("compare.difference", dict(zip(("name", "a", "b"), (name, *said), strict=True)))
+    values = {"a": _in_words(name, a), "b": _in_words(name, b)}
+    return Finding("compare.difference", {"name": Finding(f"compare.name.{name}"), **values})
+
+
+def _in_words(name: str, value: object) -> object:
+    if name.endswith("_bytes") and value is not None:
+        return Finding("compare.value.bytes", {"value": value})
+    if isinstance(value, tuple):  # of an environment, or of headers
+        value = " ".join(f"{one}={text}" for one, text in value)
+    return "none" if value in (None, "") else str(value)

@@ -57,6 +57,8 @@ AXES: tuple[Row, ...] = (
     ("--duration", read.duration, "S",
      "load for S seconds, no more and no less, instead of counting requests"),
     ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
+    ("--client", read.client, "KIND",
+     "closes its connection at once, or lingers: 5 s after its last answer (closes)"),
     ("--load-hosts", read.hosts, "LIST",
      "machines that send the load: a,b (this one); locust only"),
     ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),

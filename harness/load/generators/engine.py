@@ -42,6 +42,7 @@ READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for th
 AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
 TOGETHER = 2_000  # cells of rows that are written together, 0.1 ms of work
 BATCH = 20_000  # response times that are counted together
+LINGER_MOST = 1_000  # connections that wait to be closed; then the oldest is
 SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
 LOOK_NS = 250_000_000  # how often the deadline is looked at
 PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
@@ -107,6 +108,7 @@ class Poller:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         self._poll = self._epoll or select.poll()
         self.register, self.modify = self._poll.register, self._poll.modify
+        self.unregister = self._poll.unregister
 
     def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
         """(file, events) of what is ready, after `for_s` at most. `fine`: to the microsecond."""
@@ -154,6 +156,7 @@ class Engine:
         self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
         self._ties = itertools.count()
         self._idle: list[Slot] = []
+        self._lingering: deque[tuple[int, socket.socket]] = deque()  # when each is to be closed
         self._due: deque[int] = deque()  # intended starts nobody was free for
         self._arrived = 0
         self._under_way = 0
@@ -198,6 +201,7 @@ class Engine:
             self.tally.in_flight_ns -= self.tally.lag.sum  # due is not yet under way
             for slot in list(self._open.values()):
                 self._close(slot)
+            self._close_late(FOREVER)
             self._poll.close()
             self._write()
 
@@ -223,6 +227,7 @@ class Engine:
                     self._strike(now)
                     return False
                 look_ns = now + LOOK_NS
+                self._close_late(now)
             if now >= self._ends_ns:
                 self._stop_sending(now)
             wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
@@ -550,7 +555,7 @@ class Engine:
         """A request was answered, and counted."""
         self._ended(slot, now, status, cause)
         if not (keeps and self._words.keepalive):
-            self._close(slot)
+            self._part(slot, now)
         self._next(slot, now)
 
     def _lost(self, slot: Slot, cause: str, now: int) -> None:
@@ -590,6 +595,24 @@ class Engine:
             self._rows.write(",".join(map(str, cells)) + "\n")
         slot.busy, slot.response = False, None
         self._under_way -= 1
+
+    def _part(self, slot: Slot, now: int) -> None:
+        """After its last answer: a client that lingers keeps the connection for a while, and goes
+        on with another one."""
+        if not self._words.linger_s or slot.sock is None:
+            self._close(slot)
+            return
+        self._open.pop(slot.fd, None)
+        self._poll.unregister(slot.fd)
+        self._lingering.append((now + int(self._words.linger_s * NS), slot.sock))
+        slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
+        if len(self._lingering) > LINGER_MOST:
+            self._lingering.popleft()[1].close()
+
+    def _close_late(self, now: int) -> None:
+        """Those that have lingered long enough."""
+        while self._lingering and self._lingering[0][0] <= now:
+            self._lingering.popleft()[1].close()
 
     def _close(self, slot: Slot) -> None:
         if slot.sock is not None:

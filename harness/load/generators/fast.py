@@ -33,7 +33,6 @@ BUFFER_BYTES = 1 << 18  # of rows that are written together
 # Requests that a process takes at once: so many that it costs nothing, and of those left only a
 # part, so that one that is served slowly does not keep many to itself
 AT_ONCE, SPLIT = 64, 16
-FORK_NS = 20_000_000  # that a fork takes at most, on a machine that has nothing else to do
 
 
 def run(words: Words) -> Tally:
@@ -44,32 +43,43 @@ def run(words: Words) -> Tally:
         tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
     )
     moments, amount = words.moments(), (words.concurrency, words.requests)
-    fork_ns = FORK_NS * words.processes if moments and words.processes > 1 else 0
-    origin_ns = time.monotonic_ns() + fork_ns
-    whole = Share(words, destinations, *amount, origin_ns, words.rows, moments=moments, mix=mix)
+    now = time.monotonic_ns()
+    whole = Share(words, destinations, *amount, now, words.rows, moments=moments, mix=mix)
     lone = words.requests is not None and not words.ramp_s
     if words.processes == 1:
         return _send(whole, lone=lone).tally
-    alone = _send(replace(whole, concurrency=1, requests=int(lone)), lone=lone)
-    if words.requests is not None:
-        left, reference = words.requests - lone, alone.reference
-        whole = replace(whole, requests=left, first=1 + lone, reference=reference)
-    if whole.requests == 0 or alone.tally.deadline_struck:
-        return alone.tally
     from harness.load.generators.share import fork
 
+    alone = Tally()
+
+    def first(common: Common) -> bool:
+        """The load begins once all processes are there: what it takes to fork them is none of it,
+        neither before the first request, which is sent alone, nor between that and the others."""
+        nonlocal alone
+        common.origin.value = time.monotonic_ns()
+        own = replace(whole, concurrency=1, requests=int(lone), moments=())
+        engine = _send(replace(own, origin_ns=common.origin.value), lone=lone)
+        common.refer(engine.reference)
+        alone = engine.tally
+        return left != 0 and not alone.deadline_struck
+
     def send(common: Common, units: Sequence[int]) -> Tally:
-        own = parts[units[0]]
-        if whole.requests is not None and not moments:
-            take = partial(numbers, common, whole, len(parts))
-            own = replace(own, requests=0, step=1, first=whole.first, take=take)
+        own = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
+        if left is not None and not moments:
+            take = partial(numbers, common, rest, len(parts))
+            own = replace(own, requests=0, step=1, first=rest.first, take=take)
         return _send(own).tally
 
-    parts = shares(whole)
-    alone.tally.add(fork(replace(words, processes=len(parts)), send))
+    left = None if words.requests is None else words.requests - lone
+    rest = whole if left is None else replace(whole, requests=left, first=1 + lone)
+    parts = shares(rest)
+    others = fork(replace(words, processes=len(parts)), send, first)
+    if left == 0 or alone.deadline_struck:
+        return alone
+    alone.add(others)
     if words.rows is not None:
         _join(words.rows, [part.rows for part in parts if part.rows is not None])
-    return alone.tally
+    return alone
 
 
 def numbers(common: Common, whole: Share, processes: int) -> range:

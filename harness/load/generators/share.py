@@ -4,8 +4,8 @@ first body was. Units are tasks or threads of one process, or of several that ar
 Requests are not dealt in advance: a connection that is served more slowly than the others would be
 left alone with its rest at the end.
 
-Forked processes begin together, and what they saw is added up. Two pipes lead to all of them: the
-end of the one starts them; the end of the other says that this process is gone, however it ended.
+Forked processes begin together, and what they saw is added up. Two pipes lead to all of them: a
+byte in the one starts each; the end of the other says that this process is gone, however it ended.
 """
 
 import multiprocessing
@@ -32,12 +32,14 @@ SLACK_S = 2.0  # a process that has met its deadline needs a moment to say so
 
 @dataclass
 class Share:
-    """`taken` and `body` are numbers that all units see, changed under `lock`."""
+    """`taken`, `body` and `origin` are numbers that all units see, changed under `lock`, or before
+    any of them begins."""
 
     words: Words
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
     taken: Any = field(default_factory=lambda: SimpleNamespace(value=0))
     body: Any = field(default_factory=lambda: SimpleNamespace(value=0))
+    origin: Any = field(default_factory=lambda: SimpleNamespace(value=0))  # of the load
     until_ns: int | None = None
     _first: int | None = None  # what `body` holds, once it is known here
 
@@ -67,6 +69,17 @@ class Share:
             self.taken.value += 1
         return True
 
+    @property
+    def reference(self) -> tuple[int, int] | None:
+        """(bytes, checksum) that `refer` put down; None: nothing."""
+        body = self.body.value
+        return ((body >> 32) % (1 << 31), body % (1 << 32)) if body else None
+
+    def refer(self, reference: tuple[int, int] | None) -> None:
+        """What every body must be, for all processes."""
+        if reference is not None:
+            self.body.value = KNOWN | (reference[0] % (1 << 31)) << 32 | reference[1]
+
     def judge(self, status: int | None, body: bytes) -> str | None:
         """The cause of the failure that a complete answer is, None for a success."""
         cause = self.words.judge(status)
@@ -85,12 +98,18 @@ Pipe = tuple[int, int]
 
 
 def of_processes(words: Words) -> Share:
-    return Share(words, FORK.Lock(), RawValue("Q", 0), RawValue("Q", 0))
+    return Share(words, FORK.Lock(), *(RawValue("Q", 0) for _ in range(3)))
 
 
-def fork(words: Words, work: Work) -> Tally:
-    """`work(share, units)` in each process, the numbers of the units dealt among them. Raises
-    OSError where a process died."""
+def anyhow(_share: Share) -> bool:
+    """Nothing comes before the load."""
+    return True
+
+
+def fork(words: Words, work: Work, before: Callable[[Share], bool] = anyhow) -> Tally:
+    """`work(share, units)` in each process, the numbers of the units dealt among them. `before` is
+    called here, when all processes are ready to begin; False: they need not. Raises OSError where a
+    process died."""
     share, units = of_processes(words), range(words.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
@@ -103,13 +122,16 @@ def fork(words: Words, work: Work) -> Tally:
             told.close()
             children.append(child)
             results.append(result)
-        os.close(pipes[0][1])
-        return _collect(share, results)
+        tally = Tally()
+        if before(share):
+            os.write(pipes[0][1], bytes(words.processes))
+            tally = _collect(share, results)
+        return tally
     finally:
         for child in children:
             child.kill()
             child.join()
-        for end in (pipes[0][0], *pipes[1]):
+        for end in (*pipes[0], *pipes[1]):
             os.close(end)
 
 

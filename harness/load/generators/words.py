@@ -14,7 +14,17 @@ from urllib.parse import urlsplit
 from harness.numbers.arrivals import KINDS, schedule
 
 # Fields of Words that not every generator can do; the others all can
-OPTIONAL = ("processes", "rate_rps", "arrivals", "seed", "sources", "ports", "rows", "mix")
+OPTIONAL = (
+    "processes",
+    "rate_rps",
+    "arrivals",
+    "seed",
+    "sources",
+    "ports",
+    "rows",
+    "mix",
+    "linger_s",
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ class Words:
     arrivals: str = "even"  # at that rate
     seed: int = 0  # of the schedule
     ramp_s: float = 0.0
+    linger_s: float = 0.0  # a connection that carries no other request is closed so much later
     sources: tuple[str, ...] = ()
     ports: tuple[int, int] | None = None  # the local ones to use
     same_body: bool = False
@@ -161,6 +172,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--arrivals", "arrivals", kind_of_arrivals, f"at that rate: {' or '.join(KINDS)} (even)"),
     ("--seed", "seed", int, "of the schedule (0)"),
     ("--ramp", "ramp_s", float, "seconds over which the connections begin"),
+    ("--linger", "linger_s", amount, "seconds that clients close late, after their last answer"),
     ("--source", "sources", lambda text: tuple(text.split(",")), "local addresses, by commas"),
     ("--ports", "ports", port_range, "local ports to connect from, LO-HI (Linux 6.3)"),
     ("--rows", "rows", str, "file to write a row per request to"),

@@ -40,6 +40,7 @@ from harness.report.values import finite
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
+FILTERED = 12  # rows of a table from which on these can be filtered
 MANY = 6  # cells without room: more are counted, not named
 
 SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
@@ -147,6 +148,7 @@ def _environment() -> jinja2.Environment:
         var=var,
         dashes=DASHES,
         many=MANY,
+        filtered=FILTERED,
         verdicts=get_args(Verdict),
         config=config(),
         light=Markup(css(0)),

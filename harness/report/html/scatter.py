@@ -6,6 +6,7 @@ scripts, finds the same links in the figure's table of numbers. Names are not wr
 points: of dozens that lie close to each other none could be read.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -69,7 +70,7 @@ def scatter_figure(chart: Chart, name: str) -> Figure | None:
         legend=(*legend, *level),
         heads=(*(Finding(f"chart.{one}") for one in ("place", "series")),
                chart.x_title, chart.y_title, Finding("chart.range")),
-        rows=tuple((text(one.mark.name), series, amount(one.x), amount(one.y), one.range)
+        rows=tuple((text(one.mark.name), series, _where(chart, one), amount(one.y), one.range)
                    for series, one in last_first),
         links=tuple(one.mark.link for _, one in last_first),
         heading=chart.title,
@@ -86,6 +87,11 @@ def _points(chart: Chart, series: Series) -> list[Point]:
         and (x > 0 or not chart.log[0])
         and (y > 0 or not chart.log[1])
     ]
+
+
+def _where(chart: Chart, one: Point) -> str:
+    """Its place across; of places that have names the name."""
+    return text(chart.names[round(one.x)]) if chart.names else amount(one.x)
 
 
 def _look(name: Label, place: int) -> tuple[str, str]:
@@ -105,10 +111,8 @@ def _words(chart: Chart, drawn: Drawn) -> Iterable[Finding]:
             values = {"low": min(heights), "high": max(heights), "points": len(points)}
             yield Finding("chart.cloud", {"name": series, **values})
             continue
-        told = [
-            Finding("chart.named_point", {"name": one.mark.name, "x": one.x, "y": one.y})
-            for one in points
-        ]
+        code = "chart.value" if chart.names else "chart.named_point"
+        told = [Finding(code, {"name": one.mark.name, "x": one.x, "y": one.y}) for one in points]
         yield Finding("chart.points", {"name": series, "points": told})
 
 
@@ -123,7 +127,8 @@ def _pane(chart: Chart, drawn: Drawn, looks: Mapping[str, tuple[str, str]]) -> A
     across, down = _axes(chart, drawn)
     tips = [
         *(tip("name", Finding("chart.place"), ""), tip("series", form="")),
-        *(tip("x", chart.x_title), tip("y", chart.y_title), tip("range", form="")),
+        *([] if chart.names else [tip("x", chart.x_title)]),
+        *(tip("y", chart.y_title), tip("range", form="")),
     ]
     rows = [
         (series, one.x, one.y, text(one.mark.name), one.range, f"#{one.mark.link}")
@@ -168,10 +173,20 @@ def _axes(chart: Chart, drawn: Drawn) -> tuple[Any, Any]:
     level = [] if chart.level is None else [chart.level.y]
     ends = [v for one in every for v in some(one.mark.low, one.mark.high) if math.isfinite(v)]
     heights = [*level, *(one.y for one in every), *ends]
-    across = _scale([one.x for one in every], chart.log[0])
+    across = _places(chart) if chart.names else _scale([one.x for one in every], chart.log[0])
     down = _scale([y for y in heights if y > 0 or not chart.log[1]], chart.log[1])
     x_title, y_title = text(chart.x_title), text(chart.y_title)
     return alt.X("x:Q", title=x_title, **across), alt.Y("y:Q", title=y_title, **down)
+
+
+def _places(chart: Chart) -> dict[str, Any]:
+    """Those that have names, the whole numbers from 0."""
+    names = json.dumps([text(one) for one in chart.names])
+    whole = list(range(len(chart.names)))
+    axis = alt.Axis(
+        values=whole, labelExpr=f"{names}[datum.value]", labelOverlap=False, labelAngle=-30
+    )
+    return {"scale": alt.Scale(domain=[-0.5, len(whole) - 0.5], nice=False), "axis": axis}
 
 
 def _scale(values: Sequence[float], log: bool) -> dict[str, Any]:

@@ -4,11 +4,11 @@
 
 REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
 and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (null: not
-installed), `known` (worker classes that Gunicorn has a name for), `missing` (those of the
-packages), `classes` (by path: `asgi`, whether it serves ASGI, null where its ancestors do not tell;
-`error`, why it cannot be imported), `settings` (of the user's file, where JSON can say them),
-`error` (why the file could not be read), `python` (its version) and `requires` (the versions of
-Python that Gunicorn runs on; null: it does not say).
+installed), `known` (worker classes that Gunicorn has a name for), `names` (of its settings),
+`missing` (those of the packages), `classes` (by path: `asgi`, whether it serves ASGI, null where
+its ancestors do not tell; `error`, why it cannot be imported), `settings` (of the user's file,
+where JSON can say them), `error` (why the file could not be read), `python` (its version) and
+`requires` (the versions of Python that Gunicorn runs on; null: it does not say).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -56,8 +56,8 @@ def settings_of(path: str) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> None:
-    answer: dict[str, Any] = {"gunicorn": None, "known": [], "missing": [], "classes": {}}
-    answer.update(settings={}, error=None, python=sys.version.split()[0], requires=None)
+    answer: dict[str, Any] = {"gunicorn": None, "known": [], "names": [], "missing": []}
+    answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
     # As Gunicorn does: the user's file and classes may be beside the app
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):
@@ -65,6 +65,10 @@ def main(request: dict[str, Any]) -> None:
         from gunicorn.workers import SUPPORTED_WORKERS
 
         answer.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
+        with contextlib.suppress(ImportError):  # of another package by that name
+            from gunicorn.config import make_settings
+
+            answer["names"] = sorted(make_settings())
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout
             answer["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
         answer["missing"] = [name for name in request["packages"] if is_missing(name)]

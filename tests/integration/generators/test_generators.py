@@ -289,7 +289,9 @@ def generators(place: Path) -> list[int]:
     return [one.pid for one in found if not any("null-server" in word for word in one.words)]
 
 
-@pytest.mark.parametrize("words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2")])
+@pytest.mark.parametrize(
+    "words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2"), ("--linger", "5")]
+)
 def test_what_it_cannot_do_is_refused(counting: str, words: tuple[str, ...]) -> None:
     argv = list(TOOLS[counting].command(a_load(), "http://127.0.0.1:1/", "/").argv)
     at = argv.index("--requests")

@@ -129,5 +129,5 @@ def test_a_server_that_refuses_does_not_keep_up_with_its_rate() -> None:
     assert found.reason.code == "open.sheds"
     assert found.reason.values["share"] == pytest.approx(0.5, abs=0.01)
     assert found.response.p50 == pytest.approx(0.1)
-    compared = [one for one in comparisons(report.cells) if one.code == "compare.open"]
-    assert [one.values["outcome"].code for one in compared] == ["compare.reason"]  # no backlog
+    compared = [one for one in comparisons(report.cells) if one.code == "open_closed.open"]
+    assert [one.values["outcome"].code for one in compared] == ["open_closed.reason"]  # no backlog

@@ -97,14 +97,14 @@ def test_the_generator_understands_every_word(tmp_path: Path) -> None:
     body.write_bytes(b"abc")
     found = asked_for(
         method="POST", headers=(("-X", "-1"), ("A", "b: c")), body_file=str(body),
-        expect_status=404, processes=2, keepalive=True, ramp_s=1.5, same_body=True,
+        expect_status=404, processes=2, keepalive=True, ramp_s=1.5, same_body=True, linger_s=5.0,
         sources=("127.0.0.2", "127.0.0.3"), urls=("http://127.0.0.1:2/",),
     )  # fmt: skip
     assert found == Words(
         urls=(URL, "http://127.0.0.1:2/"), concurrency=4, requests=21, processes=2,
         keepalive=True, method="POST", headers=(("-X", "-1"), ("A", "b: c")), body=b"abc",
         expect_status=404, deadline_s=28.5, ramp_s=1.5, sources=("127.0.0.2", "127.0.0.3"),
-        same_body=True, rows="/run/x/requests.csv",
+        same_body=True, rows="/run/x/requests.csv", linger_s=5.0,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,7 @@ from harness.load.fast import FAST, ROWS
 from harness.load.generators import fast
 from harness.load.generators.document import Tally, document
 from harness.load.generators.request import destination
+from harness.load.generators.share import FORK
 from harness.load.generators.words import OPTIONAL, Words, parse
 from harness.model import Finding, Load, Measurement, Output
 from harness.numbers.arrivals import schedule
@@ -772,6 +774,26 @@ def test_a_ramp_begins_one_after_the_other() -> None:
     assert found.lone_s is None
 
 
+def test_clients_that_linger_keep_their_connections_open() -> None:
+    """They go on with new ones: the server waits for each of them to close."""
+    found, site = load_site(saying(LENGTH), 2, 7, ("--linger", "60"))
+    assert (found.requests, found.failed, site.connections) == (7, 0, 7)
+    assert site.in_flight_at_arrival[-1] == 7
+    assert (site.open, site.in_flight) == (0, 0)  # nothing outlives the load
+
+
+def test_a_client_lingers_only_for_so_long() -> None:
+    _, site = load_site(saying(LENGTH, 0.05), 1, 12, ("--linger", "0.01"))
+    assert max(site.in_flight_at_arrival) < 12
+
+
+def test_where_too_many_linger_the_oldest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.load.generators.engine.LINGER_MOST", 3)
+    found, site = load_site(saying(LENGTH, 0.02), 1, 12, ("--linger", "60"))
+    assert (found.requests, found.failed) == (12, 0)
+    assert 4 <= max(site.in_flight_at_arrival) < 12
+
+
 def test_several_processes_share_the_load_and_miss_nothing() -> None:
     found, site = load_site(
         saying(LENGTH, 0.002, then="stay"), 4, 42, ("--keepalive", "--processes", "3")
@@ -782,6 +804,27 @@ def test_several_processes_share_the_load_and_miss_nothing() -> None:
     assert found.timings[0].request_id == "1"
     assert found.lone_s == found.timings[0].end_s
     assert site.in_flight_at_arrival[:2] == [1, 1]
+
+
+def test_all_processes_are_there_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or connections are idle for as long as it takes to fork them, after it was answered."""
+    arrived: list[int] = []
+    at_fork: list[int] = []
+    start = FORK.Process.start
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.append(1)
+        await saying(LENGTH)(reader, writer)
+
+    def noting(process: Any) -> None:
+        at_fork.append(len(arrived))
+        start(process)
+
+    monkeypatch.setattr(FORK.Process, "start", noting)
+    found, site = load_site(answer, 4, 9, ("--processes", "2"))
+    assert at_fork == [0, 0]
+    assert (found.requests, found.failed, len(site.requests)) == (9, 0, 9)
+    assert site.in_flight_at_arrival[0] == 1
 
 
 def test_a_process_that_is_served_slowly_is_not_left_alone_with_its_rest() -> None:
@@ -828,6 +871,27 @@ def test_the_moments_of_all_processes_are_those_of_the_schedule(kind: str, proce
     assert tally.sent + tally.unsent == len(due)
     assert sorted(begun) == due[: len(begun)] if processes == "1" else set(begun) <= set(due)
     assert len(begun) == len(set(begun)) == tally.sent
+
+
+def test_a_schedule_begins_once_all_processes_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it took to fork them: longer than the load here."""
+    start, forked_ns = FORK.Process.start, 0
+
+    def slowly(process: Any) -> None:
+        nonlocal forked_ns
+        start(process)
+        time.sleep(0.3)
+        forked_ns = time.monotonic_ns()
+
+    monkeypatch.setattr(FORK.Process, "start", slowly)
+    tally, site = run_site(
+        saying(LENGTH, then="stay"),
+        *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
+    )
+    assert tally.origin_ns is not None
+    assert tally.origin_ns >= forked_ns
+    assert tally.sent + tally.unsent == 45
+    assert tally.sent == len(site.requests)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")

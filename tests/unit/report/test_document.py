@@ -199,7 +199,7 @@ def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
 
 def outcomes(document: Document) -> list[Finding]:
     evidence = document.findings[0].evidence
-    return [one.values["outcome"] for one in evidence if _code(one) == "compare.open"]  # type: ignore[union-attr]
+    return [one.values["outcome"] for one in evidence if _code(one) == "open_closed.open"]  # type: ignore[union-attr]
 
 
 def _code(one: Label) -> str:
@@ -211,14 +211,14 @@ def test_one_trial_is_not_compared() -> None:
     over = opened(Rate(rps=60), 60)
     document = sweep(*closed_loop(), share(0.5), share(1.0), over)
     half, full, over_capacity = outcomes(document)
-    assert {half.code, full.code, over_capacity.code} == {"compare.closed"}
+    assert {half.code, full.code, over_capacity.code} == {"open_closed.closed"}
     assert [one.values["why"].code for one in (half, full, over_capacity)] == [
-        *("compare.one_trial", "compare.one_trial", "compare.backlog")
+        *("open_closed.one_trial", "open_closed.one_trial", "open_closed.backlog")
     ]
     assert over_capacity.values["why"].values["clients"] == 4
     note = table(document, "table.open").note
     assert note is not None
-    assert note.values["one_trial"].code == "compare.one_trial"
+    assert note.values["one_trial"].code == "open_closed.one_trial"
 
 
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
@@ -235,10 +235,10 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
 @pytest.mark.parametrize(
     ("delays_s", "code"),
     [
-        ((0.101, 0.103, 0.102), "compare.agree"),
-        ((0.05, 0.1, 0.2), "compare.chance"),  # one by one they would differ by half or twice
-        ((0.19, 0.2, 0.21), "compare.longer"),
-        ((0.049, 0.05, 0.051), "compare.shorter"),
+        ((0.101, 0.103, 0.102), "open_closed.agree"),
+        ((0.05, 0.1, 0.2), "open_closed.chance"),  # one by one they would differ by half or twice
+        ((0.19, 0.2, 0.21), "open_closed.longer"),
+        ((0.049, 0.05, 0.051), "open_closed.shorter"),
     ],
 )
 def test_loads_differ_where_the_interval_over_trials_says_so(
@@ -260,7 +260,7 @@ def test_trials_that_tell_nothing_are_not_compared() -> None:
         for one in report.cells
     )  # fmt: skip
     (outcome,) = outcomes(of_sweep(replace(report, cells=cells)))
-    assert outcome.values["why"] == Finding("compare.few", {"mine": 3, "others": 1})
+    assert outcome.values["why"] == Finding("open_closed.few", {"mine": 3, "others": 1})
 
 
 def test_a_cause_is_named_where_the_waits_show_it() -> None:
@@ -268,14 +268,14 @@ def test_a_cause_is_named_where_the_waits_show_it() -> None:
     trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))
     (outcome,) = outcomes(sweep(*trials))
     why = outcome.values["why"]
-    assert why.code == "compare.longer"
+    assert why.code == "open_closed.longer"
     assert why.values["wait_s"] > 5 * why.values["other_wait_s"]
 
 
 def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": one} for one in (0.1, 0.1, 0.2)))
     (outcome,) = outcomes(sweep(*trials))
-    assert outcome.values["why"].code != "compare.backlog"
+    assert outcome.values["why"].code != "open_closed.backlog"
     rows = table(sweep(*trials), "table.open")
     assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
 
@@ -284,7 +284,7 @@ def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     report = analyse("run", {}, [share(0.5)])
     assert counterpart(report.cells, report.cells) == ()
     (outcome,) = outcomes(of_sweep(report))
-    assert (outcome.code, outcome.values["p95_s"]) == ("compare.alone", pytest.approx(0.1))
+    assert (outcome.code, outcome.values["p95_s"]) == ("open_closed.alone", pytest.approx(0.1))
     assert table(of_sweep(report), "table.open").rows
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.experiments.results import document_of
-from harness.model import Document, Report
+from harness.model import Document, Finding, Report
 from harness.report import FORMATS, text
 from harness.report.document import of_sweep
 from harness.report.values import PARTS
@@ -152,6 +152,13 @@ def test_evidence_and_notes_only_where_asked() -> None:
     assert "pip install locust" not in short
     assert "pip install locust" in long
     assert "With --explain: 2 notes, evidence and what the columns mean." in short
+
+
+def test_a_setting_that_does_nothing_stands_under_the_title() -> None:
+    ignored = Finding("plan.flag_ignored", {"flag": "--threads", "classes": ("sync",)})
+    one = replace(document("common"), notes=(ignored,))
+    assert text.render(one).split("\n\n")[0].endswith("\n  --threads has no effect with sync")
+    assert " note" not in text.render(one)
 
 
 def test_a_legend_is_told_once() -> None:

@@ -61,6 +61,23 @@
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   addEventListener("scroll", hideTip, { passive: true });
 
+  // Above a long table: only rows that hold every word of what is typed there
+  for (const region of document.querySelectorAll("[data-filter]")) {
+    const label = document.createElement("label");
+    const field = document.createElement("input");
+    field.type = "search";
+    label.className = "filter";
+    label.append(region.dataset.filter, " ", field);
+    region.before(label);
+    field.addEventListener("input", () => {
+      const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+      for (const row of region.querySelectorAll("tbody tr")) {
+        const said = [...row.cells].map((cell) => cell.textContent.toLowerCase()).join("\n");
+        row.hidden = !words.every((word) => said.includes(word));
+      }
+    });
+  }
+
   // What is open is printed. Charts of what was opened a moment ago may still be missing.
   addEventListener("beforeprint", drawVisible);
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from harness.experiments.advise.candidates import Limits, candidates, worker_counts
+from harness.experiments.advise.candidates import Limits, candidates, kind_of, worker_counts
 from harness.model import App
 from harness.server.worker_classes import CLASSES, configured_slots
 
-ALL = [(name, App()) for name in CLASSES]
+ALL = [kind_of(name, App()) for name in CLASSES]
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 12])
 def test_the_rule_of_thumb_is_always_among_them(cores: int) -> None:
     for name in CLASSES:
-        own = candidates([(name, App())], Limits(cores))
+        own = candidates([kind_of(name, App())], Limits(cores))
         assert 2 * cores + 1 in {one.workers for one in own}, name
 
 
@@ -38,6 +39,20 @@ def test_an_app_that_is_not_thread_safe_gets_workers_instead() -> None:
 def test_workers_that_are_too_many_are_cut_to_the_most() -> None:
     found = candidates(ALL, Limits(8, max_workers=3))
     assert max(one.workers for one in found) == 3
+
+
+def test_every_class_gets_as_many_workers_as_are_allowed_by_name() -> None:
+    for name in CLASSES:
+        found = candidates([kind_of(name, App())], Limits(2, max_workers=12))
+        assert {5, 8, 12} <= {one.workers for one in found}, name
+
+
+def test_each_version_has_the_same_candidates() -> None:
+    kinds = [kind_of("gthread", App(), gunicorn=version) for version in ("25.3.0", "27.0.1")]
+    found = candidates(kinds, Limits(2))
+    old, new = ([one for one in found if one.gunicorn == kind.gunicorn] for kind in kinds)
+    assert [replace(one, gunicorn="27.0.1") for one in old] == new
+    assert len(old) + len(new) == len({one.key for one in found})
 
 
 def test_no_candidate_comes_twice() -> None:

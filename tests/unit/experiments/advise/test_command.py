@@ -7,7 +7,7 @@ import pytest
 from harness.cli import parse
 from harness.experiments.advise.command import plan_of
 from harness.experiments.advise.study import Asked
-from harness.model import Plan
+from harness.model import Plan, UsageError
 from harness.server import preflight
 from harness.server.worker_classes import CLASSES
 
@@ -32,3 +32,26 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
     plan = planned(monkeypatch, "--classes", "sync,eventlet")
     assert classes(plan) == {"sync", "eventlet"}
     assert Asked.of(plan).removed == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown where 3 requests/s arrive"),
+        (("--budget", "30"), "--budget: what requests need takes about 48 s"),
+    ],
+)
+def test_what_could_never_be_shown_starts_nothing(
+    words: tuple[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        planned(monkeypatch, *words)
+    planned(monkeypatch, "--slo", "p95<2s,rps>2")
+    planned(monkeypatch, "--budget", "30", "--classes", "sync,gthread")
+
+
+def test_each_version_is_a_variant_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = "25.3.0", "27.0.1"
+    plan = planned(monkeypatch, "--classes", "sync,asgi", "--gunicorn", ",".join(versions))
+    found = [(cell.server.worker_class, cell.server.gunicorn) for cell in plan.cells]
+    assert found == [(name, version) for name in ("sync", "asgi") for version in versions]

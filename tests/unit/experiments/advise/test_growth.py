@@ -6,19 +6,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.experiments.advise.candidates import Limits
+from harness.experiments.advise.candidates import Limits, kind_of
 from harness.experiments.advise.command import needs_cell
-from harness.experiments.advise.growth import MUCH_BYTES, preload_cells, stacks_cells
-from harness.experiments.advise.study import Asked, Study
-from harness.model import App, Memory, Needs, Plan, RequestNeed
+from harness.experiments.advise.growth import (
+    MUCH_BYTES,
+    preload_cells,
+    route_cells,
+    stacks_cells,
+)
+from harness.experiments.advise.study import Asked, Study, alone, one_by_one
+from harness.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
 def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, ...] = ()) -> Study:
     """Of needs that are known."""
     asked = Asked("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
-    plan: Any = Plan(
-        "advise", tuple(needs_cell(name, App()) for name in classes), 1, 5, 1, "", None, {}, ()
-    )
+    cells = tuple(needs_cell(kind_of(name, App())) for name in classes)
+    plan: Any = Plan("advise", cells, 1, 5, 1, "", None, {}, ())
     memory = Memory(10 << 20, private_bytes, 2)
     needs = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=memory)
     return Study(asked, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
@@ -41,3 +45,37 @@ def test_not_where_there_is_little_or_nobody_may() -> None:
     assert not list(preload_cells(patched.plan, patched))
     own = study("sync", sets=("preload_app",))
     assert not list(preload_cells(own.plan, own))
+
+
+CHEAP, DEAR = Route("/cheap"), Route("/dear", weight=2.0)
+
+
+def test_each_kind_of_request_is_measured_alone_where_no_clock_tells_them_apart() -> None:
+    seen = study("gevent", "sync")
+    mixed = App(mix=(CHEAP, DEAR))
+    cells = tuple(replace(one, server=replace(one.server, app=mixed)) for one in seen.plan.cells)
+    plan = replace(seen.plan, cells=cells)
+    needs = {**seen.needs, "gevent": replace(seen.needs["gevent"], each=False)}
+    seen = replace(seen, plan=plan, needs=needs)
+    found = tuple(route_cells(plan, seen))
+    assert [one.server.worker_class for one in found] == ["gevent", "gevent"]
+    assert [alone(one, plan) for one in found] == [CHEAP, DEAR]
+    assert len({Trial(one, 1).key for one in (*cells, *found)}) == len(cells) + len(found)
+    assert [alone(one, plan) for one in plan.cells] == [None, None]
+    assert not tuple(route_cells(replace(plan, cells=(*cells, *found)), seen))
+
+
+def test_a_request_then_computes_as_those_of_its_route_did() -> None:
+    labels = [CHEAP.label, DEAR.label, DEAR.label]
+    mixed = tuple(RequestNeed(0.01, 0.007, route=label) for label in labels)
+    together = Needs("", mixed, 0.0, 0.0, each=False)
+    routes = {
+        CHEAP.label: Needs("", (RequestNeed(0.0, 0.001),), 0.0, 0.0),
+        DEAR.label: Needs("", (RequestNeed(0.0, 0.009), RequestNeed(0.0, 0.011)), 0.0, 0.0),
+    }
+    found = one_by_one(together, routes)
+    assert [one.cpu_s for one in found.requests] == [0.001, 0.009, 0.011]
+    assert [one.route for one in found.requests] == labels
+    (note,) = one_by_one(together, {CHEAP.label: routes[CHEAP.label]}).notes
+    assert note.code == "needs.routes_alike"
+    assert one_by_one(replace(together, each=True), routes).requests == mixed

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harness import slo
 from harness.analysis.load_tool import Ceiling
-from harness.experiments.advise.candidates import Limits, candidates
+from harness.experiments.advise.candidates import Limits, candidates, kind_of
 from harness.experiments.advise.command import needs_cell
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.result import limit_of, result_of
@@ -43,7 +43,7 @@ class World:
     ) -> None:
         self.rng = random.Random(seed)
         self.noisy = noisy
-        self.servers = candidates([(name, App()) for name in classes], Limits(cores=2))
+        self.servers = candidates([kind_of(name, App()) for name in classes], Limits(cores=2))
         self.capacity = {one.key: self._capacity(one) for one in self.servers}
         self.expected = {
             one.key: Expected(
@@ -131,6 +131,20 @@ def test_a_good_forecast_leads_to_the_best(seed: int) -> None:
     server = result_of(world.search()).server
     assert server is not None
     assert world.highest(server) >= 0.93 * max(map(world.highest, world.servers))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_class_that_is_forecast_far_too_low_is_tried_while_the_budget_lasts(seed: int) -> None:
+    world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
+    for one in world.servers:
+        if one.worker_class == "gevent":
+            known = world.expected[one.key]
+            world.expected[one.key] = replace(known, highest_rps=0.6 * known.most_rps)
+            world.capacity[one.key] *= 1.2
+    world.run(80)
+    server = result_of(world.search()).server
+    assert server is not None
+    assert server.worker_class == "gevent"
 
 
 MORE = {3: 1.16, 4: 1.28, 5: 1.3}  # workers: times what two reach
@@ -315,10 +329,25 @@ def test_launches_that_were_all_discarded_are_told() -> None:
     assert text(row.status) == "1 launch, all discarded"
 
 
+def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
+    world = World(5, noisy=1.0)
+    while (following := world.search().next()) is not None:
+        world.launch(following)
+    disturbed = len(world.launches)
+    assert result_of(world.search()).word == "noisy"
+    following = world.search().next(before=disturbed)
+    assert following is not None
+    world.noisy = 0.0
+    while (following := world.search().next(before=disturbed)) is not None:
+        assert len(world.launches) < 80, "the search does not end"
+        world.launch(following)
+    assert result_of(world.search()).word == "recommended"
+
+
 def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
     world = World(5)
     search = world.search()
-    cells = tuple(needs_cell(name, App()) for name in ("sync", "gthread"))
+    cells = tuple(needs_cell(kind_of(name, App())) for name in ("sync", "gthread"))
     plan = replace(search.study.plan, cells=cells)
     stopped = replace(search, study=replace(search.study, plan=plan, needs={}))
     assert result_of(stopped).word == "unfinished"

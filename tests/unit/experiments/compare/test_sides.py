@@ -6,7 +6,6 @@ import pytest
 
 from harness.cli import parse
 from harness.experiments.compare.command import first_plan, pair
-from harness.experiments.compare.document import name_of
 from harness.experiments.compare.options import side
 from harness.experiments.compare.pairs import Asked, Compared, apart
 from harness.model import UsageError
@@ -88,7 +87,7 @@ def test_no_two_groups_have_the_same_name() -> None:
     plan, _ = first_plan(parse([*BASE, *words]))
     groups = Asked.of(plan).groups
     names = [
-        text(name_of(Compared(group, (), (), (), (), said)))
+        text(Compared(group, (), (), (), (), said).name)
         for group, said in zip(groups, apart(groups), strict=True)
     ]
     assert len(names) == len(set(names)) == 16

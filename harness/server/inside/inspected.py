@@ -1,0 +1,139 @@
+"""The app that is served where it is found out what a worker class does with its settings: it tells
+what it sees of the request and of itself. Stdlib only, syntax of Python 3.10.
+
+    /about          JSON: see `about`
+    /wait?s=1       waits so long as an app of its class should: time.sleep, or asyncio.sleep
+    /block?s=6      holds up its thread, whatever has been patched
+    /file           a file, by wsgi.file_wrapper where the server offers one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from time import sleep  # as many apps do: bound to what it is when the app is imported
+from typing import Any
+from urllib.parse import parse_qs
+
+IMPORTED_BY = os.getpid()
+FILE = os.path.abspath(__file__)
+_lock = threading.Lock()
+_counts = {"inside": 0, "most": 0, "sendfiles": 0}
+_sendfile = os.sendfile
+
+
+def _counting(*args: Any, **kwargs: Any) -> int:
+    _counts["sendfiles"] += 1
+    return _sendfile(*args, **kwargs)
+
+
+os.sendfile = _counting
+
+
+def _really_sleep(seconds: float) -> None:
+    """In the kernel, with the GIL released. A signal's handler runs, as in any blocking call."""
+    gevent: Any = sys.modules.get("gevent.monkey")
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    if gevent is not None:
+        gevent.get_original("time", "sleep")(seconds)
+    elif eventlet is not None:
+        eventlet.original("time").sleep(seconds)
+    else:
+        time.sleep(seconds)
+
+
+def _enter() -> None:
+    with _lock:
+        _counts["inside"] += 1
+        _counts["most"] = max(_counts["most"], _counts["inside"])
+
+
+def _leave() -> None:
+    with _lock:
+        _counts["inside"] -= 1
+
+
+def about(scheme: str, address: str, headers: Mapping[str, str]) -> bytes:
+    """`most`: requests that waited or blocked in this worker at once; `sendfiles`: calls of
+    os.sendfile in it; `imported_by`: the process that imported the app; `unpatched`: time.sleep is
+    another function since."""
+    told = {
+        "pid": os.getpid(),
+        "arbiter": os.getppid(),
+        "imported_by": IMPORTED_BY,
+        "unpatched": sleep is not time.sleep,
+        "directory": os.getcwd(),
+        "scheme": scheme,
+        "address": address,
+        "headers": dict(headers),
+        "word": os.environ.get("LAB_WORD"),
+        "most": _counts["most"],
+        "sendfiles": _counts["sendfiles"],
+    }
+    return json.dumps(told).encode()
+
+
+def _seconds(query: str) -> float:
+    return float(parse_qs(query).get("s", ["1"])[0])
+
+
+def wsgi(
+    environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], Any]
+) -> Iterable[bytes]:
+    path, body = environ["PATH_INFO"], b"done"
+    if path in ("/wait", "/block"):
+        _enter()
+        try:
+            (sleep if path == "/wait" else _really_sleep)(_seconds(environ["QUERY_STRING"]))
+        finally:
+            _leave()
+    elif path == "/file":
+        size = str(os.path.getsize(FILE))
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", size)])
+        wrapper = environ.get("wsgi.file_wrapper")
+        file = open(FILE, "rb")  # noqa: SIM115 - the server closes it
+        return wrapper(file) if wrapper else [file.read()]
+    else:
+        headers = {name[5:]: value for name, value in environ.items() if name.startswith("HTTP_")}
+        address = environ.get("REMOTE_ADDR", "")
+        body = about(environ["wsgi.url_scheme"], address, headers)
+    size = str(len(body))
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", size)])
+    return [body]
+
+
+async def asgi(
+    scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[dict[str, Any]], Any]
+) -> None:
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    path, body = scope["path"], b"done"
+    if path in ("/wait", "/block"):
+        seconds = _seconds(scope["query_string"].decode())
+        _enter()
+        try:
+            if path == "/wait":
+                await asyncio.sleep(seconds)
+            else:
+                _really_sleep(seconds)
+        finally:
+            _leave()
+    elif path == "/file":
+        with open(FILE, "rb") as file:
+            body = file.read()
+    else:
+        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        body = about(scope["scheme"], (scope.get("client") or [""])[0], headers)
+    length = str(len(body)).encode()
+    head = [(b"content-type", b"text/plain"), (b"content-length", length)]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,173 @@
+"""How often `workerlab compare` is right, on real servers.
+
+    python tests/benchmarks/comparisons.py same --times 30 --burner
+    python tests/benchmarks/comparisons.py resampled --times 1000
+    python tests/benchmarks/comparisons.py losses --times 10
+
+same       two servers that do not differ: how often is anything called different? `--burner`: while
+           another program takes a core at random, for up to three seconds at a time
+resampled  the same of comparisons drawn with replacement from the launches that `same` has kept,
+           within what one run of it saw
+losses     5 ms of CPU more than 100, and 50 ms of waiting more than 1 s: how often is the median
+           response called different within five minutes? With a limit on it, as in a gate, so that
+           the comparison ends when that is known.
+
+All three write a line per comparison, and a sum; the runs are kept below DIR (--out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness import run_store
+from harness.analysis.comparison import LOOKS, Change, Launch, Pair, changes, decided
+from harness.experiments.compare.options import AT_LEAST
+from harness.experiments.compare.pairs import MEASURED, compared
+from harness.experiments.compare.pairs import launch as metrics_of
+
+SAME = ("sync", "4", "--workers", "2", "--sleep", "0.05", "--duration", "2", "--budget", "60s",
+        "--a", "env=SIDE=a", "--b", "env=SIDE=b")  # fmt: skip
+LOSSES = {
+    "cpu": ("sync", "1", "--workers", "1", "--sleep", "0", "--duration", "4", "--budget", "5m",
+            "--a", "env=WORKERLAB_CPU=100", "--b", "env=WORKERLAB_CPU=105",
+            "--fail-if", "p50>+1%"),
+    "wait": ("sync", "4", "--workers", "4", "--duration", "4", "--budget", "5m",
+             "--a", "sleep=1", "--b", "sleep=1.05", "--fail-if", "p50>+1%"),
+}  # fmt: skip
+BURNS_S, RESTS_S = 3.0, 3.0
+
+
+def burn() -> None:
+    """Take a core at random, until the parent ends it."""
+    drawn = random.Random()
+    while True:
+        until = time.monotonic() + drawn.uniform(0, BURNS_S)
+        while time.monotonic() < until:
+            pass
+        time.sleep(drawn.uniform(0, RESTS_S))
+
+
+@contextmanager
+def burning(*, wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    other = multiprocessing.Process(target=burn, daemon=True)
+    other.start()
+    try:
+        yield
+    finally:
+        other.terminate()
+        other.join()
+
+
+def compare(words: Sequence[str], out: Path) -> tuple[Path, list[Change]]:
+    """The run, and what it says of each metric."""
+    argv = [sys.executable, "-m", "harness", "compare", *words, "--out", str(out)]
+    with (out / "log.txt").open("a") as log:
+        subprocess.run(argv, stdout=log, stderr=log, check=False)
+    run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
+    (found,) = compared(run_store.load(run))
+    return run, list(found.changes)
+
+
+def told(found: Sequence[Change]) -> dict[str, str]:
+    return {one.metric.name: one.word for one in found if one.word != "inconclusive"}
+
+
+def same(times: int, out: Path, *, burner: bool) -> None:
+    wrong = 0
+    with burning(wanted=burner):
+        for number in range(1, times + 1):
+            _, found = compare(SAME, out)
+            different = [one.metric.name for one in found if one.word == "different"]
+            wrong += bool(different)
+            pairs = max((one.n for one in found), default=0)
+            print(number, f"{pairs} pairs", different or "-", told(found), flush=True)
+    print(f"{wrong} of {times} call something different")
+
+
+def losses(times: int, out: Path) -> None:
+    for name, words in LOSSES.items():
+        right = 0
+        for number in range(1, times + 1):
+            began = time.monotonic()
+            _, found = compare(words, out)
+            (median,) = (one for one in found if one.metric.name == "response_p50_s")
+            right += median.word == "different" and median.value > 1
+            took_s = time.monotonic() - began
+            print(name, number, f"{median.n} pairs", f"{median.value:.3f}", median.low, median.high,
+                  median.word, f"{took_s:.0f} s", flush=True)  # fmt: skip
+        print(f"{name}: found in {right} of {times}")
+
+
+def launches_of(directory: Path) -> list[Launch]:
+    run = run_store.load(directory)
+    return [
+        metrics_of(cell, run.records[cell.trial.key])
+        for one in compared(run)
+        for pair in one.pairs
+        for cell in pair
+    ]
+
+
+def drawn(launches: Sequence[Launch], seed: int) -> list[Change]:
+    """A comparison of pairs drawn from these, until it is decided or the looks are over."""
+    source, pairs, found = random.Random(seed), list[Pair](), list[Change]()
+    while len(pairs) < LOOKS[-1]:
+        pairs.append((source.choice(launches), source.choice(launches)))
+        if len(pairs) in LOOKS:
+            found = changes(pairs, AT_LEAST)
+            if decided(found, MEASURED):
+                break
+    return found
+
+
+def resampled(times: int, out: Path) -> None:
+    """Launches of one run were made beside each other; those of several runs would differ more."""
+    runs = sorted(path.parent for path in out.glob("*/run.json"))
+    known = [its for run in runs if len(its := launches_of(run)) >= 2 * LOOKS[0]]
+    if not known:
+        raise SystemExit(f"no launches in {out}: make some by `same`")
+    wrong, words = 0, dict[str, int]()
+    for number in range(times):
+        found = drawn(known[number % len(known)], number)
+        different = [one.metric.name for one in found if one.word == "different"]
+        wrong += bool(different)
+        for name in different:
+            words[name] = words.get(name, 0) + 1
+    every = sum(map(len, known))
+    print(
+        f"{wrong} of {times} call something different, from {every} launches of {len(known)} runs"
+    )
+    print(json.dumps(words))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["same", "resampled", "losses"])
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--burner", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("comparisons"))
+    options = parser.parse_args()
+    out = (options.out / ("losses" if options.what == "losses" else "same")).absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    if options.what == "same":
+        same(options.times, out, burner=options.burner)
+    elif options.what == "losses":
+        losses(options.times, out)
+    else:
+        resampled(options.times, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The fixture and the marker, as somebody's own tests use them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.processes import running
+from tests.integration.conftest import LONG_S, ROOT
+
+pytestmark = pytest.mark.once
+
+APP = """
+import os
+import time
+
+def app(environ, start_response):
+    time.sleep(0.05)
+    body = os.environ.get("WORD", "ok").encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+TESTS = """
+from urllib.request import urlopen
+
+import pytest
+
+SERVED = dict(app="slow:app", chdir={place!r}, workers=2, concurrency=2, seconds=1)
+
+
+@pytest.mark.gunicorn("sync", slo="p50<5s,errors<50%", **SERVED)
+def test_kept() -> None:
+    pass
+
+
+@pytest.mark.gunicorn("sync", slo="p50<1ms", **SERVED)
+def test_broken() -> None:
+    pass
+
+
+@pytest.mark.gunicorn("gthread", threads=2, env={{"WORD": "two", "OTHER": 3}}, **SERVED)
+def test_server(gunicorn_server) -> None:
+    assert urlopen(gunicorn_server.url).read() == b"two"
+    result = gunicorn_server.load(concurrency=2, seconds=1)
+    assert result.valid
+    assert result.cell.response.p50 >= 0.05
+    assert not result.keeps("p50<1ms")
+    assert result.words("p50<1ms")["p50<1ms"] in ("broken", "not_shown")
+
+
+@pytest.mark.gunicorn("gthread", threads=[1, 2], slo="p50<5s", app="slow:app", chdir={place!r})
+def test_two_servers() -> None:
+    pass
+
+
+@pytest.mark.gunicorn("sync", app="missing:app")
+def test_no_app(gunicorn_server) -> None:
+    pass
+
+
+def test_without_a_marker(gunicorn_server) -> None:
+    pass
+"""
+
+
+def test_an_app_and_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(APP)
+    (tmp_path / "test_slow.py").write_text(TESTS.format(place=str(tmp_path)))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    words = ["-p", "harness.pytest_plugin", "--basetemp", str(tmp_path / "kept"), "-rA"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--strict-markers", *words, "-p", "no:cacheprovider"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG_S,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    for passed in ("kept", "server"):
+        assert f"PASSED test_slow.py::test_{passed}" in done.stdout
+    # Where other programs took the cores nothing is shown: then it is no failure, and no success
+    assert "PASSED test_slow.py::test_broken" not in done.stdout
+    assert "p50<1ms" in done.stdout
+    failed = "FAILED test_slow.py::test_broken" in done.stdout
+    assert failed is ("inconclusive" not in done.stdout)
+    assert "a load is one cell" in done.stdout
+    assert "No module named 'missing'" in done.stdout
+    assert "needs a marker" in done.stdout
+    assert not running(str(tmp_path))

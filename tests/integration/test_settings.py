@@ -1,0 +1,109 @@
+"""What each class does with its settings, by experiments on real servers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from harness.server.worker_classes import class_named
+from tests.integration.conftest import Done, Lab, processes, until
+
+# What launches of a few seconds prove
+NAMES = (
+    "backlog", "workers", "threads", "worker_connections", "max_requests_jitter", "preload_app",
+    "chdir", "umask", "worker_tmp_dir", "raw_env", "limit_request_line", "limit_request_fields",
+    "limit_request_field_size", "header_map", "forwarded_allow_ips", "secure_scheme_headers",
+    "accesslog", "access_log_format", "statsd_host", "pre_request", "post_request", "worker_int",
+    "worker_abort", "worker_exit", "child_exit", "on_exit",
+)  # fmt: skip
+
+
+def words_of(done: Done) -> dict[str, dict[str, Any]]:
+    """Of the only class: settings by their word."""
+    (found,) = (one["answer"] for one in done.report["findings"])
+    assert found["code"] == "settings.class"
+    values: dict[str, dict[str, Any]] = found["values"]
+    return values
+
+
+def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) -> None:
+    done = lab("settings", worker_class, "--only", ",".join(NAMES), "--format", "json")
+    assert done.code == 0, done.err
+    found = words_of(done)
+    # With several threads sync is another class
+    ignores = set(class_named(worker_class).ignores) - (
+        {"threads"} if worker_class == "sync" else set()
+    )
+    assert set(found["ignored"]) == ignores & set(NAMES)
+    assert found["all"] == len(NAMES)
+    if worker_class != "asgi":  # it listens with 100, whatever it is told
+        assert "backlog" in found["clamped"]
+    changes = {"sync": {"threads"}, "gthread": {"worker_connections"}, "gevent": {"preload_app"},
+               "tornado": {"statsd_host"}, "uvicorn": {"statsd_host"}}  # fmt: skip
+    assert set(found["changes"]) == changes.get(worker_class, set())
+    assert not processes(str(lab.place))
+
+
+@pytest.mark.once
+def test_a_file_is_read_line_by_line(lab: Lab) -> None:
+    """What is honoured is not named, and neither is what the file does not set."""
+    (lab.place / "gunicorn.conf.py").write_text(
+        'bind = "0.0.0.0:8000"\nworkers = 3\nworker_connections = 100\nchdir = "/srv"\n'
+        'worker_class = "gunicorn.workers.sync.SyncWorker"\n'
+    )
+    done = lab("settings", "--config", "gunicorn.conf.py", "--format", "json")
+    assert done.code == 0, done.err
+    (one,) = (one["answer"] for one in done.report["findings"])
+    assert one["code"] == "settings.line"
+    assert (one["values"]["line"], one["values"]["setting"]) == (3, "worker_connections")
+    rows = done.report["tables"][0]["rows"]
+    assert [(row["line"], row["setting"]) for row in rows] == [
+        (2, "workers"), (3, "worker_connections"), (4, "chdir"),
+    ]  # fmt: skip
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("raise RuntimeError('no such stage')\n", "RuntimeError: no such stage"),
+        ("workers = = 2\n", "line 1: invalid syntax"),
+        ('loglevel = "info"\n', "sets nothing that can be examined"),
+    ],
+)
+def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, says: str) -> None:
+    (lab.place / "bad.py").write_text(text)
+    done = lab("settings", "--config", "bad.py")
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (lab.place / "results").exists()
+
+
+@pytest.mark.once
+def test_an_interrupted_run_leaves_nothing_and_is_finished(lab: Lab) -> None:
+    process = lab.start("settings", "sync", "--only", "chdir,keepalive,timeout")
+    # The first of four to end: two others wait for Gunicorn's timeout, for seconds
+    until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and "sync-sockets-1" in _kept(lab),
+          "one launch ended")  # fmt: skip
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert time.monotonic() - began < 6, "it waited for what is never asked again"
+    assert not processes(str(lab.place))
+    done = lab("settings", "--resume", str(lab.run), "--format", "json")
+    assert done.code == 0, done.err
+    found = words_of(done)
+    assert found["all"] == found["honoured"] + len(found["ignored"]) == 3
+    assert _kept(lab).count("sync-sockets-1") == 1, "what had ended was made again"
+
+
+def _kept(lab: Lab) -> list[str]:
+    """The keys of the launches that ended, by what is on file."""
+    lines = (lab.run / "trials.jsonl").read_text().splitlines()
+    return [json.loads(line).get("record", {}).get("key") for line in lines]

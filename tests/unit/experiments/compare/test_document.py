@@ -1,0 +1,90 @@
+"""What is said of a comparison: where the time went, whether it passes, how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
+from harness.experiments.compare import gate
+from harness.experiments.compare.document import comparison
+from harness.experiments.compare.pairs import Compared, Group
+from harness.model import Cell, CellResult, Document, Finding, Record, Server, Trial
+from harness.report.messages import text
+
+CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
+INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Finding("verdict.invalid"))
+VALID = CellResult(Trial(CELL, 1), "", None, "at capacity", Finding("verdict.at_capacity"))
+PART = {one.name: one for one in (*PARTS, HELD)}
+THROUGHPUT, CPU = (one for one in METRICS if one.name in ("throughput_rps", "cpu_s"))
+
+
+def changed(metric: Metric, value: float, b: float = 2.0) -> Change:
+    return Change(metric, 4, 1.0, b, value, value - 0.1, value + 0.1, "different")
+
+
+def shown(
+    changes: Sequence[Change],
+    outcomes: Sequence[gate.Outcome] = (),
+    *,
+    made: int = 4,
+    invalid: bool = False,
+    strict: bool = False,
+) -> Document:
+    limits = [(gate.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
+    pairs = [(VALID, VALID)] * made
+    left_out = [INVALID] if invalid else []
+    one = Compared(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)
+    records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * made)}  # 10 s each
+    plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
+    run: Any = SimpleNamespace(
+        name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
+    )
+    return comparison([one], Finding("compare.title"), run, 0.05, strict=strict)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"held_s": 2.0, "accept_queue_s": 6.0}, "compare.where.held"),
+        ({"held_s": -2.0, "accept_queue_s": -6.0}, "compare.where.held.less"),
+        ({"held_s": 0.1, "service_s": 3.0, "accept_queue_s": 6.0}, "compare.where"),
+        ({"accept_queue_s": 6.0}, "compare.where"),
+    ],
+)
+def test_a_slot_that_is_held_longer_makes_others_wait_in_queues(
+    parts: dict[str, float], told: str
+) -> None:
+    found = [changed(PART[name], value) for name, value in parts.items()]
+    (first, *_) = shown([changed(THROUGHPUT, 0.5), *found]).findings
+    where = first.values["where"]
+    assert where.code == told
+    if told == "compare.where":
+        assert where.values["part"].code == "part.accept_queue"
+    assert text(where)
+
+
+def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
+    found = [changed(THROUGHPUT, 1.5)]
+    assert shown(found, ["kept"], invalid=True).exit_code == 0
+    assert shown(found, ["exceeded"], invalid=True).exit_code == 4
+    assert shown(found, ["inconclusive"]).exit_code == 0
+    assert shown(found, ["inconclusive"], strict=True).exit_code == 5
+    # Without limits, or without any pair, nothing is passed
+    assert (shown(found, invalid=True).exit_code, shown(found, invalid=True).valid) == (None, False)
+    assert shown([], ["inconclusive"], made=0, invalid=True).exit_code is None
+
+
+def test_which_budget_would_do() -> None:
+    unknown = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
+    (first, *_) = shown(unknown).findings
+    # 8 launches of 10 s were made; the next look is after 6 pairs
+    assert "--resume with --budget 3m goes on" in text(first)
+    (first, *_) = shown(unknown, made=40).findings
+    assert "--resume" not in text(first)
+    (first, *_) = shown(unknown, ["kept"]).findings
+    assert "--resume" not in text(first)

@@ -1,0 +1,87 @@
+"""Which line of a Gunicorn file sets what, and for which worker class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of
+from harness.model import UsageError
+
+
+def read(tmp_path: Path, text: str) -> tuple[Line, ...]:
+    file = tmp_path / "gunicorn.conf.py"
+    file.write_text(text)
+    return lines_of(file)
+
+
+def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
+    text = "workers = 4\n\ntimeout: int = 30\nkeepalive = backlog = 5\n\ndef on_exit(server): ...\n"
+    assert read(tmp_path, text) == (
+        Line(1, "workers", "4"),
+        Line(3, "timeout", "30"),
+        Line(4, "keepalive", "5"),
+        Line(4, "backlog", "5"),
+        Line(6, "on_exit", ""),
+    )
+
+
+def test_what_is_set_under_a_condition_is_set(tmp_path: Path) -> None:
+    text = """
+if STAGE:
+    workers = 8
+else:
+    workers = 1
+try:
+    timeout = 1
+except KeyError:
+    timeout = 2
+finally:
+    keepalive = 3
+for threads, _ in ():
+    umask = 7
+"""
+    assert read(tmp_path, text) == (
+        Line(5, "workers", "1"),
+        Line(9, "timeout", "2"),
+        Line(11, "keepalive", "3"),
+        Line(13, "umask", "7"),
+    )
+
+
+def test_names_within_functions_are_nothing_to_gunicorn(tmp_path: Path) -> None:
+    text = "def post_fork(server, worker):\n    timeout = 3\nclass A:\n    workers = 1\n"
+    assert [line.name for line in read(tmp_path, text)] == ["post_fork"]
+
+
+def test_a_value_over_several_lines_is_its_first(tmp_path: Path) -> None:
+    assert read(tmp_path, 'raw_env = [\n    "A=1",\n]\n') == (Line(1, "raw_env", "["),)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")],
+)
+def test_no_python_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read as a Gunicorn file") as error:
+        read(tmp_path, text)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "sync"),
+        ({"threads": 1}, "sync"),
+        ({"threads": 4}, "gthread"),
+        ({"worker_class": "sync", "threads": 4}, "gthread"),
+        ({"worker_class": "gevent", "threads": 4}, "gevent"),
+        ({"worker_class": "gunicorn.workers.ggevent.GeventWorker"}, "gevent"),
+        ({"worker_class": "uvicorn.workers.UvicornWorker"}, "uvicorn"),
+        ({"worker_class": "uvicorn_worker.UvicornWorker"}, "uvicorn"),
+        ({"worker_class": "shop.workers.Own"}, "shop.workers.Own"),
+    ],
+)
+def test_the_class_a_file_is_for(settings: dict[str, object], name: str) -> None:
+    assert class_of(settings) == name

@@ -1,0 +1,20 @@
+"""What was not seen proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.experiments.settings.site import Answer
+
+
+@pytest.mark.parametrize("answer", [Answer(None, 1.0, error="TimeoutError"), Answer(500, 0.1)])
+def test_an_app_that_did_not_answer_told_nothing(answer: Answer) -> None:
+    with pytest.raises(ValueError, match=r"did not answer: (TimeoutError|500)"):
+        _ = answer.about
+
+
+def test_silence_is_no_refusal() -> None:
+    assert Answer(431, 0.1).refusal == 431
+    assert Answer(None, 0.1, error="ConnectionResetError").refusal is None
+    with pytest.raises(ValueError, match="no answer in time"):
+        _ = Answer(None, 15.0, error="TimeoutError").refusal
