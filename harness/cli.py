@@ -49,6 +49,8 @@ COMMANDS: Mapping[str, Command] = {
     ),
 }
 
+STOPPED = 128  # and above it: an exit code that tells of a signal
+
 EXAMPLES = """\
 examples:
   workerlab sweep sync,eventlet 4,8,16
@@ -96,6 +98,20 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return top.parse_args(argv)
 
 
+def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Every run that is asked for, one after the other; the first exit code that is not 0."""
+    from harness.options import in_turn
+
+    codes: list[int] = []
+    for words, one in in_turn(options):
+        if words:
+            tell(f"now with {words}")
+        codes.append(action(one))
+        if codes[-1] >= STOPPED:
+            break
+    return next(filter(None, codes), 0)
+
+
 def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
     """Run a command; returns the exit code. `ready` is called when all that it needs is imported,
     and nothing is started yet."""
@@ -103,7 +119,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
         options = parse(sys.argv[1:] if argv is None else argv)
         action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
         ready()
-        return action(options)
+        return _each(action, options)
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code

@@ -727,7 +727,8 @@ class Needs(Struct, frozen=True):
     mean CPU is that of the workers per request, Gunicorn's own part included. `gap_s`: how much
     longer than for its waiting, computing and blocking a request holds its slot. `beside_s`: of a
     response, what holds no slot and is none of these (connect, transfer, the load tool). `each`:
-    the CPU is known of each request; else it is the mean of all."""
+    the CPU is known of each request; else it is the mean of all. `load_s`: CPU per request that the
+    load itself takes of the same cores, its tool and interrupts; None: not measured."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -737,6 +738,7 @@ class Needs(Struct, frozen=True):
     memory: Memory | None = None
     notes: tuple[Finding, ...] = ()
     each: bool = True
+    load_s: float | None = None
 
 
 class Breakdown(Struct, frozen=True):

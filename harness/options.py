@@ -5,12 +5,13 @@ import difflib
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
 from harness.load.registry import ALSO, TOOLS
-from harness.model import Rate
+from harness.model import Rate, UsageError
 from harness.numbers.arrivals import KINDS
 from harness.report import FORMATS
 from harness.server.worker_classes import CLASSES
@@ -69,7 +70,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     to.epilog = DEMO_EXAMPLES
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    add_rows(to, SERVES_ONE)
+    add_serves_in_turn(to)
     to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is
 
 
@@ -333,9 +334,36 @@ SERVES: tuple[Row, ...] = (
      "versions of Gunicorn: 23.0.0,27.0.1 (the one that is installed there); others are kept in"
      " your cache"),
 )  # fmt: skip
-SERVES_ONE: tuple[Row, ...] = (
+SERVES_ONE: tuple[Row, ...] = (  # where two of anything are compared
     ("--python", only(interpreters), "PATH",
      "interpreter of its environment, which runs the server"),
     ("--gunicorn", only(versions), "VERSION",
      "version of Gunicorn (the one that is installed there); kept in your cache"),
 )  # fmt: skip
+SERVES_IN_TURN: tuple[Row, ...] = tuple(
+    (name, read, metavar, f"{what}; of several each in turn, in a run of its own")
+    for name, read, metavar, what in SERVES
+)
+
+
+def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> None:
+    """Of a command that takes one interpreter and one version of Gunicorn at a time. `python`:
+    whether it may be another interpreter than this one."""
+    add_rows(to, SERVES_IN_TURN if python else SERVES_IN_TURN[1:])
+    to.set_defaults(in_turn=True)
+
+
+def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
+    """The options of each run that is asked for, and of several which one it is, in the words of
+    the command line; most commands make one. Raises UsageError."""
+    named = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
+    values = {name: getattr(options, name, None) or (None,) for name in named}
+    several = math.prod(map(len, values.values())) > 1
+    if several and getattr(options, "format", None) in ("json", "csv"):
+        raise UsageError(
+            f"--format {options.format} is of one run, and several versions are as many: name one"
+        )
+    for chosen in product(*values.values()):
+        one = {name: value and (value,) for name, value in zip(values, chosen, strict=True)}
+        words = [f"--{name} {value[0]}" for name, value in one.items() if value and several]
+        yield " ".join(words), argparse.Namespace(**{**vars(options), **one})

@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.analysis.core_wait import elsewhere_s
 from harness.analysis.event_loop import loop_use
@@ -40,7 +41,7 @@ from harness.analysis.failures import MOSTLY, success_spans
 from harness.analysis.gil import beside_gil
 from harness.analysis.holding import queued_gap_s
 from harness.analysis.occupancy import overhead_s
-from harness.analysis.samples import NS
+from harness.analysis.samples import NS, per_second
 from harness.analysis.window import completions, ended
 from harness.model import Finding, Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
 
@@ -131,6 +132,40 @@ def _idle(before: Sequence[WorkersSample]) -> float:
     first, last = before[0], before[-1]
     length_s = (last.at_ns - first.at_ns) / NS
     return _used_s(first, last) / length_s if length_s >= IDLE_LEAST_S else 0.0
+
+
+class Crowded(Struct, frozen=True):
+    """CPU per request while many come, seconds: of the server, and beside it of the load tool and
+    in interrupts, which take of the same cores."""
+
+    cpu_s: float
+    beside_s: float
+
+
+def crowded(facts: Facts) -> Crowded | None:
+    """In the steady window; None where it was not seen. Of few, each wakes up its worker; of many,
+    a worker serves several each time it wakes."""
+    window = facts.window
+    if window is None or not window.rps or facts.outcome.success < MOSTLY:
+        return None
+    samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
+    server, *beside = (
+        per_second((one.at_ns, getattr(one, name)) for one in samples)
+        for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
+    )
+    if server is None:
+        return None
+    return Crowded(server / window.rps, sum(one or 0.0 for one in beside) / window.rps)
+
+
+def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
+    """With so much CPU per request, the difference taken from each alike: what many at once save is
+    Gunicorn's part, not the app's. None: as it is."""
+    if many is None:
+        return needs
+    less_s = fmean(one.cpu_s for one in needs.requests) - many.cpu_s
+    requests = (replace(one, cpu_s=max(0.0, one.cpu_s - less_s)) for one in needs.requests)
+    return replace(needs, requests=tuple(requests), load_s=many.beside_s)
 
 
 # --- one by one -----------------------------------------------------------------------------------

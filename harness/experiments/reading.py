@@ -17,6 +17,7 @@ from harness.load.routes import summary_of
 from harness.model import (
     Beats,
     Finding,
+    Measurement,
     NullCounts,
     ParseError,
     Plan,
@@ -72,6 +73,15 @@ def _measured(run: Path) -> bool:
     return any(record.fault is None for record in records)
 
 
+def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | None:
+    """What the load tool said; None where it was not started. Raises ParseError."""
+    if record.load_start_ns is None:
+        return None
+    tool = tool_named(trial.cell.tool)
+    raw = run / "raw" / trial.key
+    return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code))
+
+
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
     """All sources of one trial; `run`: the directory of its run."""
     raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
@@ -81,10 +91,9 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
             spans, beats, stacks = read_spans(raw), read_beats(raw), read_stacks(raw)
         except (ValueError, OSError) as error:
             parse_error = f"the workers' maps cannot be read: {error}"
-    if record is not None and record.load_start_ns is not None:
+    if record is not None:
         try:
-            output = store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)
-            measurement = tool.parse(output)
+            measurement = measurement_of(trial, record, run)
         except ParseError as error:
             parse_error = str(error)
     counted = counts(plan, trial.cell)

@@ -36,7 +36,7 @@ from harness.terminal.console import program, tell
 from harness.terminal.interrupt import Stopped
 
 # Options that every command has and that do not change its plan
-COMMON = frozenset({"command", "resume", "format", "explain"})
+COMMON = frozenset({"command", "resume", "format", "explain", "in_turn"})
 
 
 def complete(_directory: Path, _plan: Plan) -> None:

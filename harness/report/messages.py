@@ -1322,7 +1322,7 @@ compare.table.saved = {+compare.table.change} Low, high: its interval over the l
     runs; all of them hold together in 95 of 100 comparisons.
 compare.chart.distribution = How long responses take, {group}
 compare.chart.breakdown = What they are made of, {group}
-compare.chart.percent = per cent of the responses
+compare.chart.percent = % of the responses took no longer
 compare.chart.response = seconds
 compare.chart.side = side
 compare.chart.means = Means over the launches.

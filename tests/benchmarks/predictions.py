@@ -3,8 +3,9 @@
     python tests/benchmarks/predictions.py [--seconds 25] [--cases 0,1,2] [--json FILE]
 
 Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
-workers with one thread each; where 3 % of the requests take long, which would be three of them, for
-30 s on all of its slots. From them alone its capacity is computed, and what a Poisson schedule at
+workers with one thread each, and one of many connections where a worker serves many; where 3 % of
+the requests take long, which would be three of them, for 30 s on all of its slots. From them alone
+its capacity is computed, and what a Poisson schedule at
 60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
 worker class's packages, a quiet machine and a quarter of an hour.
 """
@@ -17,16 +18,23 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
+
+from msgspec.structs import replace
 
 from harness import run_store
 from harness.analysis.facts import Facts, facts_of
-from harness.analysis.needs import needs_of
+from harness.analysis.needs import crowded, needs_of, with_crowd
 from harness.analysis.prediction import Predicted, predict
+from harness.analysis.prediction.candidates import layout_of
+from harness.analysis.prediction.simulation import simulate
 from harness.experiments import trial
+from harness.experiments.advise.growth import MANY_S, filling
 from harness.experiments.execution import task_for
 from harness.experiments.reading import evidence
+from harness.load.programs import FOLLOWED
 from harness.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
 from harness.numbers.quantiles import quantile
 from harness.server.preflight import cores
@@ -37,6 +45,7 @@ IO = {"MEAN_S": "0.05"}
 COMPUTES = {"MEAN_S": "0", "CPU_S": "0.02"}
 MIXED = {"MEAN_S": "0.03", "CPU_S": "0.005"}
 TAIL = {"MEAN_S": "0.05", "KIND": "tail"}
+POOL = {"MEAN_S": "0.05", "POOL": "4"}
 CASES = (
     ("waits 50 ms", IO, "sync", 4, 1),
     ("waits 50 ms", IO, "gthread", 1, 4),
@@ -48,10 +57,12 @@ CASES = (
     ("waits 30 ms, computes 5 ms", MIXED, "uvicorn", 2, 1),
     ("waits 50 ms, 3 % 1 s", TAIL, "sync", 8, 1),
     ("waits 50 ms, 3 % 1 s", TAIL, "gthread", 2, 8),
+    ("waits 50 ms, pool of 4", POOL, "gthread", 1, 8),
 )
 PARTS = ("wait_s", "cpu_s", "blocked_s", "nogil_s")
 SHARES = (0.6, 0.85)
-NEEDS_S, NS = 5.0, 1e9
+NEEDS_S, NS, DRAWS = 5.0, 1e9, 400
+ENDS = (("low", 0.025), ("high", 0.975))
 HEAD = (
     "| app | server | busy | requests/s | p95 predicted | range | measured | predicted / measured "
     "| inside | mean predicted | measured |"
@@ -62,7 +73,7 @@ class Run:
     """Trials one by one, in a directory of their own."""
 
     def __init__(self, place: Path, seconds: float) -> None:
-        self._place, self._seconds, self._count = place, seconds, 0
+        self._place, self.seconds, self._count = place, seconds, 0
         self._plan = Plan("sweep", (), 1, 5, 12, sys.executable, None, {}, (), duration_s=seconds)
         run_store.create(place, self._plan, {})
 
@@ -71,7 +82,7 @@ class Run:
         one = Trial(cell, self._count)
         plan = Plan(
             *("sweep", (cell,), 1, 5, 12, sys.executable, None, {}, ()),
-            duration_s=self._seconds,
+            duration_s=self.seconds,
             arrivals="poisson",
         )
         record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
@@ -81,35 +92,51 @@ class Run:
         return found
 
 
-def needs_for(run: Run, server: Server) -> Needs:
+def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
+    """And the CPU that the load itself takes per request, on the same cores."""
     if ("KIND", "tail") in server.app.env:
         slots = server.workers * server.threads
         cell = Cell(server, "fast", slots + 4, inside="needs", duration_s=30.0)
     else:
         alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
         cell = Cell(alone, "fast", 4, inside="needs", duration_s=NEEDS_S)
-    found = needs_of(run.facts(cell))
+    facts = run.facts(cell)
+    found = needs_of(facts)
     if not isinstance(found, Needs):
         raise SystemExit(f"{server.key}: {found}")
-    return found
+    at_once = filling(found, cores() or 1)
+    if at_once is not None and class_named(server.worker_class).slots not in ("one", "threads"):
+        facts = run.facts(replace(cell, inside="", concurrency=at_once, duration_s=MANY_S))
+        found = with_crowd(found, crowded(facts))
+    if found.load_s is not None:
+        return found, found.load_s
+    return found, (facts.record.tool_cpu_s or 0.0) / facts.measurement.requests
 
 
 def mean_s(requests: tuple[RequestNeed, ...], *names: str) -> float:
     return math.fsum(getattr(one, name) for one in requests for name in names) / len(requests)
 
 
-def capacity_rps(server: Server, needs: Needs) -> float:
+def pool_of(server: Server) -> int | None:
+    pool = dict(server.app.env).get("POOL")
+    return None if pool is None else int(pool)
+
+
+def capacity_rps(server: Server, needs: Needs, tool_s: float) -> float:
     """The smallest of what slots, workers and cores allow."""
     requests, slots = needs.requests, class_named(server.worker_class).slots_of(server)
     held_s = mean_s(requests, "wait_s", "cpu_s", "blocked_s", "nogil_s") + needs.gap_s
     cpu_s = mean_s(requests, "cpu_s", "nogil_s")
     alone_s = mean_s(requests, "cpu_s", "blocked_s")
     by_slots = math.inf if slots is None else slots / held_s
-    return min(by_slots, server.workers / alone_s, (cores() or 1) / cpu_s)
+    if (pool := pool_of(server)) is not None:
+        by_slots = min(by_slots, pool / mean_s(requests, "wait_s"))
+    return min(by_slots, server.workers / alone_s, (cores() or 1) / (cpu_s + tool_s))
 
 
 def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> dict[str, float]:
-    cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed)
+    lasts_s = min(run.seconds, float(FOLLOWED // rps))  # each request is timed
+    cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed, duration_s=lasts_s)
     facts = run.facts(cell, rps)
     timings = facts.measurement.timings
     arrivals_s = [one.start_s for one in timings]
@@ -121,6 +148,7 @@ def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> d
         needs,
         arrivals_s,
         cores=(cores() or 1) - tool,
+        max_in_flight=pool_of(server),
         draws=7,
         seed=seed,
     )
@@ -132,7 +160,31 @@ def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> d
         "mean_s": math.fsum(took_s) / len(took_s),
         "requests": len(took_s),
         "failed": len(timings) - len(took_s),
+        **by_chance(facts, server, needs, arrivals_s, (cores() or 1) - tool),
     }
+
+
+def by_chance(
+    facts: Facts, server: Server, needs: Needs, arrivals_s: list[float], available: float
+) -> dict[str, float]:
+    """Of an app whose requests are long or short by chance, on a class that does not hoard: the p95
+    of the recursion when it is told how long each of these requests was in the app; and the range
+    that holds 95 % of it when it knows nothing but how often the app takes how long."""
+    row = class_named(server.worker_class)
+    if ("KIND", "tail") not in server.app.env or row.accepts_first:
+        return {}
+    cpu_s, layout = mean_s(needs.requests, "cpu_s"), layout_of(server, row, needs, available, None)
+    lasted = {one.request_id: ((one.end_ns or 0) - one.start_ns) / NS for one in facts.finished}
+    ids = [one.request_id for one in facts.measurement.timings]
+
+    def p95(waits_s: Iterable[float]) -> float:
+        own = [RequestNeed(wait_s, cpu_s) for wait_s in waits_s]
+        return quantile(sorted(simulate(arrivals_s, own, layout, Random(1))), 0.95)
+
+    rng, usual_s = Random(1), float(dict(server.app.env)["MEAN_S"])
+    drawn = sorted(p95(1.0 if rng.random() < 0.03 else usual_s for _ in ids) for _ in range(DRAWS))
+    ends = {f"p95_draws_{name}_s": quantile(drawn, q) for name, q in ENDS}
+    return {"p95_told_s": p95(lasted[one] for one in ids), **ends}
 
 
 def row(what: str, server: Server, share: float, rps: float, one: dict[str, float]) -> str:
@@ -150,7 +202,13 @@ def row(what: str, server: Server, share: float, rps: float, one: dict[str, floa
         f"{one['p95_central_s'] / one['p95_s']:.2f}",
         *("yes" if inside else "no", ms("mean_central"), ms("mean")),
     )
-    return f"| {' | '.join(cells)} |"
+    told = ""
+    if "p95_told_s" in one:
+        told = (
+            f"\n  told how long each of them was in the app: {ms('p95_told')}; 95 % of {DRAWS}"
+            f" draws from what the app does: {ms('p95_draws_low')} to {ms('p95_draws_high')}"
+        )
+    return f"| {' | '.join(cells)} |{told}"
 
 
 def cases(run: Run, numbers: list[int], code: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -159,9 +217,9 @@ def cases(run: Run, numbers: list[int], code: Path) -> Iterator[tuple[str, dict[
         target = "known:asgi" if name in ASGI_CLASSES else "known:wsgi"
         app = App(target=target, chdir=str(code), env=tuple(env.items()))
         server = Server(name, workers, threads, 2048, 1000, app=app)
-        needs = needs_for(run, server)
+        needs, tool_s = needs_for(run, server)
         for share in SHARES:
-            rps = share * capacity_rps(server, needs)
+            rps = share * capacity_rps(server, needs, tool_s)
             one = compared(run, server, needs, rps, 10 * number + round(share * 10))
             extra = {
                 "needs": {name: mean_s(needs.requests, name) for name in PARTS},

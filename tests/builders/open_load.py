@@ -19,12 +19,14 @@ from tests.builders.launch import launch
 GENERATORS = Path(__file__).parents[2] / "harness" / "load" / "generators"
 
 # Sleeps and computes as long as its number says, so that each of a load's requests is known. The
-# mean of the sleep, of what kind, and milliseconds of CPU stand in the environment
+# mean of the sleep, of what kind, seconds of CPU and how many may sleep at once stand in the
+# environment
 APP = """
-import itertools, os, random, time
+import itertools, os, random, threading, time
 
 MEAN_S, KIND = float(os.environ.get("MEAN_S", "0.05")), os.environ.get("KIND", "constant")
 CPU_S = float(os.environ.get("CPU_S", "0"))
+POOL = threading.Semaphore(int(os.environ.get("POOL", "1000")))
 
 COUNT = itertools.count(os.getpid() * 1000000)  # for those without a number
 
@@ -47,7 +49,8 @@ def burn(cpu_s):
 def wsgi(environ, start_response):
     wait_s, cpu_s = needs(environ.get("HTTP_X_WORKERLAB_REQUEST", ""))
     if wait_s:
-        time.sleep(wait_s)
+        with POOL:
+            time.sleep(wait_s)
     if cpu_s:
         burn(cpu_s)
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "3")])

@@ -70,6 +70,12 @@ def test_two_saved_runs(lab: Lab) -> None:
     throughput = shown(done, 1)["throughput_rps"]
     assert 1.5 < throughput["value"] < 2.5
     assert throughput["low"] < throughput["value"] < throughput["high"]
+    page = lab("compare", "one", "other", "--html", "both.html")
+    assert page.code == 0, page.err
+    assert "How long responses take" in (lab.place / "both.html").read_text()
+    page = lab("compare", "one", "other", "--html", "nowhere/both.html")
+    assert (page.code, page.out) == (2, "")
+    assert "nowhere is not a directory" in page.err
     assert not (lab.place / "results").exists()
 
 
@@ -91,6 +97,9 @@ def test_a_baseline_is_run_again(lab: Lab) -> None:
     done = lab("compare", "--baseline", "main", "--b", "workers=3")
     assert (done.code, done.out) == (2, "")
     assert "leave out --b" in done.err
+    done = lab("compare", "sync", "4", "--b", "workers=3", "--html", "page.html")
+    assert (done.code, done.out) == (2, "")
+    assert "workerlab report RUN --html FILE" in done.err
 
 
 def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +48,22 @@ def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) 
     changes = {"sync": {"threads"}, "gthread": {"worker_connections"}, "gevent": {"preload_app"},
                "tornado": {"statsd_host"}, "uvicorn": {"statsd_host"}}  # fmt: skip
     assert set(found["changes"]) == changes.get(worker_class, set())
+    assert not processes(str(lab.place))
+
+
+@pytest.mark.once
+def test_under_two_interpreters(lab: Lab, tmp_path: Path) -> None:
+    other = tmp_path / "python-of-another"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    done = lab("settings", "sync", "--only", "chdir,threads", "--python",
+               f"{sys.executable},{other}", "--format", "json")  # fmt: skip
+    assert done.code == 0, done.err
+    answers = [one["answer"]["values"] for one in done.report["findings"]]
+    versions = [one["version"] for one in answers]
+    assert [one.partition(", ")[2] for one in versions] == [sys.executable, str(other)]
+    assert all(re.match(r"\d+\.\d+\.\d+, /", one) for one in versions)
+    assert [(one["honoured"], one["changes"]) for one in answers] == [(1, ["threads"])] * 2
     assert not processes(str(lab.place))
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness import __version__
-from harness.cli import COMMANDS, main, parse
+from harness.cli import COMMANDS, function, main, parse
 from harness.model import UsageError
+from harness.options import in_turn
 from harness.server import preflight
 
 
@@ -333,3 +337,60 @@ def test_a_signal_while_it_imports_ends_it_in_silence(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (code, "", "")
+
+
+@pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])
+def test_of_several_versions_each_has_a_run_of_its_own(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[tuple[str, ...] | None] = []
+
+    def action(options: argparse.Namespace) -> int:
+        made.append(options.gunicorn)
+        return len(made) + 1
+
+    monkeypatch.setattr("harness.cli.function", partial(_with_action, action))
+    assert main([command]) == 2
+    assert main([command, "--gunicorn", "25.3.0"]) == 3
+    assert "now with" not in capsys.readouterr().err
+    assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # that of the first
+    assert made == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["now with --gunicorn 25.3.0", "now with --gunicorn 27.0.1"]
+
+
+def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> object:
+    return action if place.endswith(":command") else function(place)
+
+
+def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = shutil.which("sh")
+    assert other is not None
+    given = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
+    found = [(one.python, one.gunicorn) for _, one in in_turn(parse(given))]
+    assert found == [
+        ((python,), (version,))
+        for python in (sys.executable, other)
+        for version in ("25.3.0", "27.0.1")
+    ]
+    (axes,) = in_turn(parse(["sweep", "sync", "4", "--gunicorn", "25.3.0,27.0.1"]))
+    assert axes[1].gunicorn == ("25.3.0", "27.0.1")
+
+
+def test_who_stops_one_run_has_stopped_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def action(options: argparse.Namespace) -> int:
+        made.append(options.gunicorn)
+        return 130
+
+    monkeypatch.setattr("harness.cli.function", partial(_with_action, action))
+    assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
+    assert made == [("25.3.0",)]
+
+
+def test_documents_of_several_runs_are_not_one(
+    no_processes: None, capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    words = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--format", "json"]
+    assert "name one" in refused(words, capsys, here)

@@ -61,9 +61,13 @@ class Question(Struct, frozen=True):
     tool_s: float = 0.0  # CPU of the load tool per request, where it runs on the same cores
     memory_bytes: int | None = None  # of candidates that take more nobody needs to know more
 
-    def cores_at(self, rps: float) -> float:
-        """What the load tool leaves."""
-        return max(LEAST_CORES, self.cores - rps * self.tool_s)
+    def load_s(self, needs: Needs) -> float:
+        """CPU per request that the load takes of the same cores."""
+        return self.tool_s if needs.load_s is None else needs.load_s
+
+    def cores_at(self, rps: float, needs: Needs) -> float:
+        """What the load leaves."""
+        return max(LEAST_CORES, self.cores - rps * self.load_s(needs))
 
 
 def holds(response: Summary, terms: Iterable[Term]) -> bool:
@@ -91,7 +95,7 @@ def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int
         class_named(server.worker_class),
         needs,
         [ns / NS for ns in due],
-        cores=question.cores_at(rps),
+        cores=question.cores_at(rps, needs),
         max_in_flight=question.max_in_flight,
         draws=draws,
         seed=question.seed,
@@ -109,7 +113,7 @@ def bound_rps(server: Server, needs: Needs, question: Question) -> float:
         bounds.append(slots / hold_s)
     if (alone_s := mean["cpu_s"] + mean["blocked_s"]) > 0:
         bounds.append(server.workers / alone_s)
-    if (cpu_s := mean["cpu_s"] + mean["nogil_s"] + question.tool_s) > 0:
+    if (cpu_s := mean["cpu_s"] + mean["nogil_s"] + question.load_s(needs)) > 0:
         bounds.append(question.cores / cpu_s)
     return min(bounds)
 

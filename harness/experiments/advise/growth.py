@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -11,11 +12,12 @@ from harness.analysis.target import QUANTILES
 from harness.experiments.advise.candidates import candidates
 from harness.experiments.advise.forecast import Question, forecast
 from harness.experiments.advise.search import Next, search_of
-from harness.experiments.advise.study import TOOL, Study, alone, study_of
+from harness.experiments.advise.study import TOOL, Study, alone, many, study_of
 from harness.experiments.budget import Budget
 from harness.experiments.execution import Predict
 from harness.load.programs import FOLLOWED
-from harness.model import Cell, Plan, Rate, Trial
+from harness.model import Cell, Needs, Plan, Rate, Trial
+from harness.server import limits as machine
 from harness.server.worker_classes import class_named
 from harness.terminal.console import tell
 from harness.terminal.progress import Progress
@@ -25,7 +27,11 @@ CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
 AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
 MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
-ROUTES_COST = 3  # times what loads of each route take is left of the budget, or there are none
+# Times what loads of each route, or of many at once, take is left of the budget, or there are none
+BESIDE_COST = 3
+# A load of many at once: its seconds; of requests that wait so many times as long as they compute;
+# the most connections
+MANY_S, WAITS, MANY_MOST = 4.0, 5, 500
 AROUND_S = 3.0  # lone requests, stop, reading, planning what comes next
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
@@ -70,6 +76,32 @@ def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
                 yield one
 
 
+def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Many requests at once, to classes whose workers serve many. Once."""
+    limits, here = study.asked.limits, machine.cores()
+    had = {one.server.variant for one in plan.cells if many(one)}
+    for cell in plan.cells:
+        server = cell.server
+        needs, slots = study.needs.get(server.variant), class_named(server.worker_class).slots
+        if needs is None or slots in ("one", "threads") or server.variant in had:
+            continue
+        connections = filling(needs, min(limits.cores, here), limits.max_in_flight)
+        if connections is not None:
+            had.add(server.variant)
+            yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
+
+
+def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
+    """How many requests at once would keep so many cores busy, at what few at a time compute; None:
+    they do more than wait, and what they compute themselves fills the cores. With more the cores
+    are full, where a closed loop is cheaper than requests that come at random ever are."""
+    cpu_s = fmean(one.cpu_s + one.nogil_s for one in needs.requests)
+    wait_s = fmean(one.wait_s for one in needs.requests)
+    if wait_s < WAITS * cpu_s or not cpu_s:
+        return None
+    return min(MANY_MOST, max_in_flight or MANY_MOST, round(cores * wait_s / cpu_s))
+
+
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
     """The same load once more, to see which line holds up the event loop: of each app under one of
     the classes that gave an alarm, for its lines are the same under the others."""
@@ -109,13 +141,8 @@ class Growth:
         study = study_of(run_store.load(directory))
         if self._disturbed is None:
             self._disturbed = study.disturbed
-        if "expected" not in plan.details:
-            more = (*needs_again(plan, study), *preload_cells(plan, study))
-            routes = tuple(route_cells(plan, study))
-            if routes and self._allows(study, *ROUTES_COST * routes):
-                more += routes
-            if more and self._allows(study, *more):
-                return replace(plan, cells=(*plan.cells, *more))
+        if "expected" not in plan.details and (more := self._more_needs(plan, study)):
+            return replace(plan, cells=(*plan.cells, *more))
         if not study.needs:
             return None
         foreseen = plan
@@ -132,6 +159,14 @@ class Growth:
             if self._allows(study, cell):
                 return replace(foreseen, cells=(*foreseen.cells, cell))
         return None if foreseen is plan else foreseen
+
+    def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
+        """Further loads that tell more of what requests need, as far as the budget allows."""
+        more = (*needs_again(plan, study), *preload_cells(plan, study))
+        for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
+            if cells and self._allows(study, *more, *BESIDE_COST * cells):
+                more += cells
+        return more if more and self._allows(study, *more) else ()
 
     def _launches_left(self, study: Study) -> float:
         """At the target's rate, where they last longest."""

@@ -15,7 +15,7 @@ from harness.analysis.blocking import blocking
 from harness.analysis.diagnosis_loop import worth_a_look
 from harness.analysis.facts import Facts, TrialData, facts_of
 from harness.analysis.load_tool import Ceiling, ceilings
-from harness.analysis.needs import needs_of
+from harness.analysis.needs import Crowded, crowded, needs_of, with_crowd
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.reading import as_argument, report_of, trial_data
@@ -208,8 +208,11 @@ def _needs(
     needs: dict[str, Needs] = {}
     left_out: dict[str, Finding] = {}
     routes: dict[str, dict[str, Needs]] = {}
+    of_many: dict[str, Crowded | None] = {}
     for one in trials:
         name, record, route = one.cell.server.variant, one.record, alone(one.cell, run.plan)
+        if record is not None and many(one.cell) and isinstance(facts[record.key], Facts):
+            of_many[name] = crowded(facts[record.key])
         if one.cell.inside != "needs" or one.cell.server.preload or record is None:
             continue
         if record.fault is not None:
@@ -226,13 +229,22 @@ def _needs(
             left_out.pop(name, None)
         elif route is None:
             left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
-    return {name: one_by_one(one, routes.get(name, {})) for name, one in needs.items()}, left_out
+    known = {
+        name: with_crowd(one_by_one(one, routes.get(name, {})), of_many.get(name))
+        for name, one in needs.items()
+    }
+    return known, left_out
 
 
 def alone(cell: Cell, plan: Plan) -> Route | None:
     """The one kind of request, of several that the app gets, that this cell is about."""
     mix = cell.server.app.mix
     return mix[0] if len(mix) == 1 < len(plan.cells[0].server.app.mix) else None
+
+
+def many(cell: Cell) -> bool:
+    """Whether it shows what a request computes while many come."""
+    return cell.rate is None and not cell.inside
 
 
 def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:

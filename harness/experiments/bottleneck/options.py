@@ -2,7 +2,7 @@
 
 import argparse
 
-from harness.options import SERVES_ONE, add_common, add_rows, whole
+from harness.options import add_common, add_serves_in_turn, whole
 
 EXAMPLES = """\
 examples:
@@ -27,5 +27,5 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "--trials", type=whole, metavar="N",
         help="repetitions of each cell, which are what is compared (3)",
     )  # fmt: skip
-    add_rows(to, SERVES_ONE)
+    add_serves_in_turn(to)
     to.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

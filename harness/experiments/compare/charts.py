@@ -6,18 +6,19 @@ from statistics import fmean
 
 from harness.analysis.comparison import METRICS, PARTS
 from harness.experiments.compare.pairs import SIDES, Compared
+from harness.experiments.compare.times import curve, mean_curve
 from harness.model import CellResult, Chart, Finding, Level, Mark, Series
+from harness.run_store import Run
 
-# Of a response, in the order of its parts; of a distribution, what a load tool tells
 APART = 0.12  # of two groups, where metrics are 1 apart
-QUANTILES = (("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0))
 
 
-def charts(groups: Sequence[Compared]) -> Iterable[Chart]:
+def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]:
+    """`runs`: of A and of B; both the same where their launches are pairs."""
     yield from _ratios(groups)
     for one in groups:
         if one.pairs:
-            yield from _distributions(one)
+            yield from _distributions(one, runs)
             yield from _breakdown(one)
 
 
@@ -52,20 +53,17 @@ def _sides(one: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
         yield which.upper(), [pair[at] for pair in one.pairs]
 
 
-def _distributions(one: Compared) -> Iterable[Chart]:
-    """The quantiles of both sides over each other, each the mean over launches."""
+def _distributions(one: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
+    """Both sides over each other: how many of the responses took no longer."""
     series = []
-    for which, cells in _sides(one):
-        points = []
-        for name, percent in QUANTILES:
-            known = [value for cell in cells if (value := getattr(cell.response, name)) is not None]
-            if known:
-                points.append((percent, fmean(known)))
-        series.append(Series(which, tuple(points)))
+    for run, (which, cells) in zip(runs, _sides(one), strict=True):
+        known = mean_curve([curve(run, cell) for cell in cells])
+        series.append(Series(which, tuple((time_s, percent) for percent, time_s in known.items())))
     title = Finding("compare.chart.distribution", {"group": one.name})
-    x, y = Finding("compare.chart.percent"), Finding("compare.chart.response")
+    x, y = Finding("compare.chart.response"), Finding("compare.chart.percent")
     if any(its.points for its in series):
-        yield Chart(title, x, y, tuple(series), note=Finding("compare.chart.means"))
+        note = Finding("compare.chart.means")
+        yield Chart(title, x, y, tuple(series), (True, False), note)
 
 
 def _breakdown(one: Compared) -> Iterable[Chart]:

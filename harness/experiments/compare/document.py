@@ -20,21 +20,22 @@ UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
 
 def document(run: Run) -> Document:
     asked, groups = Asked.of(run.plan), compared(run)
-    return comparison(groups, _title(asked, groups), run, asked.at_least, strict=asked.strict)
+    title = _title(asked, groups)
+    return comparison(groups, title, (run, run), asked.at_least, strict=asked.strict)
 
 
 def comparison(
     groups: Sequence[Compared],
     title: Finding,
-    run: Run,
+    runs: tuple[Run, Run],
     at_least: float,
     differences: Sequence[Finding] | None = None,
     *,
     strict: bool,
 ) -> Document:
-    """Of pairs of launches; or of two saved runs, the first of which is `run`: what differs between
-    these beside the figures (`differences`) is told before them."""
-    kind = "pairs" if differences is None else "saved"
+    """Of pairs of launches, which are of one run; or of two saved runs: what differs between these
+    beside the figures (`differences`) is told before them."""
+    run, kind = runs[0], "pairs" if differences is None else "saved"
     invalid = [cell for one in groups for cell in one.left_out]
     more = _more(groups, run) if differences is None else Finding("compare.more.saved")
     told = {"differences": tuple(differences or ())}
@@ -50,7 +51,7 @@ def comparison(
             *_gate(groups),
         ),
         tables=tuple(_tables(groups, kind)),
-        charts=tuple(charts(groups)),
+        charts=tuple(charts(groups, runs)),
         notes=(*notes_of(run), *map(_invalid, invalid)),
         valid=any(one.pairs for one in groups) and not invalid,
         exit_code=_exit_code(groups, strict=strict),

@@ -73,6 +73,7 @@ PAIR: tuple[Row, ...] = (
      f"exit with 4 where B changes so much for certain: 'p95>+10%%,rps<-5%%'; of"
      f" {','.join(gate.METRICS)}"),
     ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
+    ("--html", str, "FILE", "of saved runs, or with a baseline: write it as one HTML page, too"),
     ("--strict", None, "", "with --fail-if: exit with 5 where nobody knows whether it does"),
 )  # fmt: skip
 LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",

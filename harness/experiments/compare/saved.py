@@ -31,14 +31,17 @@ from harness.experiments.results import print_document, print_location
 from harness.model import CellResult, Finding, Plan, UsageError
 from harness.options import Refused, classes, levels
 from harness.plan import SLEEP_ENV
+from harness.report import publish
 from harness.report.document import SWEEP
 from harness.run_store import Run
 from harness.server import preflight
+from harness.terminal.console import tell
 
 # What may be said beside --baseline
 BESIDE_BASELINE = frozenset(
-    {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain"}
-)
+    {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain",
+     "html"}
+)  # fmt: skip
 LOAD = ("tool", "processes", "keepalive", "concurrency", "rate")
 REQUESTS = ("method", "body_file", "mix")  # of the app
 PLANNED = ("arrivals", "ramp_s", "linger_s")  # of the whole run
@@ -60,11 +63,22 @@ def command(options: argparse.Namespace) -> int:
     if options.baseline:
         return _against_baseline(options)
     if not _names_runs(options):
+        if options.html:
+            raise UsageError(
+                "--html is for saved runs: of what is measured now, `workerlab report RUN --html"
+                " FILE` makes the page"
+            )
         return runner.command(options)
     if given := _given(options) & {"a", "b", "resume", "out", "budget"}:
         raise UsageError(f"two saved runs are compared as they are: --{min(given)} is for new ones")
-    check_limits(options)
+    _check(options)
     return _compare(_side(options.classes), _side(options.levels), options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    check_limits(options)
+    if options.html:
+        publish.check(Path(options.html).expanduser().parent)
 
 
 def _given(options: argparse.Namespace) -> set[str]:
@@ -77,7 +91,7 @@ def _against_baseline(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--baseline runs the plan of a saved sweep again: leave out {_as_typed(min(given))}"
         )
-    check_limits(options)
+    _check(options)
     a = _side(options.baseline)
     directory, interrupted = runner.run(SWEEP, partial(_again, a.run.plan), options)
     if interrupted is not None:
@@ -109,12 +123,15 @@ def _compare(a: Side, b: Side, options: argparse.Namespace) -> int:
     document = comparison(
         groups,
         Finding("compare.saved", {"a": a.run.name, "b": b.run.name}),
-        a.run,
+        (a.run, b.run),
         options.at_least or AT_LEAST,
         tuple(_differences(a, b)),
         strict=bool(options.strict),
     )
     print_document(document, options)
+    if options.html:
+        publish.page(document, Path(options.html).expanduser())
+        tell(f"wrote {options.html}")
     if options.junit:
         write(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")
     return (0 if document.valid else 1) if document.exit_code is None else document.exit_code

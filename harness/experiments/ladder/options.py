@@ -2,7 +2,7 @@
 
 import argparse
 
-from harness.options import SERVES_ONE, add_common, add_rows, duration, names_of, whole
+from harness.options import add_common, add_serves_in_turn, duration, names_of, whole
 from harness.server.service_check import KINDS
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
@@ -31,7 +31,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = EXAMPLES
     add_common(to)
     add = to.add_argument
-    add_rows(to, SERVES_ONE[1:])  # its app needs the packages that are here
+    add_serves_in_turn(to, python=False)  # its app needs the packages that are here
     add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
     add("--users", type=whole, metavar="N", help="concurrent users (1000)")
     add("--trials", type=whole, metavar="N", help="fresh launches per step (3)")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness import codec
 from harness.experiments.planning import interpreters, lacking
@@ -43,10 +44,16 @@ class Asked(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     values: Mapping[str, Any] = {}
     unknown: tuple[str, ...] = ()
+    gunicorns: Mapping[str, str] = {}  # of several interpreters, the version that each of them has
 
     @classmethod
     def of(cls, plan: Plan) -> "Asked":
         return codec.convert(plan.details, cls)
+
+    def version_of(self, server: Server) -> str:
+        """What serves it, where several do."""
+        version = server.gunicorn or self.gunicorns.get(server.python, "")
+        return ", ".join(filter(None, (version, server.python)))
 
 
 @contextmanager
@@ -74,14 +81,16 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
         )
     found = interpreters(options, classes)
-    asked = _asked(options, lines, its)
+    own = {python: one.gunicorn for (python, version), one in found.items() if not version}
+    asked = replace(_asked(options, lines, its), gunicorns=own if len(own) > 1 else {})
     needed = {name for one in asked.settings for name in SETTINGS[one].launches}
     launches = [one for one in LAUNCHES.values() if one.name in needed]
+    pythons = list(dict.fromkeys(python for python, _ in found))
     cells = tuple(
         cell
-        for python, version in found
+        for (python, version), its in found.items()
         for name in classes
-        for cell in _cells(name, python, version, launches, found[python, version])
+        for cell in _cells(name, python, version, launches, its, 1 + pythons.index(python))
     )
     unavailable = lacking((cell.server for cell in cells), found)
     if unavailable.keys() >= {cell.server.variant for cell in cells}:
@@ -143,11 +152,13 @@ def _cells(
     version: str,
     launches: Iterable[Launch],
     found: preflight.Interpreter,
+    number: int,
 ) -> Iterator[Cell]:
-    """Of one class and version, a cell for each launch."""
+    """Of one class and version, a cell for each launch. `number`: of the interpreter."""
     app = App(target=f"inspected:{'asgi' if found.serves_asgi(name) else 'wsgi'}")
+    at = f"python{number}" if python else ""
     for launch in launches:
         threads = launch.threads if class_named(name).slots == "threads" else 1
         server = Server(name, 1, threads, 0, 0, app=app, gunicorn=version, python=python)
-        place = "-".join(filter(None, (name, version, launch.name)))
+        place = "-".join(filter(None, (name, version, at, launch.name)))
         yield Cell(server, "", 1, name=place)

@@ -22,7 +22,8 @@ MARKED = ("ignored", "clamped", "changes")
 
 
 class Examined(Struct, frozen=True):
-    """A worker class in one version of Gunicorn; `version` "": the only one. `missing`: settings
+    """A worker class in one version of Gunicorn, and with its interpreter where there are several;
+    `version` "": the only one. `missing`: settings
     whose launches failed."""
 
     worker_class: str
@@ -62,24 +63,24 @@ def document(run: Run) -> Document:
 
 def examined(run: Run) -> list[Examined]:
     """Every class and version that can run here, in the order of the plan."""
+    asked = Asked.of(run.plan)
     seen: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
     keys: dict[tuple[str, str], list[str]] = {}
     for one in grid(run.plan):
         server = one.cell.server
         if server.variant in run.plan.unavailable:
             continue
-        which = (server.worker_class, server.gunicorn)
+        which = (server.worker_class, asked.version_of(server))
         its = seen.setdefault(which, {})
         keys.setdefault(which, []).append(one.key)
         evidence = seen_of(run.directory, one.key)
         if evidence is not None:
             its[launch_name(one)] = evidence
-    asked = Asked.of(run.plan).settings
     return [
         Examined(
             *which,
-            found={name: effect for name, effect in effects(its).items() if name in asked},
-            missing=tuple(name for name in asked if name not in effects(its)),
+            found={name: effect for name, effect in effects(its).items() if name in asked.settings},
+            missing=tuple(name for name in asked.settings if name not in effects(its)),
             trials=tuple(keys[which]),
         )
         for which, its in seen.items()

@@ -3,7 +3,7 @@
 import argparse
 
 from harness import options as read
-from harness.options import SERVES, Row, add_common, add_rows, only
+from harness.options import SERVES, Row, add_common, add_rows
 
 EXAMPLES = """\
 examples:
@@ -25,11 +25,6 @@ OWN: tuple[Row, ...] = (
     ("--only", str, "LIST", "examine these settings"),
     ("--quick", None, "", "leave out what takes longer than a few seconds"),
 )
-SERVED: tuple[Row, ...] = (
-    ("--python", only(read.interpreters), "PATH",
-     "interpreter of its environment, which runs the server"),
-    *(row for row in SERVES if row[0] == "--gunicorn"),
-)  # fmt: skip
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -43,5 +38,5 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "classes", type=read.classes, nargs="?", metavar="CLASSES",
         help="sync,gthread,..., or all; with --config that of the file",
     )  # fmt: skip
-    add_rows(to, (*OWN, *SERVED))
+    add_rows(to, (*OWN, *SERVES))
     add_common(to)

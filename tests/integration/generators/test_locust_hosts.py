@@ -121,13 +121,22 @@ def serving(host: Host, place: Path, *words: str) -> tuple[subprocess.Popen[str]
     return process, f"http://{host.address}:{port}/"
 
 
+def told(place: Path) -> str:
+    """What all of them complained of."""
+    return "\n".join(f"{path}: {path.read_text()}" for path in sorted(place.glob("*/stderr")))
+
+
 def start(hosts: dict[str, Host], load: Load, url: str, place: Path) -> subprocess.Popen[str]:
     """The master, in `place`/master, and two workers once it waits for them."""
     master, work = hosts["master"], place / "master"
     leading = master.start(FAST.command(load, url, str(work)).argv, work)
     until(lambda: "Waiting for workers" in text(work / "stderr")(), "the master listens")
     for name in ("one", "two"):
-        hosts[name].start(worker_command(load, master.address), place / name)
+        # Locust puts the locustfile it was sent there: who reads the other's while that is being
+        # written has nothing to send, and ends
+        hosts[name].start(
+            worker_command(load, master.address), place / name, TMPDIR=str(place / name)
+        )
     return leading
 
 
@@ -140,7 +149,7 @@ def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Pat
                 body_file=str(tmp_path / "body"))  # fmt: skip
     FAST.check(load)
     leading = start(hosts, load, url, tmp_path)
-    assert leading.wait(LONG_S * 2) == 0
+    assert leading.wait(LONG_S * 2) == 0, told(tmp_path)
     os.kill(target.pid, signal.SIGTERM)
     target.wait(LONG_S)
     files = {RESULT: (work / RESULT).read_text()}
@@ -163,7 +172,7 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
     at_rate = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001}
     load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate)  # type: ignore[arg-type]
     leading = start(hosts, load, url, tmp_path)
-    assert leading.wait(LONG_S * 2) == 0
+    assert leading.wait(LONG_S * 2) == 0, told(tmp_path)
     os.kill(target.pid, signal.SIGTERM)
     target.wait(LONG_S)
     files = {RESULT: (work / RESULT).read_text()}
@@ -186,12 +195,12 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     sweep = here.start(
         [sys.executable, "-m", "harness", *words], tmp_path / "lab", PYTHONPATH=str(ROOT)
     )
-    told = text(tmp_path / "lab" / "stderr")
+    said = text(tmp_path / "lab" / "stderr")
     pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
-    command = until(lambda: pattern.search(told()), "it says what to run on the hosts")[1]
+    command = until(lambda: pattern.search(said()), "it says what to run on the hosts")[1]
     for number, host in enumerate(senders):
         host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
-    assert sweep.wait(LONG_S * 3) == 0, told()
+    assert sweep.wait(LONG_S * 3) == 0, said()
     report = json.loads(text(tmp_path / "lab" / "stdout")())
     few, many = report["cells"]
     assert few["verdict"] != "invalid"  # four users start too slowly to fill two slots, at times

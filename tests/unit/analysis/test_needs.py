@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis import TrialData
-from harness.analysis.needs import needs_of
+from harness.analysis.needs import Crowded, crowded, needs_of, with_crowd
 from harness.model import (
     Finding,
     Memory,
     MemorySample,
     Needs,
     ProcessSample,
+    RequestNeed,
     Route,
     Span,
     SpanCost,
@@ -170,3 +171,38 @@ def test_what_was_not_measured_is_said() -> None:
     assert needs_of(make.derived(make.seeing(data, workers=early))) == Finding("needs.no_cpu")
     nothing = replace(data, spans=replace(data.spans, spans=()))
     assert needs_of(make.derived(nothing)) == Finding("needs.no_requests")
+
+
+def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:
+    """Before it workers wake up, and after it requests are missing: neither is in it."""
+    trial = make.evidence(make.server("gevent", 2), 8)
+    window = make.derived(trial).window
+    assert window is not None
+    inner = [window.opens_ns, (window.opens_ns + window.closes_ns) // 2, window.closes_ns]
+    served = {at_ns: window.rps * (at_ns - window.opens_ns) / 1e9 for at_ns in inner}
+
+    def sample(at_ns: int, requests: float, more_s: float = 0.0) -> ProcessSample:
+        cpu_s, tool_s, irq_s = (0.5 + more_s + each_s * requests for each_s in (0.003, 0.001, 2e-4))
+        return ProcessSample(at_ns, cpu_s, tool_s, 0, 0, 0, host_irq_s=irq_s)
+
+    samples = (
+        sample(window.opens_ns - 1_000_000_000, 0.0, -0.5),
+        *(sample(at_ns, requests) for at_ns, requests in served.items()),
+        sample(window.closes_ns + 1_000_000_000, served[window.closes_ns], 99.0),
+    )
+    found = crowded(make.derived(make.seeing(trial, processes=samples)))
+    assert found is not None
+    assert found.cpu_s == pytest.approx(0.003)
+    assert found.beside_s == pytest.approx(0.0012)
+    assert crowded(make.derived(make.seeing(trial, processes=()))) is None
+
+
+def test_what_many_at_once_save_is_taken_from_each_alike() -> None:
+    few = Needs("", (RequestNeed(0.05, 0.002), RequestNeed(0.05, 0.006)), 0.001, 0.0)
+    found = with_crowd(few, Crowded(0.003, 0.0001))
+    assert [one.cpu_s for one in found.requests] == pytest.approx([0.001, 0.005])
+    assert [one.wait_s for one in found.requests] == [0.05, 0.05]
+    assert found.load_s == 0.0001
+    assert with_crowd(few, None) == few
+    less = with_crowd(few, Crowded(0.001, 0.0))
+    assert [one.cpu_s for one in less.requests] == pytest.approx([0.0, 0.003])

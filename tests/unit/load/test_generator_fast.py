@@ -795,9 +795,20 @@ def test_where_too_many_linger_the_oldest_is_closed(monkeypatch: pytest.MonkeyPa
 
 
 def test_several_processes_share_the_load_and_miss_nothing() -> None:
-    found, site = load_site(
-        saying(LENGTH, 0.002, then="stay"), 4, 42, ("--keepalive", "--processes", "3")
-    )
+    all_there = asyncio.Event()
+    site: Site
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """But for the first one, nobody is answered before all are there: or a process that begins
+        late finds nothing left to send."""
+        if site.connections == 5:
+            all_there.set()
+        if len(site.requests) > 1:
+            await all_there.wait()
+        writer.write(LENGTH)
+
+    site = Site(answer)
+    found, _ = load_site(answer, 4, 42, ("--keepalive", "--processes", "3"), site)
     assert (found.requests, found.failed, len(site.requests)) == (42, 0, 42)
     assert site.connections == 5  # the first request's, then four
     assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 43))

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 from harness.experiments.advise.candidates import Limits, kind_of
 from harness.experiments.advise.command import needs_cell
 from harness.experiments.advise.growth import (
+    MANY_MOST,
     MUCH_BYTES,
+    filling,
+    many_cells,
     preload_cells,
     route_cells,
     stacks_cells,
 )
-from harness.experiments.advise.study import Asked, Study, alone, one_by_one
+from harness.experiments.advise.study import Asked, Study, alone, many, one_by_one
 from harness.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
@@ -79,3 +82,24 @@ def test_a_request_then_computes_as_those_of_its_route_did() -> None:
     (note,) = one_by_one(together, {CHEAP.label: routes[CHEAP.label]}).notes
     assert note.code == "needs.routes_alike"
     assert one_by_one(replace(together, each=True), routes).requests == mixed
+
+
+def test_many_at_once_are_sent_once_to_classes_whose_workers_serve_many() -> None:
+    seen = study("gevent", "sync", "gthread", "tornado")
+    (cell,) = many_cells(seen.plan, seen)
+    assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
+    assert many(cell)
+    assert not any(map(many, seen.plan.cells))
+    grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
+    assert not list(many_cells(grown, seen))
+
+
+def test_as_many_as_keep_the_cores_busy_where_requests_do_little_but_wait() -> None:
+    def needs(wait_s: float, cpu_s: float) -> Needs:
+        return Needs("", (RequestNeed(wait_s, cpu_s),), 0.0, 0.0)
+
+    assert filling(needs(0.05, 0.001), 2) == 100
+    assert filling(needs(0.05, 0.001), 2, max_in_flight=4) == 4
+    assert filling(needs(5.0, 0.001), 2) == MANY_MOST
+    assert filling(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
+    assert filling(needs(0.05, 0.0), 2) is None

@@ -44,7 +44,7 @@ def shown(
     run: Any = SimpleNamespace(
         name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
     )
-    return comparison([one], Finding("compare.title"), run, 0.05, strict=strict)
+    return comparison([one], Finding("compare.title"), (run, run), 0.05, strict=strict)
 
 
 @pytest.mark.parametrize(
