@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,13 @@ from harness.server import preflight, versions
 WORKING = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
 Wheel = Callable[..., None]
 CODE = "from harness.server.versions import provide; print(provide('{}'))"
+
+
+def may_mount() -> bool:
+    """What nobody else sees."""
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +127,33 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
         versions.provide("99.1")
     assert "cannot be kept in" in str(problem.value)
     assert "XDG_CACHE_HOME" in str(problem.value)
+
+
+@pytest.mark.skipif(not may_mount(), reason="to mount anything takes Linux and root")
+@pytest.mark.parametrize(
+    ("mount", "says"),
+    [
+        ("ro", "cannot be kept in {}: Read-only file system; XDG_CACHE_HOME may name another"),
+        ("size=200k", "0 MB are left in {}"),
+    ],
+)
+def test_a_cache_that_is_read_only_or_full(
+    tmp_path: Path, wheel: Wheel, mount: str, says: str
+) -> None:
+    wheel("99.1", size=1_000_000)
+    (tmp_path / "cache").mkdir()
+    code = (
+        "from harness.model import EnvironmentProblem as Problem\n"
+        "from harness.server.versions import provide\n"
+        "try:\n    provide('99.1')\nexcept Problem as problem:\n    print(problem)\n"
+    )
+    script = 'mount -t tmpfs -o "$1" none cache && "$2" -c "$3" && ls -A cache/workerlab/gunicorn'
+    argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, code]
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
+    sentence, *left = done.stdout.splitlines()
+    assert says.format(tmp_path / "cache/workerlab/gunicorn") in sentence
+    assert left in ([], [".lock"])
 
 
 def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
