@@ -669,6 +669,8 @@ class Measurement(Struct, frozen=True):
     origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
     responses_s: tuple[float, ...] = ()  # every response time, in no order, where `timings` are not
     connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
+    # By per cent, the response time that so many took no longer than, where neither of these is
+    percentiles_s: Mapping[float, float] = {}
     achieved_concurrency: float | None = None  # mean number of requests in flight, as it says
     connections: int | None = None  # how many it opened
     asked_rps: float | None = None  # open model: arrivals per second that it was asked for

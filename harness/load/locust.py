@@ -36,7 +36,7 @@ from msgspec import Struct, field
 
 from harness.load.generators.document import WRONG
 from harness.load.programs import Digest, converted, rate_notes, recorded
-from harness.load.routes import FILE, Account, Count, mix_file, results, summary_of
+from harness.load.routes import FILE, Account, Count, mix_file, percentiles_of, results, summary_of
 from harness.load.tool import Tool, given_twice
 from harness.model import Command, Load, Measurement, Output, ParseError, UsageError
 from harness.numbers.histogram import Histogram
@@ -260,6 +260,7 @@ def _measurement(name: str, said: Result) -> Measurement:
         duration_s=duration_s,
         rps=(sent - failed) / duration_s,
         response=summary_of(response),
+        percentiles_s=percentiles_of(response),
         origin_ns=min(firsts) if alone or (said.rate_rps and len(set(firsts)) == 1) else None,
         achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
         asked_rps=said.rate_rps,

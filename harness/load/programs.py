@@ -17,7 +17,16 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from harness.load.generators.document import FORMAT
-from harness.load.routes import FILE, NS, Account, Count, mix_file, results, summary_of
+from harness.load.routes import (
+    FILE,
+    NS,
+    Account,
+    Count,
+    mix_file,
+    percentiles_of,
+    results,
+    summary_of,
+)
 from harness.load.tool import Tool
 from harness.model import (
     Command,
@@ -207,6 +216,7 @@ def measurement(said: Document) -> Measurement:
         duration_s=duration_s,
         rps=(said.sent - said.failed) / duration_s if duration_s else None,
         response=summary_of(said.response),
+        percentiles_s=percentiles_of(said.response),
         connect=summary_of(said.connect),
         first_byte=summary_of(said.first_byte),
         lone_s=None if said.lone_ns is None else said.lone_ns / NS,

@@ -18,6 +18,7 @@ import msgspec
 from harness.excerpt import first_lines
 from harness.model import Load, RouteResult, Summary
 from harness.numbers.histogram import Histogram
+from harness.numbers.quantiles import percents_of
 
 FILE = "mix.json"
 NS = 1e9
@@ -86,6 +87,12 @@ def _result(accounts: Iterable[Account]) -> RouteResult:
         statuses=dict(sorted(statuses.items())),
         answer=first_lines(body.encode()),
     )
+
+
+def percentiles_of(histogram: Histogram) -> dict[float, float]:
+    """Of nanoseconds, in seconds, by per cent."""
+    found = {one: histogram.quantile(one / 100) for one in percents_of(histogram.count)}
+    return {one: value / NS for one, value in found.items() if value is not None}
 
 
 def summary_of(histogram: Histogram) -> Summary:

@@ -5,6 +5,13 @@ Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996): as
 import math
 from collections.abc import Iterable, Sequence
 
+PERCENTS = (1.0, *map(float, range(5, 100, 5)), 99.0, 99.9)  # where a curve has its points
+
+
+def percents_of(count: int) -> tuple[float, ...]:
+    """Those of PERCENTS that so many values can tell: at least one lies beyond."""
+    return tuple(one for one in PERCENTS if count * (100 - one) >= 100)
+
 
 def quantile(ordered: Sequence[float], q: float) -> float:
     """The q-quantile of values in ascending order, in their unit. ValueError for an empty sample or

@@ -1,44 +1,42 @@
 """How the response times of a launch are distributed, from what its load tool told."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.experiments.reading import measurement_of
-from harness.model import CellResult, ParseError
-from harness.numbers.quantiles import quantile
+from harness.model import CellResult, Measurement, ParseError
+from harness.numbers.quantiles import percents_of, quantile
 from harness.run_store import Run
 
-# Of the responses, per cent: where a curve has its points, and what any load tool tells
-PERCENTS = (*map(float, range(1, 100)), 99.5, 99.9)
-QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}
+QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # that any load tool tells
 
-Curve = dict[float, float]  # seconds, by per cent of the responses that took no longer
-
-
-def times_s(run: Run, cell: CellResult) -> Sequence[float]:
-    """Of each success, ascending; none where the load tool does not tell them one by one, or apart
-    from failures."""
-    record = run.records.get(cell.trial.key)
-    if record is None:
-        return ()
-    try:
-        said = measurement_of(cell.trial, record, run.directory)
-    except ParseError:
-        return ()
-    if said is None or said.timings:
-        timings = said.timings if said else ()
-        return sorted(one.end_s for one in timings if one.cause is None and one.end_s is not None)
-    return () if said.failed else sorted(said.responses_s)
+Curve = Mapping[float, float]  # seconds, by per cent of the responses that took no longer
 
 
 def curve(run: Run, cell: CellResult) -> Curve:
-    """At each of PERCENTS that is a response apart from the slowest, else at QUANTILES."""
-    if ordered := times_s(run, cell):
-        most = 100 * (1 - 1 / len(ordered))
-        return {
-            percent: quantile(ordered, percent / 100) for percent in PERCENTS if percent <= most
-        }
+    """Of a launch, as finely as its load tool tells. Failures are left out, or nothing but
+    QUANTILES where the tool does not tell them apart."""
+    said = _said(run, cell)
+    if said is not None and said.timings:
+        return _of(one.end_s for one in said.timings if one.cause is None and one.end_s is not None)
+    if said is not None and not said.failed and said.responses_s:
+        return _of(said.responses_s)
+    if said is not None and not said.failed and said.percentiles_s:
+        return said.percentiles_s
     known = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
     return {percent: value for percent, value in known.items() if value is not None}
+
+
+def _said(run: Run, cell: CellResult) -> Measurement | None:
+    record = run.records.get(cell.trial.key)
+    try:
+        return None if record is None else measurement_of(cell.trial, record, run.directory)
+    except ParseError:
+        return None
+
+
+def _of(times_s: Iterable[float]) -> Curve:
+    ordered = sorted(times_s)
+    return {percent: quantile(ordered, percent / 100) for percent in percents_of(len(ordered))}
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:

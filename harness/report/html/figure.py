@@ -139,7 +139,8 @@ def mark_of(place: int) -> tuple[str, str]:
 
 def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
     """A channel (colour, shape, dash) that tells names apart; the page draws the legend."""
-    scale = alt.Scale(domain=list(look), range=list(look.values()))
+    # Ordinal: a size of names is else a point on a line between two sizes, and of one name nowhere
+    scale = alt.Scale(type="ordinal", domain=list(look), range=list(look.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
 
 

@@ -200,6 +200,15 @@ def test_a_picture_of_points_leads_nowhere() -> None:
     assert b"row-a" not in written["chart-1-times.svg"]
 
 
+def test_the_points_of_one_series_are_drawn_as_those_of_several() -> None:
+    """A size of one name was nowhere on the scale of sizes, and the picture had whiskers only."""
+    every = scattered()
+    for chart in (every, replace(every, series=every.series[:1])):
+        drawn = dict(pictures(of_scattered(chart)))["chart-1-times.svg"]
+        assert b"NaN" not in drawn
+        assert drawn.count(b'stroke="#ffffff"') >= sum(len(one.points) for one in chart.series)
+
+
 def test_a_scatter_of_nothing_is_left_out() -> None:
     nothing = scattered(series=(Series("expected", ()),))
     assert chart_figures(of_scattered(nothing)) == []
