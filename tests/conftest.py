@@ -7,12 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from harness.server.worker_classes import CLASSES
 
 # Machines are shared: how long an example takes says nothing about it
-settings.register_profile("untimed", deadline=None, max_examples=50)
+settings.register_profile(
+    "untimed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 

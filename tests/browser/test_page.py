@@ -365,10 +365,10 @@ def printed(opened: Opened, path: Path) -> int:
     ("classes", "levels"), [(("sync",), (1, 2, 4, 8, 16, 32)), (("sync", "eventlet"), (4, 8, 16))]
 )
 def test_six_cells_are_two_pages_a_class(
-    classes: tuple[str, ...], levels: tuple[int, ...], open_page: Open, screenshots: Path
+    classes: tuple[str, ...], levels: tuple[int, ...], open_page: Open, tmp_path: Path
 ) -> None:
     opened = open_page(sweep(classes, levels))
-    assert 1 <= printed(opened, screenshots / "six.pdf") <= 2 * len(classes)
+    assert 1 <= printed(opened, tmp_path / "six.pdf") <= 2 * len(classes)
 
 
 def test_what_is_opened_is_printed(open_page: Open, screenshots: Path) -> None:

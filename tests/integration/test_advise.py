@@ -63,6 +63,7 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     until(
         lambda: process.poll() is not None or list((own.place / "results").glob(first)),
         "a launch at the target's rate",
+        timeout_s=4 * LONG_S,
     )
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LONG_S)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,8 +109,12 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
         send(process.pid, signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)  # it waits for its guards
-        send(process.pid, signal.SIGINT)
-        assert process.wait(timeout=GUARD_SLACK_S / 2) == 130
+        give_up = time.monotonic() + GUARD_SLACK_S / 2
+        while process.poll() is None:  # two that come at once are one
+            assert time.monotonic() < give_up, "it waited for its guards"
+            send(process.pid, signal.SIGINT)
+            time.sleep(0.2)
+        assert process.returncode == 130
     finally:
         send_all(guards, signal.SIGCONT)
     process.communicate(timeout=LONG_S)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LIMITED, LIMITED_N, LIMITED_SLEEP_S, Lab, Sweep
+from tests.integration.conftest import LIMITED, LIMITED_N, Lab, Sweep
 
 # Of the whole. Where the tool does not name its requests, the accept queue is sampled: a busy
 # machine leaves few samples, and one of a moment between two requests counts until the next
@@ -56,8 +56,9 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, worker_class: str, tool:
     # 8 wait; at the moment when 2 more are answered and ask again, before they are accepted, 10 do
     assert LIMITED_N - LIMITED.workers <= cell["kernel"]["accept_queue_max"] <= LIMITED_N
     assert cell["kernel"]["accept_queue_limit"] == 2048
-    rounds = LIMITED_N / LIMITED.workers
-    assert split["accept_queue"] == pytest.approx(1e3 * LIMITED_SLEEP_S * (rounds - 1), rel=0.1)
+    # Little's law; a worker that others keep from a core makes both sides of it larger
+    waiting_ms = 1e3 * (LIMITED_N - LIMITED.workers) / cell["throughput_rps"]
+    assert split["accept_queue"] == pytest.approx(waiting_ms, rel=0.1)
     assert split["connect"] is None if tool == "wrk" else split["connect"] < 0.05 * whole
     assert cell["split_exact"] is (tool == "fast")
     assert abs(split["unattributed"]) < UNEXPLAINED[tool] * whole
@@ -127,7 +128,7 @@ def test_ab_survives_a_full_queue(lab: Lab, worker_class: str) -> None:
 
 @ON_LINUX
 def test_kept_connections_are_predicted_by_their_split(lab: Lab, worker_class: str) -> None:
-    """Two seconds a request: what a busy machine adds to each is little beside them."""
+    """What a worker's threads can serve of its own, and no more."""
     only(worker_class, "gthread")
     installed("wrk")
     # Dealt unevenly, 10 leave slots idle
@@ -136,8 +137,14 @@ def test_kept_connections_are_predicted_by_their_split(lab: Lab, worker_class: s
     assert len(found) == 2
     for cell in found:
         assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
-        assert cell["split_prediction_rps"] <= cell["bound_rps"] * 1.001
-        assert cell["throughput_rps"] == pytest.approx(cell["split_prediction_rps"], rel=0.05)
+        working = sum(min(held, 4) for held in cell["connections_per_worker"].values())
+        split_rps, served_rps = cell["bound_rps"] * working / 8, cell["throughput_rps"]
+        if cell["split_prediction_rps"] is None:  # the lone request took longer than all others
+            assert served_rps > split_rps
+        else:
+            assert cell["split_prediction_rps"] == pytest.approx(split_rps, rel=1e-3)
+        # A busy machine takes some of what the law allows
+        assert 0.5 * working / 2 < served_rps <= 1.001 * working / 2
 
 
 BLOCKING = ("6", "--workers", "2", "--sleep", "0.3", "--rounds", "2", "--tool", "fast")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.server import services
 from tests.integration.conftest import Lab, processes, until
 from tests.integration.conftest import lab as lab
 
-SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
+SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "2")
 
 ROUNDED = 1e-5  # figures in JSON have six digits
 
@@ -27,16 +28,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def temporary(lab: Lab, cache: Path) -> Iterator[Path]:
-    """Where services keep their data: nothing is left in there."""
-    place = lab.place / "tmp"
-    place.mkdir()
-    for step in (lab.place, *lab.place.parents):  # PostgreSQL's own user has to get there
-        if step.stat().st_uid == os.getuid():
-            step.chmod(step.stat().st_mode | 0o011)
-    place.chmod(0o777)
-    lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(cache)}
-    yield place
-    until(lambda: not list(place.glob("workerlab-*")), "the data of the services is gone")
+    """Where services keep their data: nothing is left in there. PostgreSQL's own user has to get
+    there, and pytest takes that away from its own places whenever another session of it begins."""
+    with tempfile.TemporaryDirectory(prefix="ladder-") as name:
+        place = Path(name)
+        place.chmod(0o777)
+        lab.env |= {"TMPDIR": str(place), "XDG_CACHE_HOME": str(cache)}
+        yield place
+        until(lambda: not list(place.glob("workerlab-*")), "the data of the services is gone")
 
 
 def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:

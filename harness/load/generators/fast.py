@@ -43,11 +43,11 @@ def run(words: Words) -> Tally:
         tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
     )
     moments, amount = words.moments(), (words.concurrency, words.requests)
-    now = time.monotonic_ns()
-    whole = Share(words, destinations, *amount, now, words.rows, moments=moments, mix=mix)
+    began_ns = time.monotonic_ns()
+    whole = Share(words, destinations, *amount, began_ns, words.rows, moments=moments, mix=mix)
     lone = words.requests is not None and not words.ramp_s
     if words.processes == 1:
-        return _send(whole, lone=lone).tally
+        return _send(whole, lone=lone, now=True).tally
     from harness.load.generators.share import fork
 
     alone = Tally()
@@ -115,14 +115,16 @@ def shares(whole: Share) -> list[Share]:
     ]
 
 
-def _send(share: Share, *, lone: bool = False) -> Engine:
-    """All of a share; what was seen."""
+def _send(share: Share, *, lone: bool = False, now: bool = False) -> Engine:
+    """All of a share; what was seen. `now`: it begins when its file is open."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:
             rows = stack.enter_context(open(share.rows, "w", BUFFER_BYTES, "ascii"))
             columns = MIXED if share.words.mix else COLUMNS
             rows.write(columns + "\n" if share.rows == share.words.rows else "")
+        if now:
+            share = replace(share, origin_ns=time.monotonic_ns())
         engine = Engine(share, rows)
         engine.run(lone=lone)
     return engine

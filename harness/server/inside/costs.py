@@ -181,7 +181,9 @@ class Turns:
             cells[one.cost + HELD_UP] += between if one.ready else between // 2
 
     def end(self, one: Any) -> None:
-        cpu, wall, waited = computed(), now(), thread.queued()
+        # The clock last: what comes between it and the next step would be waiting for a core that
+        # is in the one sum and not in the other
+        cpu, waited, wall = computed(), thread.queued(), now()
         cells[one.cost] += cpu - self.cpu
         cells[one.cost + QUEUED] += waited - self.waited
         cells[one.cost + STEPS] += wall - self.wall

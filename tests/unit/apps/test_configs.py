@@ -138,7 +138,9 @@ def test_boots_under_plain_gunicorn_from_anywhere(name, tmp_path):
     app = "apps.sleep_asgi:app" if name in ("asgi", "uvicorn") else "apps.sleep_wsgi:app"
     with gunicorn(CONFIGS / f"{name}.py", app, tmp_path, tmp_path / "log") as port:
         assert get(port, "/?sleep=0") == (200, b"slept 0 s\n")
-    assert "[ERROR]" not in (tmp_path / "log").read_text()
+    # What does not end within its second is killed, and Gunicorn may tell so
+    told = (tmp_path / "log").read_text().splitlines()
+    assert not [line for line in told if "[ERROR]" in line and "was sent SIGKILL" not in line]
 
 
 def test_a_relative_path_from_the_checkout_works_too(tmp_path):

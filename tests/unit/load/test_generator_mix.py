@@ -23,7 +23,7 @@ from harness.load.routes import FILE
 from harness.model import Load, Measurement, Output, ParseError, Route
 from harness.numbers.mix import sequence
 
-DEADLINE_S = 20.0  # nothing here takes a tenth of it; only a hang does
+DEADLINE_S = 60.0  # nothing here takes a tenth of it; only a hang does
 MIX = (
     Route("/", weight=6),
     Route("/post/1", weight=1, name="GET /post/{id}"),
@@ -55,6 +55,7 @@ def serving() -> Iterator[Site]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or each answer waits for the client's delayed ACK
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -127,20 +128,20 @@ def test_each_route_has_the_account_of_what_the_server_saw(tmp_path: Path, load:
     seen = site.counts()
     assert found.sent is not None
     assert found.sent == seen.total() - seen["GET /gone"] + found.routes["GET /gone"].failed
-    posts = seen["GET /post/1"] + seen["GET /post/2"]
+    posts, broken = seen["GET /post/1"] + seen["GET /post/2"], seen["GET /broken"]
     expected = {
         "GET /": (seen["GET /"], 0, {}),
         "GET /post/{id}": (posts, 0, {}),
         "GET /moved": (seen["GET /moved"], 0, {}),
         "HEAD /missing": (seen["HEAD /missing"], 0, {}),
         "POST /comment": (seen["POST /comment"], 0, {}),
-        "broken": (seen["GET /broken"], seen["GET /broken"], {"status": seen["GET /broken"]}),
+        "broken": (broken, broken, {"status": broken} if broken else {}),
     }
     routes = dict(found.routes)
     gone = routes.pop("GET /gone")
     assert {n: (one.requests, one.failed, one.errors) for n, one in routes.items()} == expected
     assert gone.requests == 0
-    assert gone.errors == {"closed": gone.failed}
+    assert gone.errors == ({"closed": gone.failed} if gone.failed else {})
     assert gone.failed <= seen["GET /gone"] <= 2 * gone.failed  # on a kept connection sent twice
     assert {(kind, body) for _, path, kind, body in site.requests if path == "/comment"} == {
         ("comment", b'{"a": 1}')

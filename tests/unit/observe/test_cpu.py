@@ -43,6 +43,8 @@ def busy(stack: ExitStack, *words: str) -> subprocess.Popen[str]:
     assert process.stdout is not None
     stack.callback(process.stdin.close)
     assert process.stdout.readline() == "done\n"
+    asleep = psutil.STATUS_SLEEPING
+    until(lambda: psutil.Process(process.pid).status() == asleep, "it waits for its end")
     return process
 
 

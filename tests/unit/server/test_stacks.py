@@ -11,14 +11,16 @@ import sysconfig
 import time
 import types
 from _thread import get_ident
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from harness.model import Stacks
+from harness.model import CodeLine, Stacks
 from harness.observe.stacks import read_stacks
 from harness.server.inside import heartbeat, probe, stacks
+from tests.builders.conditions import LONG_S
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 needs_kernel = pytest.mark.skipif(
@@ -71,8 +73,8 @@ def work(secret: str) -> None:
         pass
 
 
-def looked_at(place: Path, turns: int) -> Stacks:
-    """A loop that runs `work` so often and gives way in between."""
+def looked_at(place: Path, enough: Callable[[Stacks], bool]) -> Stacks:
+    """A loop that runs `work` and gives way in between, until enough of it was seen."""
 
     def create() -> object:
         path = probe.free_path(str(place), "stacks")
@@ -90,12 +92,31 @@ def looked_at(place: Path, turns: int) -> Stacks:
         stacks.start(worker, heart, get_ident(), str(place), create)  # type: ignore[arg-type]
         while not read_stacks(place).samples:
             await asyncio.sleep(0.01)
-        for _ in range(turns):
+        give_up = time.monotonic() + LONG_S
+        while not enough(read_stacks(place)):
+            assert time.monotonic() < give_up, "it was never seen"
             work("hidden")
             await asyncio.sleep(0.02)
 
     asyncio.run(main())
     return read_stacks(place)
+
+
+def asleep(seen: Stacks) -> list[CodeLine]:
+    return [
+        seen.lines[one.number]
+        for one in seen.samples
+        if one.number > 1 and one.sleeps and one.overdue_ns > 10_000_000
+    ]
+
+
+def enough(seen: Stacks) -> bool:
+    """Of each kind one: in the sleep, with the loop held up, and idle."""
+    return (
+        any(one.called == "time.sleep" for one in asleep(seen))
+        and any(one.stuck_ns >= 10_000_000 for one in seen.samples)
+        and any(one.number == stacks.IDLE for one in seen.samples)
+    )
 
 
 @needs_kernel
@@ -108,7 +129,7 @@ def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lambda run, words: (stop.append(run.__self__), start_thread(run, words)),
     )  # fmt: skip
     try:
-        seen = looked_at(tmp_path, turns=6)
+        seen = looked_at(tmp_path, enough)
     finally:
         sys.setswitchinterval(interval)
         for sampler in stop:
@@ -119,17 +140,9 @@ def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
         if line.endswith("# line: sleeps")
     )
-    asleep = [
-        seen.lines[one.number]
-        for one in seen.samples
-        if one.number > 1 and one.sleeps and one.overdue_ns > 10_000_000
-    ]
-    (line,) = {one for one in asleep if one.called == "time.sleep"}
+    (line,) = {one for one in asleep(seen) if one.called == "time.sleep"}
     assert (line.file, line.line, line.function) == ("test_stacks.py", marked, "work")
     assert line.app
-    assert any(one.stuck_ns >= 10_000_000 for one in seen.samples)
-    idle = [one for one in seen.samples if one.number == stacks.IDLE]
-    assert idle
     text = (tmp_path / f"stacks-{os.getpid()}.jsonl").read_text()
     assert "hidden" not in text
 

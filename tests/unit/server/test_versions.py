@@ -157,9 +157,11 @@ def test_a_cache_that_is_read_only_or_full(
 
 
 def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
-    """The next one to want it finds no half of it, and leaves none."""
-    wheel("99.1", size=30_000_000)
-    lab = subprocess.Popen([sys.executable, "-c", CODE.format("99.1")], start_new_session=True)
+    """The next one to want it finds no half of it, and leaves none. Its check holds it until
+    then."""
+    wheel("99.1", app="import os, time\nif 'HANG' in os.environ:\n    time.sleep(600)\n")
+    argv, env = [sys.executable, "-c", CODE.format("99.1")], {**os.environ, "HANG": "1"}
+    lab = subprocess.Popen(argv, env=env, start_new_session=True)
     cache = tmp_path / "cache/workerlab/gunicorn"
     until = time.monotonic() + 60
     while not list(cache.glob(".99.1-*")):
