@@ -2,7 +2,7 @@
 
     1. in the order of the forecast: the first candidate whose prediction bound keeps the target
     2. the rate is raised on it, a launch each, until one that passes and one that fails are within
-       CLOSE: it leads
+       CLOSE: it leads, once a second launch holds at the last rate that passed
     3. tried a little beyond what the leader reached are, of its own class, as many workers as the
        rule of thumb says, a few more, fewer, and more threads; and of every other class the first
        that is expected to go about as far; one that passes there leads, and is raised in turn
@@ -45,6 +45,8 @@ STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
 HOPE = 0.5  # of a rate: candidates of which less is forecast are tried last, or not at all
+CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
+ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates of a forecast without hope
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
@@ -207,13 +209,21 @@ class Search(Struct, frozen=True):
         if not unknown or left > wanting + SPARE:
             following = self._raise(leader)
         if following is None and left > LEAST + SPARE:  # one that leads then can still be shown
-            following = self._rivals(leader, order)
+            following = self._confirmed(leader) if left > ENOUGH else None
+            following = following or self._rivals(leader, order)
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
         following = following or self._sure(self.winner() or leader)
         if following is None and left > LEAST + SPARE:
             following = self._long_shots(leader, order)
         return following
+
+    def _confirmed(self, leader: Server) -> Next | None:
+        """Its last rate that passed, seen twice: the first launch that held on the way up is often
+        one that chance helped, and rivals would have to go beyond it."""
+        last = self.reach(leader).last
+        few = last is not None and len(self.study.at(leader, last)) < CONFIRMED
+        return self._launch(leader, last) if last is not None and few else None
 
     def _launch(self, server: Server, rps: float) -> Next | None:
         made = [one for one in self.study.launches if one.server == server and one.rps == rps]

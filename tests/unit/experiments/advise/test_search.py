@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -150,12 +152,12 @@ def test_a_class_that_is_forecast_far_too_low_is_tried_while_the_budget_lasts(se
 MORE = {3: 1.16, 4: 1.28, 5: 1.3}  # workers: times what two reach
 
 
-def helped(seed: int) -> World:
+def helped(seed: int, more: Mapping[int, float] = MORE, kind: type[World] = World) -> World:
     """More workers than the forecast asks for reach more, as they do where the load tool competes
     for the cores; the forecast does not know."""
-    world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
+    world = kind(seed, wrong=0.02, classes=("gthread", "gevent"))
     for one in world.servers:
-        world.capacity[one.key] *= MORE.get(one.workers, 1.0)
+        world.capacity[one.key] *= more.get(one.workers, 1.0)
         if one.workers == 1:  # of a single one it does
             world.capacity[one.key] *= 0.6
             known = world.expected[one.key]
@@ -172,6 +174,31 @@ def test_more_workers_are_tried_as_long_as_they_help(seed: int) -> None:
     assert world.highest(server) >= 0.95 * max(map(world.highest, world.servers))
 
 
+class Uneven(World):
+    """No launch of a server is as fast as the one before."""
+
+    def launch(self, one: Next) -> None:
+        usual, rho = self.capacity[one.server.key], math.exp(self.rng.gauss(0, 0.05))
+        self.capacity[one.server.key] = usual * rho
+        super().launch(one)
+        self.capacity[one.server.key] = usual
+
+
+def test_who_was_lucky_once_is_no_mark_for_others() -> None:
+    """With as many launches as five minutes allow, of candidates that are forecast alike."""
+    reached = []
+    for seed in range(20):
+        world = helped(seed, {3: 1.05, 4: 1.08, 5: 1.1}, Uneven)
+        while (following := world.search().next(18 - len(world.launches))) is not None:
+            world.launch(following)
+            if len(world.launches) == 18:
+                break
+        server = result_of(world.search()).server
+        assert server is not None
+        reached.append(world.highest(server) / max(map(world.highest, world.servers)))
+    assert fmean(reached) > 0.96
+
+
 def test_those_that_lead_for_a_while_are_not_launched_at_the_targets_rate() -> None:
     """It takes three launches to know a bound."""
     world = helped(0)
@@ -180,7 +207,9 @@ def test_those_that_lead_for_a_while_are_not_launched_at_the_targets_rate() -> N
     winner = result_of(world.search()).server
     raised = {one.server for one in world.launches if one.rps > TARGET_RPS}
     assert len(raised) > 3
-    assert {one.server for one in world.launches if one.rps == TARGET_RPS} == {first, winner}
+    shown = {one.server for one in world.launches if one.rps == TARGET_RPS}
+    assert {first, winner} <= shown
+    assert len(shown) <= 3  # what is found out of who leads in the end may let another one lead
 
 
 @pytest.mark.parametrize("most", range(12, 20))
@@ -197,11 +226,12 @@ def test_the_last_launches_of_the_budget_show_who_leads(most: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
-    """Near the rate at which it breaks a candidate takes all the time there is."""
+    """Near the rate at which it breaks a candidate takes all the time there is; a second launch
+    there is none too many."""
     world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
     tried: set[str] = set()
     while (following := world.search().next()) is not None:
-        if following.rps > TARGET_RPS and world.launches_of(following.server, following.rps):
+        if following.rps > TARGET_RPS and world.launches_of(following.server, following.rps) > 1:
             break
         tried.add(following.server.worker_class)
         world.launch(following)
