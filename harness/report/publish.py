@@ -24,6 +24,12 @@ def page(document: Document, path: Path) -> None:
     _write([(path, _html().render(document).encode(errors="replace"))])
 
 
+def ready(path: Path) -> None:
+    """Raises as `page` does, before there is anything to write."""
+    check(path.parent)
+    _html()
+
+
 def pictures(document: Document, directory: Path) -> list[Path]:
     """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
     `page` does."""

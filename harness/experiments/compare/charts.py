@@ -10,7 +10,7 @@ from harness.experiments.compare.times import curve, mean_curve
 from harness.model import CellResult, Chart, Finding, Level, Mark, Series
 from harness.run_store import Run
 
-APART = 0.12  # of two groups, where metrics are 1 apart
+APART, WIDE = 0.12, 0.8  # two groups, and all of them, where metrics are 1 apart
 
 
 def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]:
@@ -29,7 +29,7 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
     metrics = [metric for metric in METRICS if metric in seen]
     for number, one in enumerate(groups):
         known = [each for each in one.changes if each.metric in seen and each.low]
-        beside = APART * (number - (len(groups) - 1) / 2)
+        beside = min(APART, WIDE / len(groups)) * (number - (len(groups) - 1) / 2)
         points = tuple((metrics.index(each.metric) + beside, each.value) for each in known)
         marks = tuple(
             Mark(Finding(f"compare.metric.{each.metric.name}"), each.low, each.high)

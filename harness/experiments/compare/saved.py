@@ -78,7 +78,7 @@ def command(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     check_limits(options)
     if options.html:
-        publish.check(Path(options.html).expanduser().parent)
+        publish.ready(Path(options.html).expanduser())
 
 
 def _given(options: argparse.Namespace) -> set[str]:

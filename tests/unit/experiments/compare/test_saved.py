@@ -1,0 +1,39 @@
+"""Two saved runs as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.report import publish
+from tests.builders.runs import recorded
+
+
+def test_a_page_of_two_saved_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, page = str(recorded("trials")), tmp_path / "both.html"
+    assert main(["compare", run, run, "--html", str(page)]) in (0, 1)
+    assert f"wrote {page}" in capsys.readouterr().err
+    assert "How long responses take" in page.read_text()
+
+
+def test_what_keeps_it_from_being_written_is_told_before_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = str(recorded("trials"))
+    words = ["--html", str(tmp_path / "nowhere" / "both.html")]
+    for sides in ([run, run], ["--baseline", run]):
+        assert main(["compare", *sides, *words]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "nowhere is not a directory" in said.err
+
+    def missing(_: str) -> object:
+        raise ImportError("No module named 'altair'")
+
+    monkeypatch.setattr(publish, "import_module", missing)
+    assert main(["compare", run, run, "--html", str(tmp_path / "both.html")]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "pip install 'workerlab[page]'" in said.err
