@@ -193,10 +193,13 @@ def _lines(chart: Chart, drawn: Drawn, axis: Sequence[float]) -> Any:
 
 
 def _across(chart: Chart, values: Sequence[float]) -> Any:
+    """Amounts that somebody chose are named, measured ones have room at the sides."""
     axis = alt.Axis(format="~g", labelOverlap=True)
-    if len(values) <= FEW:
-        axis.values = list(values)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
+    if any(float(f"{value:.3g}") != value for value in values):
+        scale.padding = 12
+    elif len(values) <= FEW:
+        axis.values = list(values)
     return alt.X("x:Q", title=text(chart.x_title), scale=scale, axis=axis)
 
 
