@@ -62,7 +62,8 @@ FAST = Fast("fast", PROCESSES=True)
 def _exact(found: Measurement, rows: Sequence[Row]) -> Measurement:
     """With what the rows know of each request."""
     timings = tuple(timing for timing, _ in rows)
-    found = replace(found, timings=timings, response=_summary(t.end_s for t in timings))
+    response = _summary(t.end_s for t in timings)
+    found = replace(found, timings=timings, response=response, percentiles_s={})
     if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
         return found
     # Of one that was sent again, only the last try is known: not how long it took

@@ -187,7 +187,7 @@ def test_a_kept_connection_that_was_closed_is_made_again(counting: str, tmp_path
 def test_every_fault_has_its_name(name: str, tmp_path: Path) -> None:
     """One after the other, each for a while; then nothing is answered any more."""
     asks_again = name == "locust-fast"  # its client, up to 12 times, unseen, where no byte comes
-    faults = [fault for fault in FAULTS for _ in range(20 if asks_again else 8)]
+    faults = [fault for fault in FAULTS for _ in range(60 if asks_again else 8)]
     expected = {**Counter(FAULTS[fault] for fault in faults), "timeout": 4}
     load = a_load(keepalive=True, requests=len(faults) + 4, duration_s=8.0, deadline_s=12.0)
     order = iter(faults)

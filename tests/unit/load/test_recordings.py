@@ -101,10 +101,17 @@ def test_recording_means_what_stands_beside_it(tool: str, name: str) -> None:
     measurement = TOOLS[tool].parse(recorded(tool, name))
     seen = to_builtins(measurement)
     assert len(seen.pop("responses_s")) == (measurement.requests if tool == "ab" else 0)
+    percentiles_s = seen.pop("percentiles_s")
+    apart = bool(measurement.timings or measurement.responses_s)
+    told = tool not in ("ab", "wrk") and not apart and measurement.requests > 1
+    assert bool(percentiles_s) is told
+    if percentiles_s:
+        assert percentiles_s[50.0] == measurement.response.p50
+        assert list(percentiles_s.values()) == sorted(percentiles_s.values())
     seen |= {name: len(seen[name]) for name in ("timings", "connects_s")}
     seen["notes"] = [[note.code, note.values] for note in measurement.notes]
     nothing = to_builtins(Measurement(0, 0, {}, 0.0, None, Summary()))
-    del nothing["responses_s"]
+    del nothing["responses_s"], nothing["percentiles_s"]
     want = {**nothing, "timings": 0, "connects_s": 0, "notes": [], **wanted["measurement"]}
     assert seen == want
 
