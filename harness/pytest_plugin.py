@@ -43,7 +43,12 @@ def _gunicorn_limit(
 ) -> None:
     """The marker is enough: `gunicorn_server` need not be named. Measures; the test asserts."""
     marker = request.node.get_closest_marker("gunicorn")
-    if marker is None or not marker.kwargs.get("slo"):
+    if marker is None:
+        return
+    if not marker.kwargs.get("slo"):
+        if "gunicorn_server" not in request.fixturenames:
+            pytest.fail("the marker gunicorn checks nothing: name slo=, or use the fixture"
+                        " gunicorn_server", pytrace=False)  # fmt: skip
         return
     with _explained():
         words, load = _asked(marker)
@@ -70,7 +75,7 @@ def gunicorn_server(
     """As the marker `gunicorn` says."""
     marker = request.node.get_closest_marker("gunicorn")
     if marker is None:
-        raise pytest.UsageError(f"gunicorn_server needs a marker: {MARKER}")
+        pytest.fail(f"gunicorn_server needs a marker: {MARKER}", pytrace=False)
     from harness import testing
 
     place = tmp_path_factory.mktemp("gunicorn")
@@ -89,10 +94,13 @@ def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
 def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
     """The words for a sweep, and the load."""
     from harness import testing
+    from harness.slo import canonical
 
     if len(marker.args) != 1:
-        raise pytest.UsageError(f"the marker gunicorn names a worker class: {MARKER}")
+        pytest.fail(f"the marker gunicorn names a worker class: {MARKER}", pytrace=False)
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
+    if marker.kwargs.get("slo"):
+        canonical(marker.kwargs["slo"])  # before anything is loaded
     given = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in given}
     return [marker.args[0], *testing.words_of(options)], load
@@ -102,8 +110,9 @@ def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
 def _explained() -> Iterator[None]:
     from harness.model import LabError
     from harness.server.running import Faulty
+    from harness.slo import Mistake
 
     try:
         yield
-    except (LabError, Faulty) as error:
+    except (LabError, Faulty, Mistake) as error:
         pytest.fail(f"{error}", pytrace=False)

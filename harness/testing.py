@@ -62,7 +62,8 @@ class Result:
         """All that is to be said of it, and of the target."""
         return text.render(self.document(slo), explain=True)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """What pytest shows of `assert result.keeps(...), result`."""
         return self.told()
 
 

@@ -20,7 +20,7 @@ from harness.experiments.reading import report_of, trial_data
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
-from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
+from harness.model import App, EnvironmentProblem, Fault, Plan, Record, Trial
 from harness.plan import load_for, longer_s, predicted_s, records_for, trials
 from harness.server.gunicorn import running
 from harness.server.running import Launch
@@ -119,12 +119,15 @@ class Unavailable:
 
     def __init__(self, plan: Plan) -> None:
         self._variants = dict(plan.unavailable)
+        self._lost: dict[tuple[str, App], str] = {}  # an app under one of them
         self._failed: dict[tuple[str, str], set[str]] = {}  # by app and reason: variants
 
     def why(self, one: Trial) -> str | None:
         server = one.cell.server
-        if server.variant in self._variants:
-            return self._variants[server.variant]
+        if known := self._variants.get(
+            server.variant, self._lost.get((server.variant, server.app))
+        ):
+            return known
         return next(
             (why for (app, why), variants in self._failed.items()
              if app == server.app.target and len(variants) > 1),
@@ -134,7 +137,7 @@ class Unavailable:
     def learn(self, one: Trial, record: Record) -> None:
         if record.fault and record.fault.kind == "unavailable":
             server, why = one.cell.server, record.fault.reason
-            self._variants[server.variant] = why
+            self._lost[server.variant, server.app] = why
             self._failed.setdefault((server.app.target, why), set()).add(server.variant)
 
 

@@ -1286,9 +1286,13 @@ compare.change.share = {metric} {b} instead of {a}[[ (by {low:fraction} to {high
     requests)]]
 compare.not_measured = not measured
 compare.question.gate = May it pass?
-compare.gate.exceeded = No: {limits:; }.
+compare.not_followed = {tool} does not follow each request of a load that lasts for a time, so the
+    parts of response times are estimates
+compare.short = nothing is known before {pairs:# pair} of launches, which take about
+    {needed_s:duration}; --budget is {budget_s:duration}
+compare.gate.exceeded = No, beyond {limits:; }.
 compare.gate.inconclusive = Not known: {limits:; }.
-compare.gate.kept = Yes: {limits:; }.
+compare.gate.kept = Yes, within {limits:; }.
 compare.gate.of = {limit} ({group})
 compare.metric.throughput_rps = throughput
 compare.metric.response_p50_s = median response

@@ -105,8 +105,12 @@ def interpreter(
             timeout=ASK_S,
             stdin=subprocess.DEVNULL,
         )
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        said = done.stdout.splitlines() or [""]
+        answer = json.loads(said[-1])
+    except ValueError:
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise EnvironmentProblem(f"{python} does not answer as a Python should: {why}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
     version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:

@@ -64,6 +64,16 @@ def test_no_app(gunicorn_server) -> None:
 
 def test_without_a_marker(gunicorn_server) -> None:
     pass
+
+
+@pytest.mark.gunicorn("sync", app="slow:app")
+def test_nothing_is_checked() -> None:
+    pass
+
+
+@pytest.mark.gunicorn("sync", slo="p50<5", **SERVED)
+def test_no_unit() -> None:
+    pass
 """
 
 
@@ -87,4 +97,7 @@ def test_an_app_and_its_limit(tmp_path: Path) -> None:
     assert "a load is one cell" in done.stdout
     assert "No module named 'missing'" in done.stdout
     assert "needs a marker" in done.stdout
+    assert "the marker gunicorn checks nothing" in done.stdout
+    assert "5 needs a unit" in done.stdout
+    assert "Traceback" not in done.stdout
     assert not running(str(tmp_path))

@@ -20,15 +20,17 @@ from harness.analysis.comparison import LOOKS
 from harness.experiments.budget import Budget
 from harness.experiments.compare.junit import write
 from harness.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
-from harness.experiments.compare.pairs import Asked, Group, compared, to_go_on_s
+from harness.experiments.compare.pairs import SIDES, Asked, Group, compared, to_go_on_s
 from harness.experiments.planning import plan_of
 from harness.experiments.runner import Setup
-from harness.model import Cell, Plan, UsageError
+from harness.model import Cell, Finding, Plan, UsageError
 from harness.options import Refused, classes, levels
 from harness.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
+AROUND_S = 2.0  # of a launch, beside its load, at least
+FOLLOWS = "plan.not_followed"
 MOST = 2 * LOOKS[-1]  # pairs, invalid ones among them
 
 
@@ -74,8 +76,22 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
                 unavailable[server.variant] = why
     groups = tuple(Group(*pair) for pair in zip(cells["a"], cells["b"], strict=True))
     asked = asked_of(options, groups)
-    plan = replace(base, unavailable=unavailable, details=codec.plain(asked))
+    notes = (*map(_without_advice, base.notes), *_short(asked, base.duration_s))
+    plan = replace(base, unavailable=unavailable, details=codec.plain(asked), notes=notes)
     return replace(plan, cells=pair(plan, groups, 1)), found
+
+
+def _without_advice(note: Finding) -> Finding:
+    """A sweep's, of options that a comparison does not have."""
+    return Finding("compare.not_followed", note.values) if note.code == FOLLOWS else note
+
+
+def _short(asked: Asked, load_s: float | None) -> Iterator[Finding]:
+    """Where the budget may be over before anything can be known."""
+    needed_s = LOOKS[0] * len(asked.groups) * len(SIDES) * ((load_s or LOAD_S) + AROUND_S)
+    if asked.budget_s < needed_s:
+        values = {"pairs": LOOKS[0], "needed_s": needed_s, "budget_s": asked.budget_s}
+        yield Finding("compare.short", values)
 
 
 def asked_of(options: argparse.Namespace, groups: tuple[Group, ...]) -> Asked:

@@ -263,4 +263,6 @@ def _in_words(name: str, value: object) -> object:
         return Finding("compare.value.bytes", {"value": value})
     if isinstance(value, tuple):  # of an environment, or of headers
         value = " ".join(f"{one}={text}" for one, text in value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
     return "none" if value in (None, "") else str(value)

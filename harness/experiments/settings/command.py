@@ -102,7 +102,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         unavailable=unavailable,
         notes=(),
         details=codec.plain(asked),
-        gunicorn=first.asked if len(found) == 1 else "",
+        gunicorn=first.asked,
     )
     return plan, found
 
@@ -125,7 +125,8 @@ def _asked(
     """`its`: what reads the file. Raises UsageError where there is nothing to examine."""
     names: Iterable[str] = _named(options.only)
     if its is not None:
-        names = [one for one in names if one in {line.name for line in lines}]
+        in_file = {line.name for line in lines}
+        names = [one for one in names if one in in_file and not SETTINGS[one].happens]
     if options.config and not names:
         raise UsageError(
             f"{options.config} sets nothing that can be examined:"

@@ -199,6 +199,13 @@ def _marked_lines(asked: Asked, one: Examined) -> Iterable[Finding]:
         yield Finding(f"settings.line.{code}", where, one.trials)
 
 
+def _at_its_value(asked: Asked, name: str, effect: Effect | None) -> Value:
+    """What is clamped, or means something else, at other values does as it says at the file's."""
+    if effect is not None and effect.word in MARKED and not _tells(asked, name, effect):
+        return Finding("settings.word.honoured")
+    return _word(effect)
+
+
 def _tells(asked: Asked, name: str, effect: Effect) -> bool:
     """Whether it is worth a word: it does nothing, or something else than this value says. A value
     that is computed is not known."""
@@ -216,7 +223,7 @@ def _lines(asked: Asked, one: Examined) -> Table:
         ("line", "count", lambda line: line.number),
         ("setting", "text", lambda line: line.name),
         ("value", "text", lambda line: line.text),
-        ("effect", "text", lambda line: _word(one.found.get(line.name))),
+        ("effect", "text", lambda line: _at_its_value(asked, line.name, one.found.get(line.name))),
     ]
     values = {"worker_class": one.worker_class, "version": one.version}
     lines = [line for line in asked.lines if line.name in asked.settings]

@@ -44,8 +44,28 @@ def worker_class(path: str) -> dict[str, Any]:
     return {"asgi": True if ancestors & ASGI else False if ancestors & WSGI else None}
 
 
-def settings_of(path: str) -> dict[str, Any]:
-    names = runpy.run_path(path, run_name="__config__")
+def refused(names: dict[str, Any]) -> str | None:
+    """What Gunicorn says of the first value that it does not take; None: it takes all."""
+    try:
+        from gunicorn.config import Config
+    except ImportError:  # another package by that name
+        return None
+    config = Config()
+    for name, value in names.items():
+        if name in config.settings:
+            try:
+                config.set(name, value)
+            except Exception as error:  # of its validators
+                return f"Gunicorn does not take {name} = {value!r}: {error}"
+    return None
+
+
+def names_of(path: str) -> dict[str, Any]:
+    """What a Gunicorn file sets, as Gunicorn reads it."""
+    return runpy.run_path(path, run_name="__config__")
+
+
+def settings_of(names: dict[str, Any]) -> dict[str, Any]:
     settings = {}
     for name, value in names.items():
         if not name.startswith("_") and isinstance(value, (str, int, float, bool, type(None))):
@@ -75,7 +95,8 @@ def main(request: dict[str, Any]) -> None:
         answer["classes"] = {path: worker_class(path) for path in request["classes"]}
     if request["config"]:
         try:
-            answer["settings"] = settings_of(request["config"])
+            names = names_of(request["config"])
+            answer.update(settings=settings_of(names), error=refused(names))
         except BaseException as error:  # a config file may do anything, sys.exit included
             answer["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(answer))

@@ -18,7 +18,7 @@ from harness.experiments.settings.effects import SETTINGS, effects
 from harness.experiments.settings.gunicorn_file import class_of, lines_of
 from harness.model import Finding
 from harness.report.messages import text
-from harness.server.inside.introspect import settings_of
+from harness.server.inside.introspect import names_of, settings_of
 from harness.server.worker_classes import CLASSES, class_named
 from tests.builders.runs import recorded
 
@@ -171,10 +171,12 @@ def test_all_files_are_known() -> None:
 
 def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
     """The worker class of a file, and what is told of its lines. `left_out`: by --quick."""
-    worker_class, lines = class_of(settings_of(str(path))), lines_of(path)
+    worker_class, lines = class_of(settings_of(names_of(str(path)))), lines_of(path)
     named = {line.name for line in lines}.difference(left_out)
     settings = tuple(one for one in SETTINGS if one in named)
-    values = {name: value for name, value in settings_of(str(path)).items() if name in settings}
+    values = {
+        name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
+    }
     run = run_store.load(recorded("settings", DATA / "settings"))
     asked = codec.plain(Asked(settings, str(path), lines, left_out, values))
     shown = document(replace(run, plan=replace(run.plan, details=asked)))
