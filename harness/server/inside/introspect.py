@@ -25,6 +25,9 @@ from typing import Any
 # Ancestors that decide what a worker serves; aiohttp's, say, serves neither
 ASGI = {"ASGIWorker", "UvicornWorker"}
 WSGI = {"SyncWorker", "ThreadWorker", "AsyncWorker", "TornadoWorker"}
+# Settings whose validators look at the machine: what they say depends on where and as whom Gunicorn
+# is started
+ELSEWHERE = {"chdir", "user", "group", "reload_extra_files"}
 
 
 def is_missing(package: str) -> bool:
@@ -52,7 +55,7 @@ def refused(names: dict[str, Any]) -> str | None:
         return None
     config = Config()
     for name, value in names.items():
-        if name in config.settings:
+        if name in config.settings and name not in ELSEWHERE:
             try:
                 config.set(name, value)
             except Exception as error:  # of its validators
