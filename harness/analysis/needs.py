@@ -136,10 +136,11 @@ def _idle(before: Sequence[WorkersSample]) -> float:
 
 class Crowded(Struct, frozen=True):
     """CPU per request while many come, seconds: of the server, and beside it of the load tool and
-    in interrupts, which take of the same cores."""
+    in interrupts (where the kernel counts them), which take of the same cores. `beside_s` None: the
+    tool's was not seen."""
 
     cpu_s: float
-    beside_s: float
+    beside_s: float | None
 
 
 def crowded(facts: Facts) -> Crowded | None:
@@ -149,13 +150,14 @@ def crowded(facts: Facts) -> Crowded | None:
     if window is None or not window.rps or facts.outcome.success < MOSTLY:
         return None
     samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
-    server, *beside = (
+    server, tool, interrupts = (
         per_second((one.at_ns, getattr(one, name)) for one in samples)
         for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
     )
     if server is None:
         return None
-    return Crowded(server / window.rps, sum(one or 0.0 for one in beside) / window.rps)
+    beside_s = None if tool is None else (tool + (interrupts or 0.0)) / window.rps
+    return Crowded(server / window.rps, beside_s)
 
 
 def with_crowd(needs: Needs, many: Crowded | None) -> Needs:

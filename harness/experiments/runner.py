@@ -154,7 +154,9 @@ def _load_for_resume(
     LabErrors."""
     given = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
     if any(value is not None and value is not False for value in given):
-        raise UsageError("--resume takes a run and no other arguments: its plan is on file")
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
+        but = f" but {names}" if names else ""
+        raise UsageError(f"--resume takes a run and no other arguments{but}: its plan is on file")
     directory = find(options.resume)
     plan = run_store.load(directory).plan
     if plan.kind != kind:

@@ -194,6 +194,10 @@ def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:
     assert found is not None
     assert found.cpu_s == pytest.approx(0.003)
     assert found.beside_s == pytest.approx(0.0012)
+    untold = [replace(one, tool_cpu_s=None) for one in samples]
+    unseen = crowded(make.derived(make.seeing(trial, processes=tuple(untold))))
+    assert unseen is not None
+    assert unseen.beside_s is None  # and not 0
     assert crowded(make.derived(make.seeing(trial, processes=()))) is None
 
 
