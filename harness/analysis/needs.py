@@ -80,7 +80,7 @@ def needs_of(facts: Facts) -> Needs | Finding:
     outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
-        notes = (*notes, Finding("needs.contended"))
+        notes = (*notes, Finding("needs.contended", {"classes": (facts.cell.server.variant,)}))
     memory = _memory(facts)
     if memory is None:
         notes = (*notes, Finding("needs.no_memory"))

@@ -795,8 +795,11 @@ advise.question.limit = What would have to change?
 advise.question.file = Where is the configuration?
 advise.question.blocking = What holds up the event loop?
 advise.meets = {terms: }
-advise.blocking = {worker_class}: {lines: }
-advise.blocking.unnamed = {worker_class}: something does, but no line was seen for 1 % of the time.
+advise.blocking = With {connections:# connection} on {worker_class}: {lines: }[[
+    The same alarm, with the same app: {others:list}.]]
+advise.blocking.unnamed = With {connections:# connection} on {worker_class} something does, but no
+    line was seen for 1 % of the time.[[ The same
+    alarm, with the same app: {others:list}.]]
 advise.limits = {limit}
 advise.term.unshown = {outcome}.
 advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
@@ -804,7 +807,10 @@ advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][
 advise.recommended = {candidate}.[[ {further}]][[ {untried}]]
 advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
     often enough at the target's rate: go on with --resume and a longer --budget.
-advise.untried = Not launched, as the budget ended: {classes:list}.
+advise.untried = The budget ended before a launch of {classes:list}, known by forecast alone: go on
+    with --resume and a longer --budget.
+advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
+    requests on this machine.
 advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
 advise.undecidable = The target cannot be decided: it lies where response times jump.
 advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
@@ -823,7 +829,8 @@ advise.term.open = {term}: not known yet. {value} on average over {launches:# la
 advise.term.undecidable = {term}: undecidable. {note}
 advise.errors = {term}: met. {failed:count} of {requests:count} requests failed, at
     {rate_rps:number}[[ to {last_rps:number}]] requests/s.
-advise.reach.between = {last}; {first}.
+advise.reach.between = {last}; {first}.[[ {gap}]]
+advise.reach.gap = No rate between the two was tried: go on with --resume and a longer --budget.
 advise.reach.open = {last}, and it may hold beyond.
 advise.reach.none = {first:sentence}
 advise.reach.last = The target holds up to {rps:number} requests/s
@@ -857,7 +864,12 @@ advise.limit.alone = A request that has the server to itself takes {value_s:dura
 advise.limit.memory = The memory is the limit: the smallest candidate takes about
     {least_bytes:bytes}, of {limit_bytes:bytes}.
 advise.limit.load_tool = The load tool {tool} is the limit, so that this says nothing of the
-    server[[: against one that does nothing it reaches {rps:number} requests/s here]].[[ {cpu}]]
+    server.
+advise.limit.unsendable = Against a server that does nothing {tool} reaches {rps:number} requests/s
+    here.[[ {cpu}]]
+advise.limit.cpu.too = The server would be the limit, too: in a short load a request computes for
+    {cpu_s:duration}, so that this rate would take about {needed:number} cores that are
+    {busy:percent} busy, and there are {cores:number}.
 advise.limit.cpu = The cores are too few: a request computes for {cpu_s:duration}, so that this
     rate takes about {needed:number} cores that are {busy:percent} busy, and there are
     {cores:number}.
@@ -894,6 +906,7 @@ advise.status.undecidable = {term} undecidable
 advise.status.fails_at = breaks at {rps:number} req/s
 advise.status.expected_broken = not launched: forecast broken
 advise.status.expected_less = not launched: forecast lower
+advise.status.bounded_less = not launched: {rps:number} req/s at most
 advise.status.too_few = too few launches
 advise.status.void = {launches:# launch/launches}, all discarded
 advise.status.not_tried = not launched
@@ -1947,8 +1960,9 @@ needs.no_requests = No request was answered as expected, so what one needs is no
 needs.no_cpu = The CPU of the workers was not seen, so what a request needs is not known
 needs.no_memory = What the workers hold of memory is missing: this system does not say what they
     share
-needs.contended = Requests that were in one worker at once kept each other waiting: how long one of
-    them waits by itself is uncertain. Measure with fewer connections or a lower rate
+needs.contended = The forecast for {classes:list} is uncertain: in the load that it is made from,
+    requests in one worker kept each other waiting, and how long each waits by itself is not known.
+    What was launched does not rest on it
 needs.routes_alike = What each kind of request computes is not known: all are taken for the mean of
     their class
 needs.gap_alone = {worker_class}: no request waited for a slot, so how long one is held beside the

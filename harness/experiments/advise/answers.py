@@ -1,11 +1,13 @@
 """The answers of `workerlab advise`, a question each: what is recommended, whether it meets the
 target, up to which rate, at what cost, and what they rest on."""
 
+import math
 from collections.abc import Iterable
 
+from harness.experiments.advise.blocked import blocked
 from harness.experiments.advise.cautions import cautions
 from harness.experiments.advise.result import Result, limit_of, name_of
-from harness.experiments.advise.search import BEYOND, launches_at
+from harness.experiments.advise.search import BEYOND, HOPE, STEP, launches_at
 from harness.experiments.advise.standing import LEAST
 from harness.experiments.advise.study import Launch, holds
 from harness.experiments.document import answer
@@ -33,12 +35,12 @@ def answers(result: Result) -> Iterable[Finding]:
     yield from _reach(result)
     if result.word == "recommended":
         yield _costs(result)
-    elif result.word in ("nothing", "undecidable") and (limit := limit_of(result)):
+    elif result.word in ("nothing", "undecidable", "unsendable") and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
     kept = [one for one in result.launches if holds(one, result.search.terms)]
     if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
         yield from cautions(kept, result.search.target_rps)
-    yield from _blocking(result)
+    yield from blocked(result)
 
 
 def _further(result: Result) -> Finding | None:
@@ -53,29 +55,17 @@ def _further(result: Result) -> Finding | None:
 
 
 def _untried(result: Result) -> Finding | None:
-    """Worker classes that were worth a launch, and had none when the budget ended."""
-    if result.search.next() is None:
+    """Worker classes that were worth a launch, and had none when the budget ended: what is known of
+    them is a forecast."""
+    search = result.search
+    if result.word != "recommended" or search.next() is None:
         return None
     launched = {one.server.variant for one in result.study.launches}
-    worth = (row.server.variant for row in result.rows
-             if row.status.code == "advise.status.not_tried")  # fmt: skip
-    classes = tuple(sorted({*worth} - launched))
+    mark_rps = HOPE * (result.reach.last or search.target_rps)
+    worth = {one.variant for one in search.servers
+             if search.fits(one) and search.highest(one) >= mark_rps}  # fmt: skip
+    classes = tuple(sorted(worth - launched))
     return Finding("advise.untried", {"classes": classes}) if classes else None
-
-
-def _blocking(result: Result) -> Iterable[Finding]:
-    """Which lines hold up the event loop: of the recommended class, else of any that has one."""
-    found = result.study.blocking
-    own = result.server.variant if result.server else ""
-    name = own if own in found else next(iter(found), None)
-    if name is None or not (found[name] or name in result.study.blocked):
-        return
-    lines = found[name]
-    code = "blocking" if lines else "blocking.unnamed"
-    values = {"worker_class": name, "lines": lines}
-    yield answer(
-        "advise", "blocking", code, values, trials=[t for one in lines for t in one.trials]
-    )
 
 
 def _promises(result: Result) -> Iterable[Finding]:
@@ -112,9 +102,17 @@ def _reach(result: Result) -> Iterable[Finding]:
     values = {
         "last": None if reach.last is None else _last(result, server, reach.last),
         "first": None if reach.first is None else _first(result, server, reach.first),
+        "gap": Finding("advise.reach.gap") if _gap(result, server) else None,
     }
     code = "none" if reach.last is None else "open" if reach.first is None else "between"
     yield answer("advise", "reach", f"reach.{code}", values)
+
+
+def _gap(result: Result, server: Server) -> bool:
+    """Whether nothing is known of the rates between the last and the first."""
+    last, first = result.reach.last or math.inf, result.reach.first or 0.0
+    between = (one.rps for one in result.study.of(server) if last < one.rps < first)
+    return first > STEP * last and not any(between)
 
 
 def _last(result: Result, server: Server, rps: float) -> Finding:

@@ -11,6 +11,8 @@ is used up.
 
 import argparse
 import math
+import shlex
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +127,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(found.settings),
         python=found.python if options.python else "",
+        start=start_of(found.python),
         write=str(Path(options.write).expanduser().absolute()) if options.write else "",
     )
     if asked.limits.cores > (here := limits.cores()):
@@ -142,6 +145,13 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         **more,
     )
     return plan, every
+
+
+def start_of(python: str) -> str:
+    """`gunicorn`, where a shell finds that of this interpreter by its name."""
+    found = shutil.which("gunicorn")
+    mine = found is not None and Path(found).parent.absolute() == Path(python).parent.absolute()
+    return "gunicorn" if mine else f"{shlex.quote(python)} -m gunicorn"
 
 
 def _text(path: str | None) -> str:

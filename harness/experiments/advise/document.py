@@ -1,9 +1,13 @@
 """What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from harness.experiments.advise.answers import answers
+from harness.experiments.advise.blocked import of_others
 from harness.experiments.advise.charts import charts
 from harness.experiments.advise.conf_file import OwnFile, conf_file
 from harness.experiments.advise.result import Result, result_of, without_candidates
@@ -52,7 +56,7 @@ def _file(result: Result, run: Run) -> Iterable[Finding]:
         code = "file" if _written(result, run) else "file.missing"
         asked, server = result.study.asked, result.server
         python = (server and server.python) or asked.python
-        start = f"{python} -m gunicorn" if python else "gunicorn"
+        start = f"{shlex.quote(python)} -m gunicorn" if python else asked.start
         version = (server and server.gunicorn) or result.study.plan.gunicorn or None
         values = {"place": str(place), "start": start, "gunicorn": version}
         yield answer("advise", "file", code, values)
@@ -88,10 +92,22 @@ def _left_out(result: Result) -> Iterable[Finding]:
 
 
 def _notes(result: Result) -> Iterable[Finding]:
-    for needs in result.study.needs.values():
-        yield from needs.notes
+    yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
     if result.study.voids:
         yield Finding("advise.voids", {"launches": result.study.voids})
+
+
+def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
+    """What is said of several classes in the same words, of all of them at once."""
+    found: dict[str, Finding] = {}
+    for note in notes:
+        classes = note.values.get("classes")
+        key = note.code if classes else f"{note.code} {sorted(note.values.items())}"
+        if classes and key in found:
+            classes = (*found[key].values["classes"], *classes)
+            note = replace(note, values={**note.values, "classes": classes})
+        found[key] = note
+    return found.values()
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -124,7 +140,8 @@ def write_file(run: Run) -> None:
             if place.exists() and place.read_text() == before:
                 place.unlink()
         return
-    sentences = [text(one) for one in (_title(result), *answers(result))]
+    evidence = (one for one in answers(result) if not of_others(result, one))
+    sentences = [text(one) for one in (_title(result), *evidence)]
     asked = study.asked
     own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
     content = conf_file(result.server, sentences, own_file)

@@ -127,7 +127,9 @@ class Growth:
     """Plans what comes next, by what is on file, as long as the budget lasts."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
+        self._budget_s = budget_s
         self._budget = Budget(budget_s, resumed=resumed)
+        self._idle = resumed  # nothing was launched since it was resumed
         self._disturbed: int | None = None if resumed else 0  # launches, before it was resumed
 
     def display(
@@ -157,7 +159,11 @@ class Growth:
         if following is not None:
             cell = launch_cell(following, study.asked.slo)
             if self._allows(study, cell):
+                self._idle = False
                 return replace(foreseen, cells=(*foreseen.cells, cell))
+            if self._idle:
+                tell(f"the budget of {self._budget_s:g} s leaves no time for another launch:"
+                     " allow more with --budget")  # fmt: skip
         return None if foreseen is plan else foreseen
 
     def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:

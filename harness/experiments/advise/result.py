@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.experiments.advise.candidates import Limits
 from harness.experiments.advise.forecast import Expected
@@ -14,8 +15,11 @@ from harness.experiments.advise.study import TOOL, Launch, Study, holds
 from harness.model import Finding, Needs, Server
 from harness.server.worker_classes import class_named, configured_slots
 
-Word = Literal["recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class"]
+Word = Literal[
+    "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
+]
 
+LESS = 0.9  # of the recommended one's forecast
 BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other for long
 
 
@@ -95,8 +99,10 @@ def _without(search: Search) -> Word:
         return "unfinished"
     if not study.needs:
         return "no_class"
-    if search.hopeless() or search.unsendable() or (search.foreseen and not search.order()):
+    if search.hopeless() or (search.foreseen and not search.order()):
         return "nothing"
+    if search.unsendable():
+        return "unsendable"
     if search.too_noisy():
         return "noisy"
     following = search.next()
@@ -174,8 +180,11 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
     if expected.most_rps < search.target_rps:
         return Finding("advise.status.expected_broken")
     most = search.highest(winner) if winner else 0.0
-    code = "expected_less" if expected.most_rps < 0.9 * most else "not_tried"
-    return Finding(f"advise.status.{code}")
+    if expected.most_rps < LESS * most:
+        if expected.highest_rps is None:
+            return Finding("advise.status.bounded_less", {"rps": expected.bound_rps})
+        return Finding("advise.status.expected_less")
+    return Finding("advise.status.not_tried")
 
 
 def _second(search: Search, server: Server, winner: Server | None) -> Finding:
@@ -203,13 +212,13 @@ def limit_of(result: Result) -> Finding | None:
     if (ceiling := result.study.ceiling) and result.search.unsendable():
         cpus = [_cpu_limit(result, one) for one in result.study.needs.values()]
         cpu = min(filter(None, cpus), key=lambda one: float(one.values["cpu_s"]), default=None)
-        values = {"tool": TOOL, "rps": ceiling.rps, "cpu": cpu if all(cpus) else None}
-        return Finding("advise.limit.load_tool", values)
+        too = replace(cpu, code="advise.limit.cpu.too") if cpu and all(cpus) else None
+        return Finding("advise.limit.unsendable", {"tool": TOOL, "rps": ceiling.rps, "cpu": too})
     needs, server = result.needs, result.server
     if needs is None or server is None:
         return None
     if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
-        return Finding("advise.limit.load_tool", {"tool": TOOL, "rps": None, "cpu": None})
+        return Finding("advise.limit.load_tool", {"tool": TOOL})
     if (cpu := _cpu_limit(result, needs)) is not None:
         return cpu
     rate_rps, many = result.search.target_rps, len(needs.requests)

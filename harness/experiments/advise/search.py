@@ -45,8 +45,10 @@ STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
 HOPE = 0.5  # of a rate: candidates of which less is forecast are tried last, or not at all
+SURER = 0.5  # of a rate: where few launches are left, the next that is tried below it
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
+FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates of a forecast without hope
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
@@ -207,7 +209,7 @@ class Search(Struct, frozen=True):
         following, unknown = None, self.standing(leader).word == "open"
         wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
         if not unknown or left > wanting + SPARE:
-            following = self._raise(leader)
+            following = self._raise(leader, left - wanting - SPARE)
         if following is None and left > LEAST + SPARE:  # one that leads then can still be shown
             following = self._confirmed(leader) if left > ENOUGH else None
             following = following or self._rivals(leader, order)
@@ -232,17 +234,19 @@ class Search(Struct, frozen=True):
             return None
         return Next(server, rps, 1 + len(made))
 
-    def _raise(self, server: Server) -> Next | None:
-        """Up to where a launch keeps the target."""
-        reach = self.reach(server)
+    def _raise(self, server: Server, left: float) -> Next | None:
+        """Up to where a launch keeps the target. `left`: launches that there are for it."""
+        reach, few = self.reach(server), left < FEW
         last, first = reach.last or self.target_rps, self._ceiling(server)
         if first is None and not self.study.at(server, self.target_rps):
             return self._launch(server, rounded(CLOSE * last))  # a rival: seldom much further
         if first is None:
-            ahead = AHEAD * self.highest(server)
+            ahead = (SURER if few else AHEAD) * self.highest(server)
             return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
         if first > CLOSE * last:
             middle = self._below(server, last, first)
+            if few and not self._held(server, first):
+                middle = rounded(max(math.sqrt(last * first), SURER * first))
             if last < middle < first:
                 return self._launch(server, middle)
         return None

@@ -40,6 +40,7 @@ class Asked(Struct, frozen=True):
     config_path: str = ""
     config_sets: tuple[str, ...] = ()  # names in it
     python: str = ""  # that the user named; the first of them
+    start: str = "gunicorn"  # what starts the Gunicorn that was measured, from a shell
     write: str = ""  # where the file found shall be written, too
 
     @classmethod

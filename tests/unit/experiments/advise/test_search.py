@@ -225,6 +225,26 @@ def test_the_last_launches_of_the_budget_show_who_leads(most: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("most", [6, 7, 8])
+def test_a_short_budget_says_more_than_the_targets_rate(most: int, seed: int) -> None:
+    """Its few launches go to rates that hold rather than to the forecast of the highest, which may
+    be too high."""
+    world = World(seed, classes=("sync",))
+    world.expected = {
+        key: replace(one, highest_rps=1.3 * (one.highest_rps or 0.0))
+        for key, one in world.expected.items()
+    }
+    while (following := world.search().next(most - len(world.launches))) is not None:
+        world.launch(following)
+        if len(world.launches) == most:
+            break
+    result = result_of(world.search())
+    assert result.word == "recommended"
+    assert result.reach.last is not None
+    assert result.reach.last > 1.5 * TARGET_RPS
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
     """Near the rate at which it breaks a candidate takes all the time there is; a second launch
     there is none too many."""
@@ -339,13 +359,13 @@ def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
     of = Ceiling("fast", keepalive=False, processes=1, connections=64, rps=TARGET_RPS)
     less = replace(of, rps=TARGET_RPS - 1)
     server_full = replace(less, at_least=True)  # the one that does nothing was the limit
-    for known, word in ((of, "unfinished"), (server_full, "unfinished"), (less, "nothing")):
+    for known, word in ((of, "unfinished"), (server_full, "unfinished"), (less, "unsendable")):
         found = replace(search, study=replace(search.study, ceiling=known))
-        assert (found.next() is None) == (word == "nothing")
+        assert (found.next() is None) == (word == "unsendable")
         assert result_of(found).word == word
     limit = limit_of(result_of(found))
     assert limit is not None
-    assert limit.code == "advise.limit.load_tool"
+    assert limit.code == "advise.limit.unsendable"
     assert limit.values == {"tool": "fast", "rps": TARGET_RPS - 1, "cpu": None}
     assert "reaches 49 requests/s here." in text(limit)
 
