@@ -27,6 +27,7 @@ def blocked(result: Result) -> Iterable[Finding]:
     values = {
         "worker_class": cell.server.variant,
         "connections": cell.concurrency,
+        "workers": cell.server.workers,
         "lines": lines,
         "others": _alike(study, cell) or None,
     }

@@ -177,6 +177,10 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
         return Finding("advise.status.too_few")
     if voids := sum(one.server == server for one in search.study.launches):
         return Finding("advise.status.void", {"launches": voids})
+    return _not_launched(search, expected, winner)
+
+
+def _not_launched(search: Search, expected: Expected, winner: Server | None) -> Finding:
     if expected.most_rps < search.target_rps:
         return Finding("advise.status.expected_broken")
     most = search.highest(winner) if winner else 0.0
