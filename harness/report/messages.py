@@ -795,8 +795,8 @@ advise.question.limit = What would have to change?
 advise.question.file = Where is the configuration?
 advise.question.blocking = What holds up the event loop?
 advise.meets = {terms: }
-advise.blocking = With {connections:# connection} to {workers:# worker} of {worker_class}: {lines: }[[
-    The same alarm, with the same app: {others:list}.]]
+advise.blocking = With {connections:# connection} to {workers:# worker} of {worker_class}:
+    {lines: }[[ The same alarm, with the same app: {others:list}.]]
 advise.blocking.unnamed = With {connections:# connection} to {workers:# worker} of {worker_class}
     something does, but no line was seen for 1 % of the time.[[ The same
     alarm, with the same app: {others:list}.]]
