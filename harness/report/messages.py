@@ -85,7 +85,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "number": amount,
     "percent": lambda share: f"{100 * share:.0f} %",
     "fraction": lambda share: f"{100 * share:.2g} %",
-    "change": lambda share: f"{100 * share:+.0f} %",
+    "change": lambda share: f"{100 * share:+z.{1 if abs(share) < 0.0095 else 0}f} %",
     "factor": three_digits,
     "bytes": format_bytes,
     "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
@@ -1080,7 +1080,9 @@ settings.class = {worker_class}[[, Gunicorn {version}]]: {honoured} of {all:# se
     [[ {happens: }]]
 settings.happens = With {what}, {seen:sentence}
 settings.evidence = {setting}: {seen}
-settings.line = line {line}: {setting}[[ = {value}]] {word} {worker_class}: {seen}
+settings.line = line {line}: {setting}[[ = {value}]] {word} {worker_class}[[, to {most}]]: {seen}
+settings.line.unknown = line {line}: {setting} is no setting of Gunicorn, and nothing in the file
+    uses it[[; did you mean {meant}?]]
 settings.line.honoured = is honoured by
 settings.line.ignored = is ignored by
 settings.line.clamped = is clamped by
@@ -1243,7 +1245,8 @@ settings.seen.reload.changed = the file asked for {asked} then, workers were rep
     kernel's limit of the accept queue went from {before} to {after}
 settings.seen.reload.none = no worker was replaced within {watched_s:duration}
 # --- compare: what another version, interpreter or setting changes --------------------------------
-compare.title = [[A: {a}; ]][[B: {b}; ]]load by {tools:list}
+compare.title = A: {a}; B: {b}; [[app {app}; ]]load by {tools:list}
+compare.without = without that
 compare.saved = A: {a}; B: {b}
 compare.question.differences = What differs between the runs, beside their figures?
 compare.differences = {differences:; }.
@@ -1281,9 +1284,10 @@ compare.inconclusive = Inconclusive after {launches}: {unknown:list}.[[ No diffe
     {at_least:percent} or more: {same:list}.]][[ {disturbed}]][[ {more}]]
 compare.launches.pairs = {n:# pair} of launches
 compare.launches.saved = {n:# launch/launches} of each
-compare.more.pairs = --resume with --budget {minutes}m goes on.
+compare.more.pairs = Go on with --resume {run} --budget {minutes}m.
 compare.more.saved = Sweeps with more --trials would tell more.
-compare.nothing = Not known: not one launch of each was valid.[[ {reason:sentence}]]
+compare.nothing = Not known: not one launch of each was valid.
+compare.nothing.why = Not known, for not one launch of each was valid: {reason:sentence}
 compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
 compare.where.held = It is in the worker: after the app is done with a request, a slot stays taken
     for {b:duration} instead of {a:duration}, and the next requests wait for it.
@@ -1334,9 +1338,11 @@ compare.table = A and B
 compare.table.change = Change: B as times A; of a part of the response, and of failed requests, the
     difference as a share of A's response, or of the requests.
 compare.table.pairs = {+compare.table.change} Low, high: its interval over the pairs of launches;
-    those of a class and load hold together in 95 of 100 comparisons, whenever they stop.
+    those of a class and load hold together in 95 of 100 comparisons, whenever they stop. None is
+    shown that spans more than a factor of 100.
 compare.table.saved = {+compare.table.change} Low, high: its interval over the launches of both
-    runs; all of them hold together in 95 of 100 comparisons.
+    runs; all of them hold together in 95 of 100 comparisons. None is shown that spans more than a
+    factor of 100.
 compare.chart.distribution = How long responses take, {group}
 compare.chart.breakdown = What they are made of, {group}
 compare.chart.percent = % of the responses took no longer

@@ -8,7 +8,7 @@ often on one side as on the other.
 
 import argparse
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from harness.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_li
 from harness.experiments.compare.pairs import SIDES, Asked, Group, compared, to_go_on_s
 from harness.experiments.planning import plan_of
 from harness.experiments.runner import Setup
-from harness.model import Cell, Finding, Plan, UsageError
+from harness.model import Cell, EnvironmentProblem, Finding, Plan, UsageError
 from harness.options import Refused, classes, levels
 from harness.server import preflight
 
@@ -75,10 +75,25 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             if why := own.lacks(server.worker_class):
                 unavailable[server.variant] = why
     groups = tuple(Group(*pair) for pair in zip(cells["a"], cells["b"], strict=True))
+    unavailable = with_other_side(groups, unavailable)
+    if all(one.a.server.variant in unavailable for one in groups):
+        raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
     asked = asked_of(options, groups)
     notes = (*map(_without_advice, base.notes), *_short(asked, base.duration_s))
     plan = replace(base, unavailable=unavailable, details=codec.plain(asked), notes=notes)
     return replace(plan, cells=pair(plan, groups, 1)), found
+
+
+def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> dict[str, str]:
+    """Variants that need not be launched, and why: what cannot run, and what it would have been
+    compared with."""
+    found = dict(unavailable)
+    for group in groups:
+        a, b = (cell.server.variant for cell in (group.a, group.b))
+        for one, other in ((a, b), (b, a)):
+            if one in unavailable:
+                found.setdefault(other, unavailable[one])
+    return found
 
 
 def _without_advice(note: Finding) -> Finding:

@@ -10,11 +10,12 @@ from harness.experiments.compare.charts import charts
 from harness.experiments.compare.gate import Limit
 from harness.experiments.compare.pairs import MEASURED, Asked, Compared, compared, to_go_on_s
 from harness.experiments.document import Field, answer, table
-from harness.experiments.reading import notes_of
+from harness.experiments.reading import as_argument, notes_of
 from harness.model import CellResult, Document, Finding, Table, Value
 from harness.report.messages import text
 from harness.run_store import Run
 
+WIDE = 100.0  # times its lower end
 UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
 
 
@@ -75,7 +76,8 @@ def _more(groups: Sequence[Compared], run: Run) -> Finding | None:
     if needed_s is None:
         return None
     whole_s = needed_s + sum(map(used_s, run.records.values()))
-    return Finding("compare.more.pairs", {"minutes": math.ceil(1.1 * whole_s / 60)})
+    values = {"run": as_argument(run), "minutes": math.ceil(1.1 * whole_s / 60)}
+    return Finding("compare.more.pairs", values)
 
 
 def _gate(groups: Sequence[Compared]) -> Iterable[Finding]:
@@ -91,11 +93,12 @@ def _gate(groups: Sequence[Compared]) -> Iterable[Finding]:
 
 
 def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
-    a, b = (words or None for words in asked.words)
-    values = {"a": a, "b": b, "at_least": asked.at_least}
-    cells = [one.group.a for one in groups]
+    a, b = (words or Finding("compare.without") for words in asked.words)
+    cells = [cell for one in groups for cell in (one.group.a, one.group.b)]
     tools = tuple(dict.fromkeys(cell.tool for cell in cells))
-    return Finding("compare.title", {**values, "tools": tools})
+    apps = {cell.server.app.target for cell in cells}
+    app = next(iter(apps)) if len(apps) == 1 else None
+    return Finding("compare.title", {"a": a, "b": b, "tools": tools, "app": app})
 
 
 # --- the answers ----------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ def _answer(one: Compared, at_least: float, kind: str, more: Finding | None) -> 
     }
     if not pairs:
         reason = one.left_out[0].reason if one.left_out else None
-        return _to(name, "nothing", {"reason": reason})
+        return _to(name, "nothing.why" if reason else "nothing", {"reason": reason})
     disturbed = _disturbed(one)
     if by["different"]:
         changed = tuple(map(_said, by["different"]))
@@ -177,15 +180,22 @@ def metric_name(metric: Metric) -> Finding:
 
 
 def _said(each: Change) -> Finding:
+    low, high = _interval(each)
     values = {
         "metric": metric_name(each.metric),
         "a": _value(each.metric, each.a),
         "b": _value(each.metric, each.b),
         "value": each.value,
-        "low": each.low,
-        "high": each.high,
+        "low": low,
+        "high": high,
     }
     return Finding(f"compare.change.{each.metric.kind}", values)
+
+
+def _interval(each: Change) -> tuple[float | None, float | None]:
+    """None where it is so wide that it says nothing: of what is seen once a launch, after few."""
+    wide = each.metric.kind == "ratio" and each.low and each.high and each.high / each.low > WIDE
+    return (None, None) if wide else (each.low, each.high)
 
 
 def _value(metric: Metric, value: float) -> Finding:
@@ -199,30 +209,32 @@ def _tables(groups: Sequence[Compared], kind: str) -> Iterable[Table]:
     rows = [(one, each) for one in groups for each in one.changes]
     if rows:
         note = Finding(f"compare.table.{kind}")
-        yield table(Finding("compare.table"), FIELDS, rows, note)
+        yield table(Finding("compare.table"), _fields(kind), rows, note)
 
 
 def _change(row: tuple[Compared, Change], which: str) -> Value:
     """As times A for a ratio, else in points."""
     each = row[1]
-    value = getattr(each, which)
+    low, high = _interval(each)
+    value = {"value": each.value, "low": low, "high": high}[which]
     if value is None:
         return None
     code = "times" if each.metric.kind == "ratio" else "points"
     return Finding(f"compare.value.{code}", {"value": value})
 
 
-FIELDS: tuple[Field, ...] = (
-    ("group", "text", lambda row: row[0].name),
-    ("metric", "text", lambda row: metric_name(row[1].metric)),
-    ("a", "text", lambda row: _value(row[1].metric, row[1].a)),
-    ("b", "text", lambda row: _value(row[1].metric, row[1].b)),
-    ("change", "text", lambda row: _change(row, "value")),
-    ("low", "text", lambda row: _change(row, "low")),
-    ("high", "text", lambda row: _change(row, "high")),
-    ("pairs", "count", lambda row: row[1].n),
-    ("word", "text", lambda row: Finding(f"compare.word.{row[1].word}")),
-)
+def _fields(kind: str) -> tuple[Field, ...]:
+    return (
+        ("group", "text", lambda row: row[0].name),
+        ("metric", "text", lambda row: metric_name(row[1].metric)),
+        ("a", "text", lambda row: _value(row[1].metric, row[1].a)),
+        ("b", "text", lambda row: _value(row[1].metric, row[1].b)),
+        ("change", "text", lambda row: _change(row, "value")),
+        ("low", "text", lambda row: _change(row, "low")),
+        ("high", "text", lambda row: _change(row, "high")),
+        ("pairs" if kind == "pairs" else "launches", "count", lambda row: row[1].n),
+        ("word", "text", lambda row: Finding(f"compare.word.{row[1].word}")),
+    )
 
 
 def _invalid(cell: CellResult) -> Finding:

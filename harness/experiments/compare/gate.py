@@ -48,6 +48,9 @@ def parse(text: str) -> tuple[Limit, ...]:
         match = LIMIT.fullmatch(word)
         if match is None:
             where = at + len(word) - len(word.lstrip()) + 1
+            if LIMIT.fullmatch(f"{word}%"):
+                raise Mistake(f"{text!r}, character {at + len(word.rstrip()) + 1}: a % is missing:"
+                              f" {word.strip()}%")  # fmt: skip
             raise Mistake(f"{text!r}, character {where}: {word.strip()!r} is no limit of a change,"
                           " such as p95>+10% or rps<-5%")  # fmt: skip
         if match["metric"] not in METRICS:

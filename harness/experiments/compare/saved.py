@@ -72,7 +72,10 @@ def command(options: argparse.Namespace) -> int:
     if given := _given(options) & {"a", "b", "resume", "out", "budget"}:
         raise UsageError(f"two saved runs are compared as they are: --{min(given)} is for new ones")
     _check(options)
-    return _compare(_side(options.classes), _side(options.levels), options)
+    a, b = _side(options.classes), _side(options.levels)
+    if a.run.directory.samefile(b.run.directory):
+        raise UsageError(f"A and B are the same run, {a.run.name}: name two")
+    return _compare(a, b, options)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from harness import codec
 from harness.experiments.planning import interpreters, lacking
 from harness.experiments.runner import Setup
 from harness.experiments.settings.effects import SETTINGS
-from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of
+from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
 from harness.experiments.settings.lanes import perform
 from harness.experiments.settings.launches import LAUNCHES
 from harness.experiments.settings.launches.launch import Launch
@@ -36,7 +36,8 @@ SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", 
 class Asked(Struct, frozen=True):
     """What the user asked for; the Plan's details. `config`: the Gunicorn file, "" for none;
     `lines`: what it sets, `values`: to what, where that is a plain value; `unknown`: settings of
-    Gunicorn among them that no experiment is about; `left_out`: those that --quick cannot prove."""
+    Gunicorn among them that no experiment is about; `strange`: names that mean nothing to it, and
+    what each may be meant for; `left_out`: those that --quick cannot prove."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -44,6 +45,7 @@ class Asked(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     values: Mapping[str, Any] = {}
     unknown: tuple[str, ...] = ()
+    strange: Mapping[str, str] = {}
     gunicorns: Mapping[str, str] = {}  # of several interpreters, the version that each of them has
 
     @classmethod
@@ -81,6 +83,9 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
         )
     found = interpreters(options, classes)
+    lacks = {name: why for one in found.values() for name in classes if (why := one.lacks(name))}
+    if all(one.lacks(name) for one in found.values() for name in classes):
+        raise EnvironmentProblem("; ".join(lacks.values()))
     own = {python: one.gunicorn for (python, version), one in found.items() if not version}
     asked = replace(_asked(options, lines, its), gunicorns=own if len(own) > 1 else {})
     needed = {name for one in asked.settings for name in SETTINGS[one].launches}
@@ -93,8 +98,6 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         for cell in _cells(name, python, version, launches, its, 1 + pythons.index(python))
     )
     unavailable = lacking((cell.server for cell in cells), found)
-    if unavailable.keys() >= {cell.server.variant for cell in cells}:
-        raise EnvironmentProblem("; ".join(unavailable.values()))
     first = next(iter(found.values()))
     plan = Plan(
         *("settings", cells, 1, 1, 0, options.python[0] if options.python else sys.executable),
@@ -128,8 +131,10 @@ def _asked(
         in_file = {line.name for line in lines}
         names = [one for one in names if one in in_file and not SETTINGS[one].happens]
     if options.config and not names:
+        others = strange(lines, its.names) if its else {}
+        none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
         raise UsageError(
-            f"{options.config} sets nothing that can be examined:"
+            f"{options.config} sets nothing that can be examined{none}:"
             " workerlab settings CLASSES shows what can"
         )
     quick = {one.name for one in LAUNCHES.values() if one.quick or not options.quick}
@@ -144,6 +149,7 @@ def _asked(
         *(tuple(provable), options.config, lines, left_out),
         values={name: value for name, value in its.settings.items() if name in own},
         unknown=tuple(name for name in own if name not in (*SETTINGS, *SERVER)),
+        strange=strange(lines, its.names),
     )
 
 

@@ -52,6 +52,7 @@ def document(run: Run) -> Document:
         title=_title(run, asked, every),
         environment=run.environment,
         findings=(
+            *_strange(asked),
             *(one for its in every if lined for one in _marked_lines(asked, its)),
             *(_of_class(one) for one in every if not lined),
         ),
@@ -182,6 +183,15 @@ def _kind(effect: Effect) -> object:
     return effect.word, effect.code
 
 
+def _strange(asked: Asked) -> Iterable[Finding]:
+    """Lines that set nothing."""
+    for line in asked.lines:
+        if line.name in asked.strange:
+            values = {"line": line.number, "setting": line.name}
+            values["meant"] = asked.strange[line.name] or None
+            yield Finding("settings.line.unknown", values)
+
+
 def _marked_lines(asked: Asked, one: Examined) -> Iterable[Finding]:
     """Lines that do not do what they seem to, a sentence each."""
     examined = [line for line in asked.lines if line.name in asked.settings]
@@ -192,6 +202,7 @@ def _marked_lines(asked: Asked, one: Examined) -> Iterable[Finding]:
         values = {"line": line.number, "setting": line.name, "value": line.text, **where}
         word = Finding(f"settings.line.{effect.word}")
         values |= {"word": word, "seen": effect.seen}
+        values["most"] = effect.values["most"] if effect.word == "clamped" else None
         yield Finding("settings.line", values, one.trials)
     if not marked:
         whole = len(known) == len(examined) and not asked.left_out

@@ -1,10 +1,12 @@
 """A Gunicorn file as its author sees it: which line sets what, and which worker class it is for."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.model import UsageError
 from harness.server.worker_classes import WORKER_CLASSES
@@ -20,15 +22,17 @@ PATHS = {
     "uvicorn.workers.UvicornWorker": "uvicorn",
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
+LIKE = 0.8  # how alike two names are that may be one
 
 
 class Line(Struct, frozen=True):
     """The last one that sets a name. `number` counts from 1; `text`: the value as it is written,
-    its first line."""
+    its first line; `used`: whether the file itself makes something of the name."""
 
     number: int
     name: str
     text: str
+    used: bool = False
 
 
 def lines_of(path: Path) -> tuple[Line, ...]:
@@ -44,7 +48,12 @@ def lines_of(path: Path) -> tuple[Line, ...]:
             f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
         ) from error
     found = {line.name: line for line in _set_by(tree.body, source)}
-    return tuple(sorted(found.values(), key=lambda line: line.number))
+    used = {
+        one.id for one in ast.walk(tree)
+        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)
+    }  # fmt: skip
+    lines = (replace(line, used=line.name in used) for line in found.values())
+    return tuple(sorted(lines, key=lambda line: line.number))
 
 
 def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
@@ -63,6 +72,19 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
                 yield from _set_by(getattr(statement, inner, []), source)
         for handler in getattr(statement, "handlers", []):
             yield from _set_by(handler.body, source)
+
+
+def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
+    """Names that are no settings of Gunicorn's and that nothing in the file uses, with the setting
+    that each may be meant for, "" for none."""
+    names = [one.name for one in lines if not one.used and not one.name.startswith("_")]
+    return {name: _meant(name, settings) for name in names if name not in settings}
+
+
+def _meant(name: str, settings: Collection[str]) -> str:
+    longer = [one for one in settings if one.startswith(f"{name}_")]
+    close = longer if len(longer) == 1 else get_close_matches(name, settings, 1, LIKE)
+    return next(iter(close), "")
 
 
 def class_of(settings: Mapping[str, object]) -> str:

@@ -79,11 +79,27 @@ def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
     assert shown([], ["inconclusive"], made=0, invalid=True).exit_code is None
 
 
+def test_an_interval_that_says_nothing_is_not_shown() -> None:
+    start = next(one for one in METRICS if one.name == "start_s")
+    for low, high, told in ((0.5, 2.0, "0.50 to 2.00"), (0.01, 100.0, None)):
+        document = shown([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
+        said = text(document.findings[0].evidence[0])
+        (row,) = document.tables[0].rows
+        cells = dict(zip((one.name for one in document.tables[0].columns), row, strict=True))
+        if told:
+            assert told in said
+            assert text(cells["low"]) == "0.50"
+        else:
+            assert said == "start 1.00 s instead of 1.00 s (1.00 times)"
+            assert (cells["low"], cells["high"]) == (None, None)
+
+
 def test_which_budget_would_do() -> None:
     unknown = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
     (first, *_) = shown(unknown).findings
     # 8 launches of 10 s were made; the next look is after 6 pairs
-    assert "--resume with --budget 3m goes on" in text(first)
+    assert "Go on with --resume " in text(first)
+    assert " --budget 3m." in text(first)
     (first, *_) = shown(unknown, made=40).findings
     assert "--resume" not in text(first)
     (first, *_) = shown(unknown, ["kept"]).findings

@@ -47,7 +47,8 @@ def test_what_was_not_measured_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("text", "column", "word"),
     [
-        ("p95>+10", 1, "no limit of a change"),
+        ("p95>10x%", 1, "no limit of a change"),
+        ("rps<-5%, p95>+10 ", 17, "a % is missing: p95>+10%"),
         ("rps<-5%, p96>+1%", 10, "'p96' is not compared; there are rps, p50, p95"),
         ("p95>-10%", 5, "would also fail where nothing changes"),
         ("rps<+5%", 5, "would also fail where nothing changes"),
@@ -58,4 +59,5 @@ def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> 
     with pytest.raises(gate.Mistake) as mistake:
         gate.parse(text)
     assert f"character {column}:" in str(mistake.value)
+    assert word in str(mistake.value)
     assert word in str(mistake.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,19 @@ from tests.builders.runs import recorded
 
 def test_a_page_of_two_saved_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, page = str(recorded("trials")), tmp_path / "both.html"
-    assert main(["compare", run, run, "--html", str(page)]) in (0, 1)
+    other = str(shutil.copytree(run, tmp_path / "other"))
+    assert main(["compare", run, other, "--html", str(page)]) in (0, 1)
     assert f"wrote {page}" in capsys.readouterr().err
     assert "How long responses take" in page.read_text()
+
+
+def test_a_run_is_not_compared_with_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded("trials")
+    (tmp_path / "link").symlink_to(run)
+    assert main(["compare", str(run), str(tmp_path / "link")]) == 2
+    assert "A and B are the same run" in capsys.readouterr().err
 
 
 def test_what_keeps_it_from_being_written_is_told_before_anything(

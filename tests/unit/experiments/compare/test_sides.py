@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.cli import parse
-from harness.experiments.compare.command import first_plan, pair
+from harness.experiments.compare.command import first_plan, pair, with_other_side
 from harness.experiments.compare.options import side
-from harness.experiments.compare.pairs import Asked, Compared, apart
-from harness.model import UsageError
+from harness.experiments.compare.pairs import Asked, Compared, Group, apart
+from harness.model import Cell, Server, UsageError
 from harness.report.messages import text
 
 BASE = ("compare", "sync,gthread", "4,8")
@@ -53,6 +53,18 @@ def test_pairs_of_all_classes_and_levels() -> None:
         for which in "AB" for name in ("sync", "gthread") for level in (4, 8)
     }  # fmt: skip
     assert {cell.schedule for cell in plan.cells} == {1}
+
+
+def test_what_has_nothing_to_be_compared_with_is_not_launched() -> None:
+    sides = [
+        [Server(name, 1, 1, 2048, 1000, gunicorn=version) for version in ("25.3.0", "27.0.1")]
+        for name in ("eventlet", "sync")
+    ]
+    groups = [Group(*(Cell(one, "fast", 1) for one in both)) for both in sides]
+    ((a, b), _) = sides
+    why = "no such class"
+    assert with_other_side(groups, {b.variant: why}) == {a.variant: why, b.variant: why}
+    assert with_other_side(groups, {}) == {}
 
 
 def test_the_order_within_a_pair_is_drawn_anew() -> None:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from gunicorn.config import make_settings
 from msgspec.structs import replace
 
 from harness import codec, run_store
@@ -15,7 +16,7 @@ from harness.experiments.settings.command import Asked
 from harness.experiments.settings.document import Examined, document, examined
 from harness.experiments.settings.effect import Effect
 from harness.experiments.settings.effects import SETTINGS, effects
-from harness.experiments.settings.gunicorn_file import class_of, lines_of
+from harness.experiments.settings.gunicorn_file import class_of, lines_of, strange
 from harness.model import Finding
 from harness.report.messages import text
 from harness.server.inside.introspect import names_of, settings_of
@@ -178,13 +179,14 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Findin
         name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
     }
     run = run_store.load(recorded("settings", DATA / "settings"))
-    asked = codec.plain(Asked(settings, str(path), lines, left_out, values))
+    mistyped = strange(lines, make_settings())
+    asked = codec.plain(Asked(settings, str(path), lines, left_out, values, strange=mistyped))
     shown = document(replace(run, plan=replace(run.plan, details=asked)))
     return worker_class, [
         one
         for one in shown.findings
-        if one.code.startswith("settings.line")
-        and (one.values["worker_class"], one.values["version"]) == (worker_class, USUAL)
+        if one.code == "settings.line.unknown"
+        or (one.values["worker_class"], one.values["version"]) == (worker_class, USUAL)
     ]
 
 
@@ -198,6 +200,7 @@ def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
         if one.code == "settings.line"
     }
     assert {setting for setting, word in told.items() if word == "ignored"} == IGNORED[name]
+    assert "settings.line.unknown" not in {one.code for one in found}
     others = {setting for setting, word in told.items() if word != "ignored"}
     assert others == OTHERS.get(name, set())
     source = path.read_text().splitlines()
@@ -221,6 +224,23 @@ def test_what_a_line_sets_as_it_is_anyway_is_not_told(
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(text)
     assert [one.code for one in linted(path)[1]] == told
+
+
+def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text("workers = 3\nkeep_alive = 5\nsecret = 1\n")
+    mistyped, unused, none = linted(path)[1]
+    assert text(mistyped).startswith("line 2: keep_alive is no setting of Gunicorn")
+    assert text(mistyped).endswith("did you mean keepalive?")
+    assert text(unused).endswith("nothing in the file uses it")
+    assert none.code == "settings.line.none"
+
+
+def test_what_is_clamped_is_told_with_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text("backlog = 1000000\n")
+    ((found,), most) = linted(path)[1], 4096
+    assert f"is clamped by sync, to {most}: " in text(found)
 
 
 def test_what_was_left_out_is_not_called_heeded(tmp_path: Path) -> None:

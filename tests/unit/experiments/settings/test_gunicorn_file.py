@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of
+from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
 from harness.model import UsageError
 
 
@@ -25,6 +25,25 @@ def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
         Line(4, "backlog", "5"),
         Line(6, "on_exit", ""),
     )
+
+
+SETTINGS = ("keepalive", "preload_app", "reload", "statsd_host", "statsd_prefix", "workers")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("keep_alive = 5\n", {"keep_alive": "keepalive"}),
+        ("preload = True\n", {"preload": "preload_app"}),  # and not reload
+        ("statsd = 'a:1'\n", {"statsd": ""}),  # of two that begin so
+        ("def on_startting(server): ...\n", {"on_startting": ""}),
+        ("cores = 4\nworkers = cores * 2\n", {}),
+        ("_port = 80\n", {}),
+        ("import os\nfrom a import b\nworkers = 1\n", {}),
+    ],
+)
+def test_names_that_mean_nothing(tmp_path: Path, text: str, names: dict[str, str]) -> None:
+    assert strange(read(tmp_path, text), SETTINGS) == names
 
 
 def test_what_is_set_under_a_condition_is_set(tmp_path: Path) -> None:
