@@ -804,11 +804,11 @@ advise.limits = {limit}
 advise.term.unshown = {outcome}.
 advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
     {worker_connections:# connection}]]
-advise.recommended = {candidate}.[[ {further}]][[ {untried}]]
+advise.recommended = {candidate}.[[ {further}]][[ {untried}]][[ {more}]]
 advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
-    often enough at the target's rate: go on with --resume and a longer --budget.
-advise.untried = The budget ended before a launch of {classes:list}, known by forecast alone: go on
-    with --resume and a longer --budget.
+    often enough at the target's rate.
+advise.more = Go on with --resume {run} and a longer --budget.
+advise.untried = The budget ended before a launch of {classes:list}, known by forecast alone.
 advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
     requests on this machine.
 advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
@@ -816,7 +816,8 @@ advise.undecidable = The target cannot be decided: it lies where response times 
 advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
     few say anything. Stop them, or try again later.
 advise.unfinished = Inconclusive so far: no candidate has been shown to meet the target.[[
-    {candidate} comes nearest.]] Go on with --resume, and with a longer --budget if it was used up.
+    {candidate} comes nearest.]] Go on with --resume {run}, and with a longer --budget if it was
+    used up.
 advise.no_class = No worker class could serve the app.
 advise.value.time = {value:duration}
 advise.value.errors = {value:percent}
@@ -830,7 +831,7 @@ advise.term.undecidable = {term}: undecidable. {note}
 advise.errors = {term}: met. {failed:count} of {requests:count} requests failed, at
     {rate_rps:number}[[ to {last_rps:number}]] requests/s.
 advise.reach.between = {last}; {first}.[[ {gap}]]
-advise.reach.gap = No rate between the two was tried: go on with --resume and a longer --budget.
+advise.reach.gap = No rate between the two was tried.
 advise.reach.open = {last}, and it may hold beyond.
 advise.reach.none = {first:sentence}
 advise.reach.last = The target holds up to {rps:number} requests/s

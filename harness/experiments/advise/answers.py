@@ -21,12 +21,16 @@ FULL = ("saturated", "at capacity", "generator-bound")
 def answers(result: Result) -> Iterable[Finding]:
     """A question each, as far as there is an answer."""
     evidence = tuple(_evidence(result))
+    further, untried = _further(result), _untried(result)
+    unknown = further or untried or (result.server and _gap(result, result.server))
     values = {
         "candidate": name_of(result.server) if result.server else None,
         "rate_rps": result.search.target_rps,
         "voids": result.study.disturbed or None,
-        "further": _further(result),
-        "untried": _untried(result),
+        "run": result.study.run,
+        "further": further,
+        "untried": untried,
+        "more": Finding("advise.more", {"run": result.study.run}) if unknown else None,
     }
     keys = tuple(one.key for one in result.launches)
     yield answer("advise", "which", result.word, values, evidence, keys)

@@ -71,10 +71,16 @@ def document(name: str) -> Document:
 
 
 def _in_its_place(one: Document) -> Document:
-    """A document that names files of its run, as if that were not unpacked anywhere else."""
-    place = {"place": f"/srv/runs/{one.run}/gunicorn.conf.py", "start": "gunicorn"}
-    findings = [replace(f, values=place) if "place" in f.values else f for f in one.findings]
-    return replace(one, findings=tuple(findings))
+    """A document that names its run and files in it, as if that were not unpacked anywhere else."""
+    run = f"/srv/runs/{one.run}"
+    place = {"place": f"{run}/gunicorn.conf.py", "start": "gunicorn", "run": run}
+
+    def moved(finding: Finding) -> Finding:
+        values = {name: place.get(name, value) for name, value in finding.values.items()}
+        inner = {name: moved(its) for name, its in values.items() if isinstance(its, Finding)}
+        return replace(finding, values={**values, **inner})
+
+    return replace(one, findings=tuple(map(moved, one.findings)))
 
 
 KINDS = ("common", "everything", "target", "ladder", "bottleneck", "generators", "limits", "advise")
