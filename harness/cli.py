@@ -42,6 +42,11 @@ COMMANDS: Mapping[str, Command] = {
         "harness.options:add_demo",
         "harness.experiments.demo:command",
     ),
+    "live": Command(
+        "the lesson in a browser: watch real requests wait",
+        "harness.experiments.live.options:add_options",
+        "harness.experiments.live.command:command",
+    ),
     "report": Command(
         "print a saved run again, from its files",
         "harness.options:add_report",

@@ -4,6 +4,7 @@ say how many requests each worker holds right now."""
 from itertools import chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -124,6 +125,58 @@ class Live:
                 if len(begun) < AT_ONCE:
                     break
             one.open, one.ended = opened, one.first + later
+
+
+class _Followed(Struct):
+    """One worker's map: how many records have begun, and which of them had not ended."""
+
+    pid: int
+    begun: int = 0
+    open: set[int] = set()
+
+
+class Following:
+    """What began or ended in the app since the last look, as spans: those that began have no end,
+    and come again when they have. In no order."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._maps: dict[Path, _Followed] = {}
+        self.full = False  # a worker has no room for more
+
+    def look(self) -> list[Span]:
+        found: list[Span] = []
+        for path in self._directory.glob(PATTERN):
+            with path.open("rb") as file:
+                head = file.read(HEADER_BYTES)
+                if len(head) < HEADER_BYTES:  # being made
+                    continue
+                _, pid, _, _, full = HEADER.unpack_from(head)
+                self.full = self.full or bool(full)
+                one = self._maps.setdefault(path, _Followed(pid))
+                first = min(one.open, default=one.begun)
+                file.seek(HEADER_BYTES + first * RECORD.size)
+                self._read(file, one, first, found)
+        return found
+
+    def _read(self, file: BinaryIO, one: _Followed, number: int, found: list[Span]) -> None:
+        """Up to the first record that has not begun."""
+        while data := file.read(AT_ONCE * RECORD.size):
+            records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+            for start, end, accepted, request_id in records:
+                if not start:
+                    return
+                new = number >= one.begun
+                if new or (end and number in one.open):
+                    found.append(
+                        Span(one.pid, start, end or None, accepted or None, _name(request_id))
+                    )
+                if new:
+                    one.begun = number + 1
+                    one.open.update(() if end else (number,))
+                elif end:
+                    one.open.discard(number)
+                number += 1
 
 
 def _begun(data: bytes) -> list[bool]:

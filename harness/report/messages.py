@@ -958,6 +958,25 @@ advise.chart.rps = requests/s
 advise.chart.expected_rps = expected to hold up to
 advise.chart.holds_rps = measured to hold at
 advise.chart.breaks_rps = measured to break at
+# --- the live lesson ------------------------------------------------------------------------------
+live.blocks = The app lets nobody else run in its worker.
+live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves[[ up to
+    {at_once:# request} at once]]: with {clients:# client} nobody waits.[[ {blocks}]]
+live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
+    {at_once:# request} at once: of {clients:# client}, {waiting} wait in the kernel's accept
+    queue.[[ {refused} find no room there: the kernel drops what they send, and they try again.]]
+live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
+    {at_once:# request} at once: of {clients:# client}, {waiting} wait, most of them inside a
+    worker that has accepted them.[[ {blocks}]]
+live.cores = Each request computes, and {cores:number} cores do no more: of {clients:# client},
+    some wait for a core, whatever the worker class.
+live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
+live.open = {rate:number} requests/s come at random, of at most {bound:number}: slots are taken
+    {busy:percent} of the time, and requests that come close together wait.[[ {blocks}]]
+live.open.room = {rate:number} requests/s come at random, and nothing limits how many are served at
+    once.
+live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
+    and more wait, until there is no room.[[ {blocks}]]
 # --- what is known before a run starts ------------------------------------------------------------
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open
@@ -982,6 +1001,31 @@ plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent
     [[; {unreadable:# line} not understood]]
 plan.load_hosts = each trial begins when the load hosts have joined, within {join_s} s; run this on
     {hosts:list} (it serves all trials; Ctrl-C ends it):{command:block}
+
+# --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
+lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
+    requests/s at best; each takes {connections} / {rps:number} = {response_s:duration}.
+lesson.slots = {slots:# slot}
+lesson.slots.unlimited = as many slots as come
+lesson.short = {rps:number}/s, {response_s:duration}
+lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
+lesson.guessed.right = That is right.
+lesson.guessed.other = It is {letter}) {right}.
+lesson.answer = The answer: {letter}) {right}.
+lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
+    {response_s:duration} each (the law: {law_s:duration}).
+lesson.over_whole = over the whole load
+lesson.nothing = Nothing can be said: {reason:sentence}
+lesson.failed = {failed:# request} failed.
+lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.
+lesson.full = The accept queue was full: the kernel dropped {drops:# packet}[[, and clients sent a
+    SYN again {repeats:# time}]][[; {steps}]].
+lesson.apart = The fastest request took {fastest_s:duration}, the slowest {slowest_s:duration}.
+lesson.parts = Where a request spent its time: {parts:, }.
+lesson.part = {name} {spent_s:duration}
+lesson.part.none = {name} under 1 ms
+lesson.left_out = left out
+lesson.score = {right} of {of:# guess/guesses} {right:was/were} right.
 
 # --- runs of any kind -----------------------------------------------------------------------------
 note.left_out = Left out: {why}

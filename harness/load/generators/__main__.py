@@ -42,6 +42,10 @@ def main(argv: list[str]) -> int:
     if name in ("-h", "--help"):
         print(f"usage: generators NAME WORDS...: {known}; NAME --help has its words")
         return 0
+    if name == "live":  # no load tool: it prints no document
+        from harness.load.generators.live import main as live
+
+        return live(argv[1:])
     if name not in GENERATORS:
         print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
         return 2

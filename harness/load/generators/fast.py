@@ -3,7 +3,8 @@
     python -I -S harness/load/generators fast --url http://127.0.0.1:8000/ --concurrency 8 \
         --requests 41
 
-With `--requests` the first one is sent alone (but with `--ramp`), the others when it has ended.
+With `--requests` the first one is sent alone, the others when it has ended; not so with `--ramp` or
+`--together`.
 With `--rate` the moments of all requests are computed before the first is sent, in one process for
 all; and several processes begin when the last of them has been forked.
 With `--rows` each request bears its number in the header X-Workerlab-Request and has a line of its
@@ -45,7 +46,7 @@ def run(words: Words) -> Tally:
     moments, amount = words.moments(), (words.concurrency, words.requests)
     began_ns = time.monotonic_ns()
     whole = Share(words, destinations, *amount, began_ns, words.rows, moments=moments, mix=mix)
-    lone = words.requests is not None and not words.ramp_s
+    lone = words.requests is not None and not (words.ramp_s or words.together)
     if words.processes == 1:
         return _send(whole, lone=lone, now=True).tally
     from harness.load.generators.share import fork

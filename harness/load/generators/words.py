@@ -52,6 +52,7 @@ class Words:
     same_body: bool = False
     rows: str | None = None  # a file to write a line per request to
     mix: tuple[Kind, ...] = ()  # of its requests; (): all are the one above
+    together: bool = False  # the first request is not sent alone
     expect: tuple[int, ...] | None = None  # of a mix, instead of expect_status; (): any 2xx and 3xx
 
     def moments(self) -> Sequence[int]:
@@ -203,6 +204,7 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
             action="append" if field in ("urls", "headers") else "store")  # fmt: skip
     parser.add_argument("--keepalive", action="store_true", help="reuse connections")
     parser.add_argument("--same-body", action="store_true", help="all must equal the first one")
+    parser.add_argument("--together", action="store_true", help="no request is sent alone first")
     given: dict[str, Any] = vars(parser.parse_args(argv))
     if "duration_s" in given:
         given.setdefault("deadline_s", given["duration_s"] + 60.0)

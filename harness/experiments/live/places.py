@@ -1,0 +1,189 @@
+"""Where each request under way is, from moment to moment, by what three sources say. Pure.
+
+    the client    when it began, when its connection was up, when it was answered or failed
+    the probe     when it was in the app, and of which worker
+    the kernel    how many connections are in the accept queue
+
+A connection that is up and whose request is not in the app is in the accept queue, or accepted and
+waiting inside a worker: which of them, nobody tells. The queue is first in, first out, so that the
+kernel's number says it: those that came last are in it. That is inferred, as is all of IN_WORKER.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from harness.numbers.quantiles import quantile
+
+CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
+RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
+DRAWN = 600  # requests at once that are drawn; of more only a part is
+MS_NS = 1e6
+ORDER = "bcksxef"  # of events at the same nanosecond
+
+
+class Event(NamedTuple):
+    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`); s, x: the request
+    entered, left the app of the worker `pid`."""
+
+    at_ns: int
+    kind: str
+    number: int
+    pid: int = 0
+
+
+class Move(NamedTuple):
+    number: int
+    place: int
+    worker: int | None
+    at_ns: int
+
+
+class Request(Struct):
+    """`left`: it was in the app, and its answer is still on its way."""
+
+    begun_ns: int
+    place: int = CONNECTING
+    worker: int | None = None
+    up_ns: int = 0  # its connection
+    kept: bool = False
+    left: bool = False
+    drawn: bool = True
+
+
+class Sample(Struct, frozen=True):
+    """`rps`, `p50`, `p95`: of the latest answers; seconds. None: there were none."""
+
+    rps: float | None
+    p50: float | None
+    p95: float | None
+    failed: int
+    answered: int
+    under_way: int
+
+
+class Places:
+    """`accepts_first`: the class accepts connections before it has a slot for them."""
+
+    def __init__(self, *, accepts_first: bool) -> None:
+        self._accepts_first = accepts_first
+        self._requests: dict[int, Request] = {}
+        self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
+        self._workers: dict[int, int] = {}  # their numbers, by pid
+        self._moves: list[Move] = []
+        self._recent: deque[tuple[int, float]] = deque()  # answers: when, and their response time
+        self._newest = 0  # request that began
+        self._before = 0  # connections that seemed to wait in workers at the last look
+        self.answered = self.failed = 0
+        self.every = 1  # of so many requests one is drawn
+        self.recent_s = RECENT_S
+        self._first_ns: int | None = None  # when the first request began
+
+    @property
+    def under_way(self) -> int:
+        return len(self._requests)
+
+    def in_app(self) -> dict[int, int]:
+        """Requests, by the number of their worker."""
+        found = dict.fromkeys(self._workers.values(), 0)
+        for one in self._requests.values():
+            if one.place == IN_APP and one.worker is not None:
+                found[one.worker] += 1
+        return found
+
+    def worker(self, pid: int) -> int:
+        return self._workers.setdefault(pid, len(self._workers))
+
+    def hear(self, events: Iterable[Event]) -> None:
+        """Of one look, in any order."""
+        for one in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
+            if one.kind == "b":
+                self._begin(one)
+            elif (request := self._requests.get(one.number)) is not None:
+                self._go_on(one, request)
+            elif one.kind in "sx" and one.number > self._newest:
+                self._early.setdefault(one.number, []).append(one)
+
+    def _begin(self, event: Event) -> None:
+        self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
+        self._first_ns = self._first_ns or event.at_ns
+        request = Request(event.at_ns, drawn=event.number % self.every == 0)
+        self._requests[event.number] = request
+        self._move(event, request, CONNECTING)
+        for early in self._early.pop(event.number, ()):
+            self._go_on(early, request)
+
+    def _go_on(self, event: Event, request: Request) -> None:
+        if event.kind in "ck":
+            request.up_ns, request.kept = event.at_ns, event.kind == "k"
+            if request.place == CONNECTING:
+                self._move(event, request, IN_WORKER if request.kept else QUEUED)
+        elif event.kind == "s":
+            if request.worker is None:  # else it is told again, with its end
+                request.worker = self.worker(event.pid)
+                self._move(event, request, IN_APP)
+        elif event.kind == "x":
+            request.left = True
+        else:
+            self._end(event, request)
+
+    def _end(self, event: Event, request: Request) -> None:
+        fine = event.kind == "e"
+        self._move(event, request, ANSWERED if fine else FAILED)
+        del self._requests[event.number]
+        if fine:
+            self.answered += 1
+            self._recent.append((event.at_ns, (event.at_ns - request.begun_ns) / 1e9))
+        else:
+            self.failed += 1
+
+    def _move(self, event: Event, request: Request, place: int) -> None:
+        request.place = place
+        if request.drawn:
+            self._moves.append(Move(event.number, place, request.worker, event.at_ns))
+
+    # --- what is inferred ------------------------------------------------------------------------
+
+    def settle(self, now_ns: int, queue: int | None) -> None:
+        """`queue`: connections in the accept queue; None: nobody knows."""
+        for number, one in self._requests.items():
+            if one.left and one.place == IN_APP:
+                self._move(Event(now_ns, "", number), one, IN_WORKER)
+        if queue is None:
+            return
+        waiting = [
+            (one.up_ns, number, one) for number, one in self._requests.items()
+            if one.place in (QUEUED, IN_WORKER) and not one.kept and not one.left
+        ]  # fmt: skip
+        inside = max(0, len(waiting) - queue)
+        # A class that accepts when it has a slot is between the two for a moment only
+        steady = inside if self._accepts_first else min(inside, self._before)
+        self._before = inside
+        for place_of, (_, number, one) in enumerate(sorted(waiting)):
+            place = IN_WORKER if place_of < steady else QUEUED
+            if one.place != place:
+                self._move(Event(now_ns, "", number), one, place)
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def moves(self) -> list[Move]:
+        """Those since the last time."""
+        found, self._moves = self._moves, []
+        return sorted(found, key=lambda move: move.at_ns)
+
+    def sample(self, now_ns: int) -> Sample:
+        recent, since_ns = self._recent, now_ns - int(self.recent_s * 1e9)
+        while recent and recent[0][0] < since_ns:
+            recent.popleft()
+        times_s = sorted(time_s for _, time_s in recent)
+        p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
+        length_s = (now_ns - max(since_ns, self._first_ns)) / 1e9 if self._first_ns else 0.0
+        rps = len(times_s) / length_s if length_s > 0 else None
+        return Sample(rps, p50, p95, self.failed, self.answered, self.under_way)
+
+
+def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
+    """For the page: times in milliseconds."""
+    return [[m.number, m.place, m.worker, round((m.at_ns - origin_ns) / MS_NS, 1)] for m in moves]

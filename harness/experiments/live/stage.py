@@ -1,0 +1,219 @@
+"""The live lesson's servers and load, and who watches them. One tab of the browser drives, others
+watch; where nobody is left, the servers end.
+
+A thread looks at the servers twenty times a second and hands on what is new.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness import codec
+from harness.experiments.live.asked import (
+    APPS,
+    LIMITS,
+    LoadAsked,
+    Refused,
+    ServerAsked,
+    changed_load,
+    changed_server,
+)
+from harness.experiments.live.law import law, sentence
+from harness.experiments.live.places import as_told
+from harness.experiments.live.side import Looked, Side
+from harness.report.messages import text
+from harness.server.limits import cores
+from harness.server.worker_classes import CLASSES, class_named, configured_slots
+
+TICK_S = 0.05
+SAMPLED = 10  # ticks
+ALONE_S = 3.0  # a tab that is reloaded is back by then
+END_S = 5.0  # a server ends
+MS = 1e3
+
+Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
+
+
+class Stage:
+    """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
+    cannot run here, and why."""
+
+    def __init__(self, python: str, gunicorn: str, missing: Mapping[str, str]) -> None:
+        self._python, self._gunicorn, self._missing = python, gunicorn, missing
+        self._origin_ns = time.monotonic_ns()
+        self._lock = threading.RLock()
+        self.load = LoadAsked()
+        self.sides = [self._side(ServerAsked())]
+        self._tabs: dict[str, Put] = {}
+        self._driver: str | None = None
+        self._left_s = time.monotonic()  # when the last tab did
+        self._seed = 1
+        self._closed = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+        self._ticker.start()
+
+    def _side(self, asked: ServerAsked) -> Side:
+        return Side(asked, self._python, self._gunicorn, self._told_state)
+
+    # --- tabs ------------------------------------------------------------------------------------
+
+    def join(self, put: Put) -> str:
+        """A tab has come; the first one drives. Returns its name."""
+        with self._lock:
+            name = secrets.token_hex(8)
+            self._tabs[name] = put
+            self._driver = self._driver or name
+            self._greet(name)
+            put(self._state())
+            return name
+
+    def leave(self, name: str) -> None:
+        with self._lock:
+            self._tabs.pop(name, None)
+            self._left_s = time.monotonic()
+            if name == self._driver:
+                self._driver = next(iter(self._tabs), None)
+                if self._driver is not None:
+                    self._greet(self._driver)
+
+    @property
+    def alone_s(self) -> float:
+        """For how long nobody has been there."""
+        return 0.0 if self._tabs else time.monotonic() - self._left_s
+
+    def _greet(self, name: str) -> None:
+        role = "control" if name == self._driver else "watch"
+        classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
+        apps = [{"name": name, "title": row.title, "classes": row.classes}
+                for name, row in APPS.items()]  # fmt: skip
+        known = {"limits": LIMITS, "classes": classes, "apps": apps}
+        self._tabs[name](codec.encode({"kind": "hello", "role": role, "tab": name, **known}))
+
+    def _publish(self, message: bytes) -> None:
+        with self._lock:
+            for put in self._tabs.values():
+                put(message)
+
+    # --- what a tab asks for ---------------------------------------------------------------------
+
+    def act(self, words: Mapping[str, Any]) -> None:
+        """Raises Refused for what cannot be done, and nothing is."""
+        with self._lock:
+            if words.get("tab") != self._driver:
+                raise Refused("another tab drives; this one watches")
+            action = {
+                "load": self._change_load, "server": self._change_server,
+                "compare": self._compare, "start": self._start, "restart": self._start,
+                "stop": self._stop,
+            }.get(str(words.get("do")))  # fmt: skip
+            if action is None:
+                raise Refused(f"nobody knows how to {words.get('do')!r:.40}", "do")
+            action({name: one for name, one in words.items() if name not in ("do", "tab")})
+            self._told_state()
+
+    def _change_load(self, words: Mapping[str, Any]) -> None:
+        self.load = changed_load(self.load, words)
+        self._seed += 1
+        for side in self.sides:
+            side.change(self.load, self._seed)
+
+    def _change_server(self, words: Mapping[str, Any]) -> None:
+        number = words.get("side")
+        if number not in range(len(self.sides)) or isinstance(number, bool):
+            raise Refused("there is no such server", "side")
+        side = self.sides[number]
+        asked = changed_server(
+            side.asked, {name: one for name, one in words.items() if name != "side"}
+        )
+        if why := self._missing.get(asked.worker_class):
+            raise Refused(f"{asked.worker_class}: {why}", "worker_class")
+        if asked == side.asked:
+            return
+        side.asked = asked
+        if side.phase != "stopped":
+            side.start(self.load, self._seed)
+
+    def _compare(self, words: Mapping[str, Any]) -> None:
+        """A second server beside the first, of another class; or no longer."""
+        wanted = bool(words.get("on"))
+        if wanted and len(self.sides) == 1:
+            first = self.sides[0]
+            other = "gevent" if first.asked.worker_class == "sync" else "sync"
+            if other in self._missing:
+                other = "gthread" if first.asked.worker_class == "sync" else "sync"
+            self.sides.append(self._side(changed_server(first.asked, {"worker_class": other})))
+            if first.phase in ("running", "starting"):
+                self._start({})
+        elif not wanted and len(self.sides) > 1:
+            self.sides.pop().stop()
+
+    def _start(self, _words: Mapping[str, Any]) -> None:
+        self._seed += 1
+        for side in self.sides:
+            side.start(self.load, self._seed)
+
+    def _stop(self, _words: Mapping[str, Any]) -> None:
+        for side in self.sides:
+            side.stop()
+
+    def close(self) -> None:
+        """Returns when no server is left."""
+        self._closed.set()
+        with self._lock:
+            sides = list(self.sides)
+        for side in sides:
+            side.stop()
+        for side in sides:
+            side.join(END_S)
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def _told_state(self) -> None:
+        self._publish(self._state())
+
+    def _state(self) -> bytes:
+        sides = [self._side_state(side) for side in self.sides]
+        return codec.encode({"kind": "state", "sides": sides, "load": self.load})
+
+    def _side_state(self, side: Side) -> dict[str, object]:
+        asked = side.asked
+        found = law(asked, self.load, cores())
+        return {
+            "phase": side.phase,
+            "why": side.why,
+            "server": asked,
+            "heeds": asked.heeds,
+            "slots": configured_slots(asked.server),
+            "accepts_first": class_named(asked.worker_class).accepts_first,
+            "sentence": text(sentence(asked, self.load, cores())),
+            "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
+        }
+
+    def _tick(self) -> None:
+        number = 0
+        while not self._closed.wait(TICK_S):
+            if self.alone_s > ALONE_S:
+                with self._lock:
+                    if not self._tabs:
+                        self._stop({})
+            number += 1
+            sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
+            if any(side is not None for side in sides) and self._tabs:
+                t = (time.monotonic_ns() - self._origin_ns) / 1e6
+                message = {"kind": "tick", "t": round(t, 1), "sides": sides}
+                self._publish(codec.encode(message))
+
+    def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
+        found = side.look()
+        if found is None:
+            return None
+        looked: Looked = found[0]
+        return {
+            "moves": as_told(looked.moves, self._origin_ns),
+            "queue": looked.queue,
+            "connections": looked.connections,
+            "drawn": looked.every,
+            "sample": found[1].sample() if sampled else None,
+        }
