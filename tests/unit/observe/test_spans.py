@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.model import Span, Spans
 from harness.observe.maps import AT_ONCE, shrink, used_bytes
-from harness.observe.spans import parse_map, read_spans, served
+from harness.observe.spans import Following, parse_map, read_spans, served
 from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 NS = st.integers(1, 2**63 - 1)
@@ -130,3 +130,29 @@ def test_a_map_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "spans-1-0.map").write_bytes(b"no map" * 100)
     with pytest.raises(ValueError, match="map of this version"):
         read_spans(tmp_path)
+
+
+@given(ROWS, st.data())
+def test_who_follows_a_map_hears_of_each_begin_and_each_end_once(
+    rows: list[Row], data: st.DataObject
+) -> None:
+    """Whatever of it had happened by each look."""
+    with tempfile.TemporaryDirectory() as place:
+        following = Following(Path(place))
+        path, begun, ended = Path(place) / "spans-7-0.map", list[str](), list[str]()
+        over: set[int] = set()
+        for upto in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
+            over |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
+            now = [
+                row._replace(end_ns=row.end_ns if n in over else None, name=str(n))
+                for n, row in enumerate(rows[:upto])
+            ]
+            path.write_bytes(map_bytes(7, now, free=2))
+            for span in following.look():
+                name = span.request_id or ""
+                begun += [name] if name not in begun else []
+                ended += [name] if span.end_ns else []
+            assert begun == [str(n) for n in range(upto)]
+            assert sorted(ended) == sorted(str(n) for n, row in enumerate(now) if row.end_ns)
+            assert following.look() == []
+        assert not following.full

@@ -1,0 +1,115 @@
+"""What may be set in the live lesson, and the law of what is set."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.experiments.live.asked import (
+    APPS,
+    DURATIONS,
+    LIMITS,
+    LoadAsked,
+    Refused,
+    ServerAsked,
+    changed_load,
+    changed_server,
+)
+from harness.experiments.live.law import law, sentence
+from harness.report.messages import text
+from harness.server.worker_classes import ASGI_CLASSES, CLASSES
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_numbers_are_bounded(name: str) -> None:
+    now: Any = LoadAsked() if hasattr(LoadAsked(), name) else ServerAsked()
+    change: Any = changed_load if isinstance(now, LoadAsked) else changed_server
+    assert getattr(change(now, {name: LIMITS[name]}), name) == LIMITS[name]
+    too_little = -0.1 if name in DURATIONS else 0
+    for value in (LIMITS[name] + 1, too_little, "4", None, True, float("nan"), [4]):
+        with pytest.raises(Refused) as refused:
+            change(now, {name: value})
+        assert refused.value.field == name
+        assert str(refused.value).startswith(f"{name} is a ")
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ({"worker_class": "snyc"}, "worker_class"),
+        ({"worker_class": 4}, "worker_class"),
+        ({"app": "none"}, "app"),
+        ({"app": "blocking"}, "app"),  # sync serves no ASGI
+        ({"workers": 2.5}, "workers"),
+        ({"bind": "0.0.0.0:80"}, "bind"),
+    ],
+)
+def test_what_no_server_can_be_is_refused(words: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        changed_server(ServerAsked(), words)
+    assert refused.value.field == field
+
+
+def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
+    blocking = changed_server(ServerAsked(), {"worker_class": "uvicorn", "app": "blocking"})
+    assert blocking.server.app.target == "apps.blocking_asgi:app"
+    assert changed_server(blocking, {"worker_class": "gevent"}).app == "sleep"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_and_app_makes_a_server(name: str) -> None:
+    for app, row in APPS.items():
+        if name in row.classes:
+            server = ServerAsked(worker_class=name, app=app, threads=4).server
+            assert server.app.target == (row.asgi if name in ASGI_CLASSES else row.wsgi)
+            assert server.threads == (4 if name == "gthread" else 1)
+
+
+def test_the_law_of_a_closed_loop() -> None:
+    found = law(ServerAsked(), LoadAsked(clients=8), 2)
+    assert (found.rps, found.knee, found.response_s) == (4, 4, 2)
+    few = law(ServerAsked(), LoadAsked(clients=2, delay_s=0.5), 2)
+    assert (few.rps, few.response_s) == (4, 0.5)
+    unlimited = law(ServerAsked(worker_class="uvicorn"), LoadAsked(clients=100), 2)
+    assert (unlimited.rps, unlimited.knee, unlimited.response_s) == (100, None, 1)
+    blocked = law(ServerAsked(worker_class="uvicorn", app="blocking"), LoadAsked(clients=8), 2)
+    assert (blocked.rps, blocked.knee) == (4, 4)
+
+
+def test_who_computes_is_bounded_by_cores_and_workers() -> None:
+    load = LoadAsked(clients=50, delay_s=0, cpu_ms=100)
+    assert law(ServerAsked(worker_class="gevent"), load, 2).rps == 20
+    assert law(ServerAsked(worker_class="gevent", workers=1), load, 2).rps == 10
+    mixed = LoadAsked(clients=50, delay_s=1, cpu_ms=100)
+    assert law(ServerAsked(workers=4), mixed, 8).rps == pytest.approx(4 / 1.1)
+
+
+@pytest.mark.parametrize(
+    ("server", "load", "words"),
+    [
+        ({}, {"clients": 4}, "sync with 4 workers serves up to 4 requests at once: with 4 clients"),
+        ({}, {"clients": 8}, "of 8 clients, 4 wait in the kernel's accept queue."),
+        ({"backlog": 4}, {"clients": 16}, "5 wait in the kernel's accept queue. 7 find no room"),
+        ({"worker_class": "gthread", "threads": 2}, {"clients": 9}, "4 workers of 2 threads"),
+        ({"worker_class": "gthread"}, {"clients": 9}, "of 9 clients, 5 wait, most of them inside"),
+        ({"worker_class": "uvicorn"}, {"clients": 99}, "serves: with 99 clients nobody waits."),
+        ({"worker_class": "uvicorn", "app": "blocking"}, {"clients": 9}, "nobody else run in its"),
+        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "wait for a core"),
+        ({}, {"delay_s": 0.0}, "A request has nothing to do"),
+        ({}, {"model": "open", "rate": 2.0}, "slots are taken 50 % of the time"),
+        ({}, {"model": "open", "rate": 8.0}, "no more than 4 can be served"),
+        ({"worker_class": "asgi"}, {"model": "open"}, "nothing limits how many are served at once"),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_what_the_settings_make_of_it(
+    server: dict[str, Any], load: dict[str, Any], words: str
+) -> None:
+    found = text(sentence(ServerAsked(**server), LoadAsked(**load), 2))
+    assert words in found
+    assert "None" not in found
+
+
+def test_what_is_asked_can_be_told() -> None:
+    assert json.loads(json.dumps(LIMITS)) == dict(LIMITS)

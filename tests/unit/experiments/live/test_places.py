@@ -1,0 +1,134 @@
+"""Where each request is, by what client, probe and kernel say."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from harness.experiments.live.places import (
+    ANSWERED,
+    CONNECTING,
+    DRAWN,
+    FAILED,
+    IN_APP,
+    IN_WORKER,
+    QUEUED,
+    Event,
+    Places,
+    as_told,
+)
+
+MS = 1_000_000
+
+
+def told(places: Places) -> list[tuple[int, int, int | None]]:
+    """Since the last time: (request, place, worker)."""
+    return [(move.number, move.place, move.worker) for move in places.moves()]
+
+
+def test_a_request_goes_its_way() -> None:
+    places = Places(accepts_first=False)
+    events = [
+        Event(1, "b", 7), Event(2, "c", 7), Event(3, "s", 7, 100), Event(5, "x", 7, 100),
+        Event(6, "e", 7),
+    ]  # fmt: skip
+    random.Random(1).shuffle(events)
+    places.hear(events)
+    ways = [CONNECTING, QUEUED, IN_APP, ANSWERED]
+    assert told(places) == [(7, place, 0 if place >= IN_APP else None) for place in ways]
+    assert (places.answered, places.failed, places.under_way) == (1, 0, 0)
+
+
+def test_what_failed_is_no_answer() -> None:
+    places = Places(accepts_first=False)
+    places.hear([Event(1, "b", 1), Event(9, "f", 1)])
+    assert told(places)[-1] == (1, FAILED, None)
+    assert (places.answered, places.failed) == (0, 1)
+    assert places.sample(10).p50 is None
+
+
+def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
+    places = Places(accepts_first=False)
+    places.hear([Event(3, "s", 4, 100)])
+    assert told(places) == []
+    places.hear([Event(1, "b", 4), Event(2, "c", 4)])
+    assert places.in_app() == {0: 1}
+    places.hear([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
+    assert places.in_app() == {0: 0}
+    places.hear([Event(3, "s", 4, 100)])  # long over
+    assert places.under_way == 0
+    assert [place for _, place, _ in told(places)].count(IN_APP) == 1
+
+
+def ups(places: Places, count: int) -> None:
+    """So many connections are up, in this order."""
+    places.hear(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
+    places.moves()
+
+
+def test_the_kernel_tells_how_many_wait_in_its_queue_and_the_first_are_accepted_first() -> None:
+    places = Places(accepts_first=True)
+    ups(places, 5)
+    places.settle(10, 2)
+    assert told(places) == [(1, IN_WORKER, None), (2, IN_WORKER, None), (3, IN_WORKER, None)]
+    places.settle(11, 4)  # a new look at the same
+    assert told(places) == [(2, QUEUED, None), (3, QUEUED, None)]
+    places.settle(12, None)  # nobody knows
+    assert told(places) == []
+
+
+def test_a_class_that_accepts_when_it_has_a_slot_is_in_between_for_a_moment_only() -> None:
+    places = Places(accepts_first=False)
+    ups(places, 3)
+    places.settle(10, 2)
+    assert told(places) == []
+    places.settle(11, 2)  # for longer than a moment
+    assert told(places) == [(1, IN_WORKER, None)]
+
+
+def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
+    places = Places(accepts_first=False)
+    places.hear([Event(1, "b", 1), Event(1, "k", 1)])
+    places.settle(2, 1)  # of others
+    assert told(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
+
+
+def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> None:
+    places = Places(accepts_first=True)
+    places.hear([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
+    places.moves()
+    places.settle(5, 0)
+    assert told(places) == [(1, IN_WORKER, 0)]
+    assert places.in_app() == {0: 0}
+
+
+def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
+    places = Places(accepts_first=False)
+    places.hear(Event(n, "b", n) for n in range(1, 3 * DRAWN + 1))
+    drawn = {number for number, _, _ in told(places)}
+    assert DRAWN < len(drawn) < 2 * DRAWN
+    assert places.every == 3
+    places.hear(Event(9999, "e", n) for n in range(1, 3 * DRAWN + 1))
+    assert {number for number, _, _ in told(places)} == drawn
+    assert places.answered == 3 * DRAWN
+
+
+def test_figures_are_of_the_latest_answers() -> None:
+    places = Places(accepts_first=False)
+    places.recent_s = 2.0
+    for n in range(40):  # ten a second, 0.3 s each
+        begun = n * 100 * MS
+        places.hear([Event(begun, "b", n + 1), Event(begun + 300 * MS, "e", n + 1)])
+    sample = places.sample(4200 * MS)
+    assert sample.rps == pytest.approx(10, rel=0.06)
+    assert sample.p50 == sample.p95 == pytest.approx(0.3)
+    assert (sample.answered, sample.failed, sample.under_way) == (40, 0, 0)
+    assert places.sample(60_000 * MS).rps == 0
+    assert Places(accepts_first=False).sample(1).rps is None
+
+
+def test_times_are_told_in_milliseconds() -> None:
+    places = Places(accepts_first=False)
+    places.hear([Event(5 * MS, "b", 1)])
+    assert as_told(places.moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]
