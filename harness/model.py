@@ -252,6 +252,7 @@ class Load(Struct, frozen=True):
     arrivals: Arrivals = "even"
     schedule: int = 0  # seed of the moments of arrival, and of which request of the mix comes when
     mix: tuple[Route, ...] = ()  # as in App
+    together: bool = False  # a tool that would send its first request alone does not
 
 
 Inside = Literal["", "needs", "stacks"]  # see Cell
@@ -273,11 +274,13 @@ class Cell(Struct, frozen=True):
     # What is measured inside the workers beside spans and beats: "needs" the CPU of each request,
     # "stacks" which line of the app is running. Either costs too much to be in other figures
     inside: Inside = ""
+    requests: int | None = None  # of a load that counts them; None: by the plan's rounds
 
     @property
     def series(self) -> Cell:
         """The key of its series: the cells that differ from it in the amount of load alone."""
-        return replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
+        less = replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
+        return replace(less, requests=None)
 
 
 class Trial(Struct, frozen=True):
@@ -321,6 +324,7 @@ class Plan(Struct, frozen=True):
     arrivals: Arrivals = "even"  # of its cells at a rate
     slo: str = ""  # the target of its cells (`harness.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
+    together: bool = False  # no load tool sends its first request alone
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -910,6 +914,24 @@ class Phase(Struct, frozen=True):
     why: Finding  # what marks its begin, with numbers
 
 
+class Trace(Struct, frozen=True):
+    """Where each request of a trial was at each moment, to be played. `moves`: (request, place as
+    in `analysis/places`, its worker's number or None, ms since the load began), ascending in time;
+    `samples`: (ms, answers/s, p50 and p95 in seconds, accept queue, requests under way). Where the
+    clients did not name their requests (`named`) only what was in the app is known one by one."""
+
+    server: Server
+    slots: int | None
+    accepts_first: bool
+    length_ms: float  # of what is shown
+    moves: tuple[tuple[int, int, int | None, float], ...]
+    samples: tuple[
+        tuple[float, float | None, float | None, float | None, int | None, int | None], ...
+    ]
+    named: bool = True
+    whole: bool = True  # it is the whole load
+
+
 class Timeline(Struct, frozen=True):
     """One trial over time, thinned to what a page can show; seconds since the load began."""
 
@@ -929,6 +951,7 @@ class Timeline(Struct, frozen=True):
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
+    trace: Trace | None = None  # None: no request was seen
 
 
 class ClassResult(Struct, frozen=True):

@@ -18,6 +18,7 @@ from typing import TypeVar
 from harness.analysis.facts import Facts
 from harness.analysis.phases import over_time, phases_of, responses_of, timed
 from harness.analysis.samples import NS
+from harness.analysis.trace import trace
 from harness.model import (
     Bar,
     Cell,
@@ -75,6 +76,7 @@ def timeline(facts: Facts, budget: int = MOST) -> Timeline:
         phases=phases,
         responses=over_time(responses_of(facts), clock.at_s(ended)) if phases else (),
         in_app=not timed(facts),
+        trace=trace(facts, budget),
     )
 
 

@@ -18,8 +18,8 @@ from typing import Literal
 from msgspec import Struct
 
 from harness import run_store
+from harness.analysis.places import RECENT_S, Event, Move, Places, Sample
 from harness.experiments.live.asked import LoadAsked, ServerAsked
-from harness.experiments.live.places import RECENT_S, Event, Move, Places, Sample
 from harness.load.programs import GENERATORS
 from harness.observe.spans import Following
 from harness.observe.tcp import AcceptQueues, Unseen

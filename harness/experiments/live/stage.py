@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness import codec
+from harness.analysis.places import as_told
 from harness.experiments.live.asked import (
     APPS,
     LIMITS,
@@ -21,7 +22,6 @@ from harness.experiments.live.asked import (
     changed_server,
 )
 from harness.experiments.live.law import law, sentence
-from harness.experiments.live.places import as_told
 from harness.experiments.live.side import Looked, Side
 from harness.report.messages import text
 from harness.server.limits import cores

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from harness.experiments.live.places import (
+from harness.analysis.places import (
     ANSWERED,
     CONNECTING,
     DRAWN,
