@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
         for name, summary in EXPERIMENTS.items()
     },
     "demo": Command(
-        "a lesson in six steps: predict, guess, watch, explain",
+        "a lesson in six steps: guess, watch, compare, explain",
         "harness.options:add_demo",
         "harness.experiments.demo:command",
     ),

@@ -41,7 +41,9 @@ examples:
 DEMO_EXAMPLES = """\
 examples:
   workerlab demo            asks before each step; any key continues
-  workerlab demo --yes      runs all steps, in about two minutes
+  workerlab demo --yes      runs all steps, in about a minute
+  workerlab demo --lesson my.toml
+                            another lesson; docs/extending.md says how to write one
 """
 
 
@@ -64,11 +66,12 @@ def _add_format(to: argparse.ArgumentParser) -> None:
 def add_demo(to: argparse.ArgumentParser) -> None:
     to.description = (
         "A lesson in the terminal: what happens when more requests come in than a server can"
-        " serve? Each step changes one thing, says what the law predicts, lets you guess, runs the"
-        " load live, and explains the result."
+        " serve? Each step changes one thing, lets you guess, says what the law predicts, runs the"
+        " load live, compares all three, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
+    to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
     add_serves_in_turn(to)
     to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is

@@ -1,6 +1,7 @@
 """From axes to trials, and how long they will take. Pure.
 
     n      = 1 + rounds * c                                     requests of a tool that counts
+                                                                (without the 1: Plan.together)
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
     open   = max(10 s, 100 / rate)                              how long arrivals at a rate go on
 
@@ -101,10 +102,19 @@ def trials(plan: Plan) -> list[Trial]:
     return sorted(all_trials, key=lambda one: one.cell.rate is not None)
 
 
-def ideal_s(requests: int, concurrency: int, slots: int | None, lone_s: float) -> float:
-    """How long `requests` take if no slot is ever idle, the first one alone."""
+def ideal_s(
+    requests: int, concurrency: int, slots: int | None, lone_s: float, alone: int = 1
+) -> float:
+    """How long `requests` take if no slot is ever idle, the first one `alone` (1) or not (0)."""
     parallel = concurrency if slots is None else min(concurrency, slots)
-    return lone_s * (1 + math.ceil((requests - 1) / parallel))
+    return lone_s * (alone + math.ceil((requests - alone) / parallel))
+
+
+def requests_of(plan: Plan, cell: Cell, connections: int) -> int:
+    """Of a load that counts them."""
+    if cell.requests is not None:
+        return cell.requests
+    return int(not plan.together) + plan.rounds * connections
 
 
 def schedule_seed(plan: Plan, cell: Cell, number: int) -> int:
@@ -134,9 +144,9 @@ def load_for(
         rate_rps = cell.rate.rps or (cell.rate.share or 1.0) * most_rps
     if rate_rps is not None:
         c = max(c, open_connections(plan, cell, rate_rps, lone_s))
-    requests = 1 + plan.rounds * c
-    duration_s = _duration_s(plan, cell, rate_rps, ideal_s(requests, c, slots, lone_s))
-    worst_s = ideal_s(requests, c, cell.server.workers, lone_s)
+    requests, alone = requests_of(plan, cell, c), int(not plan.together)
+    duration_s = _duration_s(plan, cell, rate_rps, ideal_s(requests, c, slots, lone_s, alone))
+    worst_s = ideal_s(requests, c, cell.server.workers, lone_s, alone)
     timed = rate_rps is not None or fixed_s(plan, cell) is not None or plan.ramp_s > 0
     drops = cell.server.backlog < c
     deadline_s = 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
@@ -162,6 +172,7 @@ def load_for(
         arrivals=plan.arrivals,
         schedule=schedule_seed(plan, cell, number),
         mix=app.mix,
+        together=plan.together,
     )
 
 
@@ -243,7 +254,8 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
     slots = configured_slots(cell.server)
     beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
     if counts(plan, cell):
-        return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s)
+        alone = int(not plan.together)
+        return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
     drain_s = 0.0  # until the backlog of more arrivals than the slots can serve is worked off
     if load.rate_rps is not None and slots is not None and lone_s > 0:
         bound_rps = slots / lone_s
@@ -270,7 +282,7 @@ def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, SHORT_S)
-    requests = 1 + plan.rounds * cell.concurrency if counted else 0
+    requests = requests_of(plan, cell, cell.concurrency) if counted else 0
     timed_s = 0.0 if counted else load_for(plan, cell, lone_s, rps).duration_s
     timed_s += plan.max_seconds or 0.0 if may_go_on(plan, cell) else 0.0
     if rps is not None:

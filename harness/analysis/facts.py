@@ -41,8 +41,9 @@ from harness.numbers.quantiles import summarise
 T = TypeVar("T")
 
 
-class TrialData(Struct, frozen=True):
-    """One trial, as read from its run. Nothing in here is derived."""
+class TrialData(Struct, dict=True, frozen=True):
+    """One trial, as read from its run. Nothing in here is derived but, once it is asked for,
+    `facts`."""
 
     trial: Trial
     record: Record | None  # None: it has not been run to its end
@@ -73,6 +74,10 @@ class TrialData(Struct, frozen=True):
     def slots_configured(self) -> int | None:
         """None: unlimited, or not known to its class."""
         return self.worker_class.slots_of(self.cell.server)
+
+    @cached_property
+    def facts(self) -> "Facts | Finding":
+        return _facts_of(self)
 
 
 class Facts(Struct, dict=True, frozen=True, eq=False):
@@ -268,7 +273,12 @@ def unusable(data: TrialData) -> Finding | None:
 
 
 def facts_of(data: TrialData) -> Facts | Finding:
-    """The facts of a finished trial, or why there are none."""
+    """The facts of a finished trial, or why there are none. Always the same of the same data, so
+    that what is derived of them is derived once."""
+    return data.facts
+
+
+def _facts_of(data: TrialData) -> Facts | Finding:
     record, measurement = data.record, data.measurement
     if record is None:
         return Finding("check.not_finished")

@@ -104,7 +104,7 @@ def failing(facts: Facts, _cell: CellResult) -> Finding | None:
         shed -= taken
     if not (left := dict(sorted((+causes).items()))):
         return None
-    statuses = tuple(str(one) for one in sorted(_wrong(facts)) if one not in REFUSED)
+    statuses = tuple(str(one) for one in sorted(wrong_statuses(facts)) if one not in REFUSED)
     return Finding(
         "diagnosis.failing",
         {
@@ -125,7 +125,7 @@ def _by_server(facts: Facts, wrong: int) -> int:
 
 
 def _shed(facts: Facts) -> int:
-    return _refused(facts).total() or _quickly_wrong(facts)
+    return _refused(facts).total() or _quicklywrong_statuses(facts)
 
 
 def shed_share(facts: Facts) -> float:
@@ -142,7 +142,7 @@ def _asked(facts: Facts) -> int:
     return max(1, facts.outcome.answered + facts.outcome.unanswered)
 
 
-def _wrong(facts: Facts) -> Counter[int]:
+def wrong_statuses(facts: Facts) -> Counter[int]:
     """Answers that were no success, by their status."""
     timings = facts.measurement.timings
     return Counter(one.status for one in timings if one.cause is not None and one.status)
@@ -150,11 +150,11 @@ def _wrong(facts: Facts) -> Counter[int]:
 
 @once
 def _refused(facts: Facts) -> Counter[str]:
-    found = _wrong(facts)
+    found = wrong_statuses(facts)
     return Counter({str(one): found[one] for one in sorted(REFUSED) if found[one]})
 
 
-def _quickly_wrong(facts: Facts) -> int:
+def _quicklywrong_statuses(facts: Facts) -> int:
     """Wrong answers without a status that took hardly any time in the app; 0 where they did."""
     wrong = facts.outcome.wrong
     if facts.measurement.timings or not wrong or not facts.record.lone_s:

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from harness.analysis.core_wait import elsewhere_s
 from harness.analysis.event_loop import loop_use
 from harness.analysis.facts import Facts, once
-from harness.analysis.failures import MOSTLY, success_spans
+from harness.analysis.failures import MOSTLY, success_spans, wrong_statuses
 from harness.analysis.gil import beside_gil
 from harness.analysis.holding import queued_gap_s
 from harness.analysis.occupancy import overhead_s
@@ -46,6 +46,7 @@ from harness.analysis.window import completions, ended
 from harness.model import Finding, Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
 
 MOST = 5000  # requests of the sample
+HALF = 0.5  # of the answers are successes: with fewer, nothing is known of one
 IDLE_LEAST_S = 0.3  # before the load, to say what an idle worker computes
 BLOCKED, LATE = 0.01, 3  # of the time, and beats: less is not said to be blocked
 BLOCKED_LEAST_S = 0.0005  # of a request, where it was measured: clocks and interrupts are less
@@ -65,16 +66,20 @@ class Cost(Struct, frozen=True):
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
     """Or why it cannot be said."""
-    spans = success_spans(facts)
-    if spans is None and facts.outcome.success >= MOSTLY:
+    spans, mixed = success_spans(facts), tuple[Finding, ...]()
+    if spans is None and facts.outcome.success >= HALF:  # what failed takes of the server, too
         spans = facts.finished
+        if facts.outcome.success < MOSTLY:
+            mixed = (_failures("needs.mixed", facts),)
     spans = [span for span in spans or () if span.end_ns is not None]
     if not spans:
-        return Finding("needs.no_requests")
+        few = facts.outcome.success < HALF
+        return _failures("needs.failed", facts) if few else Finding("needs.no_requests")
     cost = _cost(facts)
     if cost is None:
         return Finding("needs.no_cpu")
     gap_s, notes = _gap(facts)
+    notes = (*mixed, *notes)
     overhead = overhead_s(facts)
     parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
     outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
@@ -94,6 +99,15 @@ def needs_of(facts: Facts) -> Needs | Finding:
         notes=notes,
         each=any(span.cost is not None for span in spans),
     )
+
+
+def _failures(code: str, facts: Facts) -> Finding:
+    """`failed`: a share; `causes`: why, by the load tool."""
+    success, errors = facts.outcome.success, dict(facts.outcome.errors)
+    statuses = tuple(map(str, sorted(wrong_statuses(facts))))
+    variant = facts.cell.server.variant
+    values = {"failed": 1 - success, "causes": errors or None, "statuses": statuses or None}
+    return Finding(code, {"worker_class": variant, **values})
 
 
 # --- CPU ------------------------------------------------------------------------------------------

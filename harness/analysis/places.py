@@ -11,14 +11,19 @@ kernel's number says it: those that came last are in it. That is inferred, as is
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from statistics import median
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from harness.analysis.samples import NS
+from harness.analysis.window import completions
 from harness.numbers.quantiles import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
+KEPT_S = 40.0  # of answers that are known
 DRAWN = 600  # requests at once that are drawn; of more only a part is
 MS_NS = 1e6
 ORDER = "bcksxef"  # of events at the same nanosecond
@@ -42,21 +47,33 @@ class Move(NamedTuple):
 
 
 class Request(Struct):
-    """`left`: it was in the app, and its answer is still on its way."""
+    """`app_ns`, `left_ns`: when it entered and left the app, 0: not yet. What has left it waits for
+    its answer."""
 
     begun_ns: int
     place: int = CONNECTING
     worker: int | None = None
     up_ns: int = 0  # its connection
     kept: bool = False
-    left: bool = False
+    app_ns: int = 0
+    left_ns: int = 0
     drawn: bool = True
 
 
+class Answer(NamedTuple):
+    """`app`: from and until when it was in the app."""
+
+    end_ns: int
+    response_s: float
+    app: tuple[int, int]
+
+
 class Sample(Struct, frozen=True):
-    """`rps`, `p50`, `p95`: of the latest answers; seconds. None: there were none."""
+    """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
+    by Little's law, of all that were under way meanwhile, as in `window`. None: there were none."""
 
     rps: float | None
+    mean: float | None
     p50: float | None
     p95: float | None
     failed: int
@@ -73,7 +90,7 @@ class Places:
         self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
         self._workers: dict[int, int] = {}  # their numbers, by pid
         self._moves: list[Move] = []
-        self._recent: deque[tuple[int, float]] = deque()  # answers: when, and their response time
+        self._recent: deque[Answer] = deque()
         self._newest = 0  # request that began
         self._before = 0  # connections that seemed to wait in workers at the last look
         self.answered = self.failed = 0
@@ -122,10 +139,10 @@ class Places:
                 self._move(event, request, IN_WORKER if request.kept else QUEUED)
         elif event.kind == "s":
             if request.worker is None:  # else it is told again, with its end
-                request.worker = self.worker(event.pid)
+                request.worker, request.app_ns = self.worker(event.pid), event.at_ns
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
-            request.left = True
+            request.left_ns = event.at_ns
         else:
             self._end(event, request)
 
@@ -135,7 +152,9 @@ class Places:
         del self._requests[event.number]
         if fine:
             self.answered += 1
-            self._recent.append((event.at_ns, (event.at_ns - request.begun_ns) / 1e9))
+            at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
+            in_app = (request.app_ns or at_ns, left_ns)
+            self._recent.append(Answer(at_ns, (at_ns - request.begun_ns) / NS, in_app))
         else:
             self.failed += 1
 
@@ -149,13 +168,13 @@ class Places:
     def settle(self, now_ns: int, queue: int | None) -> None:
         """`queue`: connections in the accept queue; None: nobody knows."""
         for number, one in self._requests.items():
-            if one.left and one.place == IN_APP:
+            if one.left_ns and one.place == IN_APP:
                 self._move(Event(now_ns, "", number), one, IN_WORKER)
         if queue is None:
             return
         waiting = [
             (one.up_ns, number, one) for number, one in self._requests.items()
-            if one.place in (QUEUED, IN_WORKER) and not one.kept and not one.left
+            if one.place in (QUEUED, IN_WORKER) and not one.kept and not one.left_ns
         ]  # fmt: skip
         inside = max(0, len(waiting) - queue)
         # A class that accepts when it has a slot is between the two for a moment only
@@ -173,15 +192,44 @@ class Places:
         found, self._moves = self._moves, []
         return sorted(found, key=lambda move: move.at_ns)
 
-    def sample(self, now_ns: int) -> Sample:
-        recent, since_ns = self._recent, now_ns - int(self.recent_s * 1e9)
-        while recent and recent[0][0] < since_ns:
-            recent.popleft()
-        times_s = sorted(time_s for _, time_s in recent)
+    def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
+        """`over_s`: of the answers of so many seconds, at most KEPT_S."""
+        since_ns = now_ns - int((over_s or self.recent_s) * NS)
+        while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
+            self._recent.popleft()
+        answers = self.latest(since_ns)
+        times_s = sorted(one.response_s for one in answers)
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
-        length_s = (now_ns - max(since_ns, self._first_ns)) / 1e9 if self._first_ns else 0.0
-        rps = len(times_s) / length_s if length_s > 0 else None
-        return Sample(rps, p50, p95, self.failed, self.answered, self.under_way)
+        opens_ns = max(since_ns, self._first_ns or 0)
+        rps = self._rps(answers, opens_ns, now_ns)
+        mean = self._under_way_s(answers, opens_ns, now_ns) / rps if rps else None
+        return Sample(rps, mean, p50, p95, self.failed, self.answered, self.under_way)
+
+    def latest(self, since_ns: int) -> list[Answer]:
+        """Those since then."""
+        return list(takewhile(lambda one: one.end_ns >= since_ns, reversed(self._recent)))
+
+    def _under_way_s(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float:
+        """Mean number of requests under way."""
+        begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
+        begun += [(one.begun_ns, closes_ns) for one in self._requests.values()]
+        inside = sum(until - max(since, opens_ns) for since, until in begun)
+        return inside / (closes_ns - opens_ns)
+
+    def oldest_s(self, now_ns: int) -> float:
+        """For how long the oldest request has been under way."""
+        return max(((now_ns - one.begun_ns) / NS for one in self._requests.values()), default=0.0)
+
+    def _rps(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float | None:
+        """Each counts by the part of its time in the app that lies inside, as in `window`: whole
+        ones would come in batches. Of what is in the app it is taken to be the typical time."""
+        if closes_ns <= opens_ns or not answers:
+            return 0.0 if self.answered else None
+        typical_ns = median(until - since for since, until in (one.app for one in answers))
+        now = [one.app_ns for one in self._requests.values() if one.place == IN_APP]
+        counted = [one.app for one in answers]
+        counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in now]
+        return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
 
 
 def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:

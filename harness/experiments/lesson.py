@@ -1,176 +1,164 @@
-"""The lesson: six steps, each of which changes one thing. Pure: what is said, asked and predicted.
+"""The lesson: steps that each change one thing, read from a file, and the law that they show.
+
+`lesson.toml` beside this module is the lesson that is shipped, and says what a step consists of.
+What is said of a step stands in `lesson_words.py`, alike for a terminal and for a browser.
 
 The law of each step is that of a closed loop (Denning & Buzen 1978): N connections and C requests
 served at once, each for S seconds, give X = min(N, C) / S requests per second, and each request
 takes R = N / X.
 """
 
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from msgspec import Struct
-from msgspec.structs import replace
 
-from harness.model import App, Cell, CellResult, Server
-from harness.numbers.units import format_duration
+from harness.experiments.lesson_fields import (
+    Field,
+    fields,
+    flag,
+    one_of,
+    seconds,
+    tables,
+    whole,
+    words,
+)
+from harness.model import App, Cell, Server, UsageError
 from harness.plan import SLEEP_ENV
-from harness.report.messages import amount, text
-from harness.server.worker_classes import ASGI_CLASSES
+from harness.server.worker_classes import ASGI_CLASSES, CLASSES, configured_slots
 
-SLEEP_S = 1.0
-ROUNDS = 4
-WORKERS = 4
+SHIPPED = Path(__file__).with_suffix(".toml")
 TOOL = "fast"  # follows each request, so that every part of its wait is exact
-WSGI_APP = App("apps.sleep_wsgi:app", env=((SLEEP_ENV, f"{SLEEP_S:g}"),), sleep_s=SLEEP_S)
-ASGI_APP = replace(WSGI_APP, target="apps.blocking_asgi:app")
+PER_CONNECTION = 4  # requests, where a step does not say how many
+LETTERS = "abcdefgh"  # of choices
 
-# The parts of a response time, as the report calls them, in the order in which they pass
-PARTS = {
-    "connect_s": "connecting",
-    "accept_queue_s": "accept queue",
-    "in_worker_s": "inside a worker",
-    "service_s": "in the app",
+# What a step may ask of the app: the classes that can serve it, None for all
+APPS: Mapping[str, frozenset[str] | None] = {
+    "sleep": None,
+    "blocking": ASGI_CLASSES,
+    "imported": frozenset({"gevent"}),
+}
+
+# What a file may say, and what a step has where it does not say so
+OF_LESSON = {"title": Field(words), "step": Field(tables(1, 30))}
+OF_CHOICE = {"text": Field(words), "reaction": Field(words), "right": Field(flag, False)}
+OF_STEP = {
+    "title": Field(words),
+    "changed": Field(words),
+    "worker_class": Field(one_of(CLASSES)),
+    "workers": Field(whole(1, 16), 4),
+    "threads": Field(whole(1, 64), 1),
+    "worker_connections": Field(whole(1, 2000), 1000),
+    "backlog": Field(whole(1, 4096), 2048),
+    "app": Field(one_of(APPS), "sleep"),
+    "delay": Field(seconds, 1.0),
+    "connections": Field(whole(1, 500)),
+    "requests": Field(whole(2, 10_000), None),
+    "at_once": Field(whole(1, 100_000), None),
+    "question": Field(words),
+    "choice": Field(tables(2, len(LETTERS))),
+    "why": Field(words),
 }
 
 
 class Step(Struct, frozen=True):
-    """`changed`: the one thing that differs from the step named in it. `at_once`: requests served
-    at the same time, by the law. `right`: the choice that the law implies, from 0."""
+    """`changed`: the one thing that differs from the step before. `at_once`: requests served at the
+    same time, by the law; None: as many as come. `right`: the right one of `choices`, from 0;
+    `reactions`: to each of them."""
 
     title: str
     changed: str
     cell: Cell
-    at_once: int
+    app: str
+    delay_s: float
+    at_once: int | None
     question: str
     choices: tuple[str, ...]
+    reactions: tuple[str, ...]
     right: int
     why: str
 
     @property
     def rps(self) -> float:
         """Requests per second, by the law."""
-        return min(self.cell.concurrency, self.at_once) / SLEEP_S
+        n = self.cell.concurrency
+        return (n if self.at_once is None else min(n, self.at_once)) / self.delay_s
 
     @property
     def response_s(self) -> float:
         """What each request takes, by the law."""
         return self.cell.concurrency / self.rps
 
-
-def _cell(worker_class: str, connections: int, backlog: int = 2048) -> Cell:
-    app = ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
-    return Cell(Server(worker_class, WORKERS, 1, backlog, 1000, app=app), TOOL, connections)
-
-
-STEPS = (
-    Step(
-        "sync, 4 connections",
-        "Four workers of class sync; each serves one request at a time. The app sleeps 1 s. Four"
-        " connections send a new request as soon as the last one is answered.",
-        _cell("sync", 4),
-        4,
-        "Does any request have to wait?",
-        ("no: each finds a worker that is free", "one of them", "three of them"),
-        0,
-        "Four connections, four slots: nobody waits.",
-    ),
-    Step(
-        "sync, 8 connections",
-        "Only the number of connections changes: 8 instead of 4.",
-        _cell("sync", 8),
-        4,
-        "Each request takes a second longer. Where does it spend that second?",
-        ("connecting", "in the kernel's accept queue", "inside a worker"),
-        1,
-        "Twice the connections: twice the time, not twice the throughput. The kernel completes the"
-        " handshake by itself, so connecting takes no time; the connection then waits, already"
-        " established, until a worker accepts it.",
-    ),
-    Step(
-        "eventlet, 8 connections",
-        "Only the worker class changes: eventlet instead of sync, still four processes.",
-        _cell("eventlet", 8),
-        WORKERS * 1000,
-        "How can four processes serve eight requests at once?",
-        (
-            "eventlet starts more processes",
-            "the kernel answers some of them",
-            "a request that sleeps lets others run in the same process",
-        ),
-        2,
-        "While a request sleeps, or waits for a database, its worker serves others. It has slots to"
-        " spare, so what goes in comes out.",
-    ),
-    Step(
-        "sync, 16 connections",
-        "Back to sync, as in the second step. Only the connections change: 16 instead of 8.",
-        _cell("sync", 16),
-        4,
-        "Four times as many as can be served at once. How many requests fail?",
-        ("none: they only wait longer", "those that wait for more than a second", "12 of 16"),
-        0,
-        "A long accept queue (here 2048) hides an overload: nothing fails, nothing is refused,"
-        " everybody only waits longer.",
-    ),
-    Step(
-        "sync, 16 connections, a backlog of 4",
-        "Only the length of the accept queue changes: 4 instead of 2048. Of the 12 that wait, no"
-        " more than 5 find room (the kernel lets one more in than the limit says).",
-        _cell("sync", 16, backlog=4),
-        4,
-        "What becomes of the others?",
-        (
-            "they are refused at once",
-            "the kernel ignores them, and they try again later",
-            "they wait in the queue all the same",
-        ),
-        1,
-        "A full accept queue does not refuse: the kernel drops what comes, and the client's kernel"
-        " repeats it seconds later. Now the wait shows in connecting, and the slots may even stand"
-        " idle meanwhile.",
-    ),
-    Step(
-        "uvicorn with a blocked event loop, 8 connections",
-        "An asynchronous class as in the third step, 8 connections; but the app calls time.sleep()"
-        " in an async def, which does not let others run.",
-        _cell("uvicorn", 8),
-        WORKERS,
-        "Nothing limits the slots of uvicorn. How many requests are served at once?",
-        ("all 8", "4 at most, one per worker", "1"),
-        1,
-        "One call that blocks stops everything in its worker: an asynchronous class is then no"
-        " better than sync, and worse where one worker has accepted more than another.",
-    ),
-)
+    @property
+    def letters(self) -> str:
+        return LETTERS[: len(self.choices)]
 
 
-def law(step: Step) -> str:
-    """What the law predicts, with its numbers."""
-    n, at_once = step.cell.concurrency, step.at_once
-    return (
-        f"The law: min({n} connections, {at_once} slots) / {SLEEP_S:g} s ="
-        f" {amount(step.rps)} requests/s at best;"
-        f" each takes {n} / {amount(step.rps)} = {format_duration(step.response_s)}."
+class Lesson(Struct, frozen=True):
+    title: str
+    steps: tuple[Step, ...]
+
+
+def read(path: Path = SHIPPED) -> Lesson:
+    """Raises UsageError: the file, the step and the field that is wrong, and what is."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # no UTF-8, or no TOML
+        raise UsageError(f"{path} is not a TOML file: {error}") from error
+    said = fields(found, OF_LESSON, str(path))
+    steps = enumerate(said["step"], 1)
+    return Lesson(said["title"], tuple(_step(one, n, f"{path}, step {n}") for n, one in steps))
+
+
+def _step(table: object, number: int, where: str) -> Step:
+    said = fields(table, OF_STEP, where)
+    choices = [
+        fields(one, OF_CHOICE, f"{where}, choice {n}") for n, one in enumerate(said["choice"], 1)
+    ]
+    right = [place for place, one in enumerate(choices) if one["right"]]
+    if len(right) != 1:
+        raise UsageError(f"{where}: exactly one choice must be right, not {len(right)}")
+    cell = _cell(said, number, where)
+    blocks = said["app"] != "sleep"
+    return Step(
+        title=said["title"],
+        changed=said["changed"],
+        cell=cell,
+        app=said["app"],
+        delay_s=said["delay"],
+        at_once=said["at_once"] or (said["workers"] if blocks else configured_slots(cell.server)),
+        question=said["question"],
+        choices=tuple(one["text"] for one in choices),
+        reactions=tuple(one["reaction"] for one in choices),
+        right=right[0],
+        why=said["why"],
     )
 
 
-def outcome(step: Step, cell: CellResult) -> list[str]:
-    """What came out, beside what was predicted; and where the time went."""
-    if cell.throughput_rps is None:
-        return [f"Nothing can be said: {text(cell.reason)}."]
-    split = cell.breakdown
-    stalls = [one for one in cell.findings if one.code == "diagnosis.stall"]
-    came_out = "Came out over the whole load" if stalls else "Came out"
-    lines = [
-        f"{came_out}: {amount(cell.throughput_rps)} requests/s"
-        f" (the law: {amount(step.rps)} at best),"
-        f" {format_duration(split.response_s)} each (the law: {format_duration(step.response_s)})."
-    ]
-    for stall in stalls:
-        idle_s, load_s = (format_duration(stall.values[name]) for name in ("idle_s", "load_s"))
-        lines.append(f"For {idle_s} of {load_s} slots stood idle while clients waited.")
-    parts = [
-        f"{name} {format_duration(value_s) if value_s >= 0.001 else 'under 1 ms'}"
-        for field, name in PARTS.items()
-        if (value_s := getattr(split, field)) is not None
-    ]
-    if parts:
-        lines.append(f"Where a request spent its time: {', '.join(parts)}.")
-    return lines
+def _cell(said: Mapping[str, Any], number: int, where: str) -> Cell:
+    name, app, connections = said["worker_class"], said["app"], said["connections"]
+    serves = APPS[app]
+    if serves is not None and name not in serves:
+        able = " or ".join(sorted(serves))
+        raise UsageError(f"{where}, app: {app!r} is for worker_class {able}, not {name}")
+    requests = said["requests"] or PER_CONNECTION * connections
+    if requests < 2 * connections:  # else no moment is neither start nor end
+        raise UsageError(f"{where}, requests: must be at least 2 for each connection")
+    server = Server(
+        *(name, said["workers"], said["threads"], said["backlog"], said["worker_connections"]),
+        app=_app(app, name, said["delay"]),
+        preload=app == "imported",
+    )
+    return Cell(server, TOOL, connections, name=f"step-{number}", requests=requests)
+
+
+def _app(kind: str, worker_class: str, delay_s: float) -> App:
+    asgi = worker_class in ASGI_CLASSES
+    sleeps = "apps.sleep_asgi:app" if asgi else "apps.sleep_wsgi:app"
+    targets = {"blocking": "apps.blocking_asgi:app", "imported": "apps.imported_sleep:app"}
+    env = ((SLEEP_ENV, f"{delay_s:g}"),)
+    return App(targets.get(kind, sleeps), env=env, sleep_s=delay_s)

@@ -107,7 +107,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         stacks=stacks,
         app=app.target,
         sleep_s=app.sleep_s,
-        lone_first=tool.LONE_FIRST and counted,
+        lone_first=tool.LONE_FIRST and counted and not plan.together,
         counted=counted,
         follows=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
@@ -155,11 +155,21 @@ def null_counts(raw: Path) -> NullCounts | None:
     )
 
 
-def trial_data(run: Run) -> tuple[TrialData, ...]:
-    """Every trial that was planned, in the order of the plan."""
-    return tuple(
-        evidence(one, run.records.get(one.key), run.plan, run.directory) for one in grid(run.plan)
-    )
+Known = dict[str, TrialData]  # by the key of the trial
+
+
+def trial_data(run: Run, known: Known | None = None) -> tuple[TrialData, ...]:
+    """Every trial that was planned, in the order of the plan. `known`: what was read of this run
+    before, and need not be read again; it learns of the rest."""
+    before, found = known or {}, []
+    for one in grid(run.plan):
+        record, data = run.records.get(one.key), before.get(one.key)
+        if data is None or record is None or data.record != record or data.trial != one:
+            data = evidence(one, record, run.plan, run.directory)
+        found.append(data)
+    if known is not None:
+        known.update((data.trial.key, data) for data in found)
+    return tuple(found)
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
@@ -172,9 +182,22 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
     return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
 
 
-def report_of(run: Run, *, over_time: bool = False) -> Report:
-    """All that is found out about a run; its timelines where they are asked for."""
-    trials = trial_data(run)
+_read: tuple[Path, Known] = (Path(), {})
+
+
+def read_before(run: Run) -> Known:
+    """What this process has read of the run that it read last: one that grows is read after every
+    trial, and once more for what is shown of it."""
+    global _read
+    if _read[0] != run.directory:
+        _read = (run.directory, {})
+    return _read[1]
+
+
+def report_of(run: Run, *, over_time: bool = False, known: Known | None = None) -> Report:
+    """All that is found out about a run; its timelines where they are asked for. `known`: as of
+    `trial_data`."""
+    trials = trial_data(run, known)
     terms = parse(run.plan.slo) if run.plan.slo else ()
     place = as_argument(run)
     return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)

@@ -110,6 +110,7 @@ class Program(Tool):
         }
         words += [f"--{name}={value}" for name, value in options.items() if value]
         words += ["--keepalive"] * load.keepalive + ["--same-body"] * load.same_body
+        words += ["--together"] * (load.together and self.LONE_FIRST)
         words += [f"--header={name}: {value}" for name, value in load.headers]
         if self.NAMES_REQUESTS and followed(load):
             words += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]

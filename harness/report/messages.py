@@ -786,7 +786,7 @@ heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
 advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
-    {cores:number} cores[[; Gunicorn {versions:list}]].
+    {cores:number} {cores:core/cores}[[ (launched on {here:number})]][[; Gunicorn {versions:list}]].
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?
@@ -808,7 +808,8 @@ advise.recommended = {candidate}.[[ {further}]][[ {untried}]][[ {more}]]
 advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
     often enough at the target's rate.
 advise.more = Go on with --resume {run} and a longer --budget.
-advise.untried = The budget ended before a launch of {classes:list}, known by forecast alone.
+advise.untried = The budget ended before {classes:list} could be launched, so that only the
+    forecast is known.
 advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
     requests on this machine.
 advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
@@ -834,18 +835,23 @@ advise.reach.between = {last}; {first}.[[ {gap}]]
 advise.reach.gap = No rate between the two was tried.
 advise.reach.open = {last}, and it may hold beyond.
 advise.reach.none = {first:sentence}
-advise.reach.last = The target holds up to {rps:number} requests/s
-    ({launches:# launch/launches}[[; {voids} more discarded, as other programs took the cores]])
+advise.reach.last = The target[[ (but {but:list}, which is not shown)]] holds up to {rps:number}
+    requests/s ({launches:# launch/launches}[[; {voids} more discarded, as other programs took the
+    cores]])
 advise.reach.last.few = The target was kept at {rps:number} requests/s in
     {launches:# launch/launches}[[ ({voids} more discarded, as other programs took the cores)]],
     too few to promise it
 advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
-    it[[: {why}]]
+    it[[: {why:; }]]
 advise.reach.first.close = at {rps:number} requests/s {launches:# launch/launches} kept it, but not
-    by enough to promise the next one[[: {why}]]
-advise.busy = the server computes on {server_cores:cores} there[[, the load tool on
-    {tool_cores:cores}]][[, other programs on {others_cores:cores}]], and this machine is
-    {host_busy:percent} busy[[; {occupancy:percent} of the slots are taken]]
+    by enough to promise the next one[[: {why:; }]]
+advise.why.failed = {failed:count} of {requests:count} requests failed[[ ({causes:counts})]]
+advise.why.value = {metric} was {value}
+advise.why.pool = about {under_way:number} of the {pool:count} requests that the app can work on
+    at once were under way
+advise.busy = the server used {server_cores:cores}[[, the load tool
+    {tool_cores:cores}]][[, other programs {others_cores:cores}]], and this machine was
+    {host_busy:percent} busy[[; {occupancy:percent} of the slots were taken]]
 advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:bytes} of memory and]]
     {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
 advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
@@ -889,14 +895,13 @@ advise.left_out = Left out: {classes:list}. {why:sentence}
 advise.left_out.unavailable = {why}
 advise.left_out.removed = Gunicorn {version} removed it; to consider it all the same, name it in
     --classes
-advise.left_out.limits = none of its settings keeps to --max-in-flight, --max-workers and
-    --not-thread-safe
+advise.left_out.limits = no settings keep to {limits:list}
 advise.left_out.fault = {why}
 advise.left_out.unknown = what its requests need is not known: {why}
+advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it breaks {term}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
-advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores or
-    the
-    cell was invalid
+advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
+    load tool was late or the cell was invalid
 advise.status.recommended = recommended
 advise.status.memory = {memory_bytes:bytes} of memory are too much
 advise.status.reaches_less = meets it, breaks at a lower rate
@@ -907,7 +912,7 @@ advise.status.undecidable = {term} undecidable
 advise.status.fails_at = breaks at {rps:number} req/s
 advise.status.expected_broken = not launched: forecast broken
 advise.status.expected_less = not launched: forecast lower
-advise.status.bounded_less = not launched: {rps:number} req/s at most
+advise.status.bounded_less = not launched: forecast at most {rps:number} req/s
 advise.status.too_few = too few launches
 advise.status.void = {launches:# launch/launches}, all discarded
 advise.status.not_tried = not launched
@@ -959,6 +964,7 @@ advise.chart.expected_rps = expected to hold up to
 advise.chart.holds_rps = measured to hold at
 advise.chart.breaks_rps = measured to break at
 # --- the live lesson ------------------------------------------------------------------------------
+live.no_answer = there was no answer
 live.blocks = The app lets nobody else run in its worker.
 live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves[[ up to
     {at_once:# request} at once]]: with {clients:# client} nobody waits.[[ {blocks}]]
@@ -1010,7 +1016,7 @@ lesson.slots.unlimited = as many slots as come
 lesson.short = {rps:number}/s, {response_s:duration}
 lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
 lesson.guessed.right = That is right.
-lesson.guessed.other = It is {letter}) {right}.
+lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
     {response_s:duration} each (the law: {law_s:duration}).
@@ -2007,7 +2013,11 @@ sampler.workers = CPU of each worker
 sampler.memory = memory of the workers
 
 # what a request needs
-needs.no_requests = No request was answered as expected, so what one needs is not known
+needs.no_requests = no request was seen in the app
+needs.failed = {failed:percent} of its requests were not answered as
+    expected[[ ({causes:counts})]][[, with status {statuses:list}]]
+needs.mixed = {worker_class}: {failed:percent} of the requests that show what one needs
+    failed[[ ({causes:counts})]], and are in the mean
 needs.no_cpu = The CPU of the workers was not seen, so what a request needs is not known
 needs.no_memory = What the workers hold of memory is missing: this system does not say what they
     share

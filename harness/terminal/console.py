@@ -5,6 +5,8 @@ import shutil
 import sys
 import termios
 import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -35,12 +37,30 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def one_key() -> str:
-    """The next key, in lower case; "" for the end of input. Ctrl-C stays what it is."""
+def one_key(prompt: str) -> str:
+    """The next key, in lower case; "" for the end of input. Ctrl-C stays what it is. What was typed
+    before the prompt is dropped: it was no answer to what is asked only now."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
         tty.setcbreak(handle, termios.TCSANOW)
+        termios.tcflush(handle, termios.TCIFLUSH)
+        print(prompt, end="", flush=True)
         return os.read(handle, 16).decode("utf-8", "ignore")[:1].lower()
     finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """What is typed meanwhile does not show, as it would in the middle of a picture."""
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
+        yield
+    finally:
+        termios.tcflush(handle, termios.TCIFLUSH)  # or the shell would take it for its own
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -1,16 +1,21 @@
-"""Slots and queues at one moment, in five lines of plain text for a terminal of 80 columns.
+"""Slots and queues in plain text for a terminal of 80 columns: at one moment, and over time.
 
 3.2 s  in the app   [#] [#] [#] [#]          4 of 4 slots
-       accept queue oooo                     4
-       elsewhere                             0, on the way, or not connected
+       accept queue ooooo                    5
+       no room      ~~~~~~~                  7, SYNs repeated: 12
+       elsewhere                             0, on the way
        idle                                  0, nothing sent
-       answered                              9 of 33
+       answered                              9 of 32
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 WIDTH = 80
 MARK = 24  # columns for what is drawn
+NAME = 12
+BESIDE = 15
+COLUMNS = WIDTH - BESIDE - 5  # of what is drawn over time
+MANY = "+"  # more than one digit
 UNKNOWN = "missing"
 
 
@@ -24,19 +29,29 @@ def draw(
     answered: int,
     requests: int,
     accepts_first: bool,
+    no_room: int | None = None,
+    repeated: int | None = None,
 ) -> list[str]:
     """The lines, none longer than WIDTH. `busy`: requests in the app, by worker; `slots`: of all
     workers, None unlimited; `queue`: None where it cannot be seen; `accepts_first`: what is in
-    neither app nor queue waits inside a worker. A load tool that sends its first request alone has
-    nothing to send on the other connections until that is answered, nor at the end."""
+    neither app nor queue waits inside a worker. At the end connections have nothing more to send.
+    `no_room`: connections that a full accept queue keeps out, None where it is long enough;
+    `repeated`: SYNs that were sent again since the load began."""
     inside, limit = sum(busy), "unlimited" if slots is None else slots
-    sent = min(connections, requests - answered) if answered else 1
-    elsewhere = max(0, sent - inside - (queue or 0))
-    idle = connections - max(sent, inside + (queue or 0))
+    known = inside + (queue or 0) + (no_room or 0)
+    sent = min(connections, requests - answered)
+    elsewhere = max(0, sent - known)
+    idle = max(0, connections - max(sent, known))
     where = "accepted, inside a worker" if accepts_first else "on the way, or not connected"
     lines = [
         _line(f"{at_s:6.1f} s", "in the app", _workers(busy), f"{inside} of {limit} slots"),
         _line("", "accept queue", "o" * (queue or 0), UNKNOWN if queue is None else queue),
+    ]
+    if no_room is not None:
+        where = "on the way"
+        again = UNKNOWN if repeated is None else repeated
+        lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {again}"))
+    lines += [
         _line("", "elsewhere", "." * elsewhere, f"{elsewhere}, {where}"),
         _line("", "idle", "." * idle, f"{idle}, nothing sent"),
         _line("", "answered", "", f"{answered} of {requests}"),
@@ -45,10 +60,28 @@ def draw(
 
 
 def _line(when: str, name: str, marks: str, count: object) -> str:
-    return f"{when:>8}  {name:<13}{marks[:MARK]:<{MARK}} {count}".rstrip()
+    return f"{when:>8}  {name:<{NAME}} {marks[:MARK]:<{MARK}} {count}".rstrip()
 
 
 def _workers(busy: Sequence[int]) -> str:
     """A box a worker; where they do not fit, their numbers."""
     boxes = " ".join(f"[{'#' * count or ' '}]" for count in busy)
     return boxes if len(boxes) <= MARK else " ".join(f"[{count}]" for count in busy)
+
+
+def over_time(rows: Mapping[str, Sequence[int]], column_s: float) -> list[str]:
+    """A digit a column, "." for none; below it the seconds."""
+    width = max(map(len, rows.values()), default=0)
+    lines = [
+        f"  {name:<{BESIDE}} {''.join(_digit(count) for count in counts)}"
+        for name, counts in rows.items()
+    ]
+    scale = [" "] * (width + 4)
+    for place in range(0, width, 10):
+        label = f"{place * column_s:g}"
+        scale[place : place + len(label)] = label
+    return [*lines, f"  {'second':<{BESIDE}} {''.join(scale)}".rstrip()]
+
+
+def _digit(count: int) -> str:
+    return "." if not count else str(count) if count < 10 else MANY

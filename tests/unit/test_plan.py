@@ -18,6 +18,7 @@ from harness.cli import parse
 from harness.experiments.execution import launch_for
 from harness.experiments.planning import plan_of
 from harness.load import ab
+from harness.load.fast import FAST
 from harness.load.registry import TOOLS
 from harness.model import App, Cell, Plan, Rate, Server, UsageError
 from harness.plan import ideal_s, load_for, predicted_s, product, records_for, trials
@@ -60,6 +61,22 @@ def test_load(of: Plan, lone_s: float) -> None:
     assert load.keepalive == cell.keepalive
     asked = (load.method, load.headers, load.body_file, load.expect_status)
     assert asked == (app.method, app.headers, app.body_file, app.expect_status)
+
+
+def test_a_load_without_a_lone_request_and_of_so_many_requests() -> None:
+    (cell,) = plan().cells[1:2]
+    assert cell.concurrency == 8
+    together = plan((replace(cell, tool="fast"),), together=True, rounds=4)
+    own = plan((replace(cell, tool="fast", requests=24),), together=True)
+    for of, requests, ideal in ((together, 32, 8.0), (own, 24, 6.0)):
+        (asked,) = of.cells
+        load = load_for(of, asked, 1.0)
+        assert (load.requests, load.together) == (requests, True)
+        assert predicted_s(of, asked, 1.0) == predicted_s(plan((cell,)), cell, 1.0) - 11 + ideal
+        assert "--together" in FAST.command(load, "http://127.0.0.1:1/", "/run").argv
+    alone = load_for(plan((cell,)), cell, 1.0)
+    assert (alone.requests, alone.together) == (41, False)
+    assert "--together" not in FAST.command(alone, "http://127.0.0.1:1/", "/run").argv
 
 
 @given(A_CELL, LONE_S)

@@ -9,20 +9,19 @@ from harness.experiments.advise.cautions import cautions
 from harness.experiments.advise.result import Result, limit_of, name_of
 from harness.experiments.advise.search import BEYOND, HOPE, STEP, launches_at
 from harness.experiments.advise.standing import LEAST
-from harness.experiments.advise.study import Launch, holds
+from harness.experiments.advise.study import holds
+from harness.experiments.advise.why import reasons
 from harness.experiments.document import answer
 from harness.model import Finding, Server
 
 SAVES = 0.9  # of the memory: from here on it is worth a word
-OTHERS = 0.05  # cores: what is told of other programs
-FULL = ("saturated", "at capacity", "generator-bound")
 
 
 def answers(result: Result) -> Iterable[Finding]:
     """A question each, as far as there is an answer."""
     evidence = tuple(_evidence(result))
     further, untried = _further(result), _untried(result)
-    unknown = further or untried or (result.server and _gap(result, result.server))
+    unknown = further or untried or (result.server and _goes_on(result, result.server))
     values = {
         "candidate": name_of(result.server) if result.server else None,
         "rate_rps": result.search.target_rps,
@@ -39,12 +38,18 @@ def answers(result: Result) -> Iterable[Finding]:
     yield from _reach(result)
     if result.word == "recommended":
         yield _costs(result)
-    elif result.word in ("nothing", "undecidable", "unsendable") and (limit := limit_of(result)):
+    elif _limited(result) and (limit := limit_of(result)):
         yield answer("advise", "limit", "limits", {"limit": limit})
     kept = [one for one in result.launches if holds(one, result.search.terms)]
     if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
         yield from cautions(kept, result.search.target_rps)
     yield from blocked(result)
+
+
+def _limited(result: Result) -> bool:
+    """Whether something stands in the way, or by the forecast of every candidate will."""
+    foreseen = result.word == "unfinished" and result.search.foreseen and not result.search.able
+    return foreseen or result.word in ("nothing", "undecidable", "unsendable")
 
 
 def _further(result: Result) -> Finding | None:
@@ -112,6 +117,12 @@ def _reach(result: Result) -> Iterable[Finding]:
     yield answer("advise", "reach", f"reach.{code}", values)
 
 
+def _goes_on(result: Result, server: Server) -> bool:
+    """Whether the budget left open how far it goes."""
+    beyond = result.reach.first is None and result.search.next() is not None
+    return beyond or _gap(result, server)
+
+
 def _gap(result: Result, server: Server) -> bool:
     """Whether nothing is known of the rates between the last and the first."""
     last, first = result.reach.last or math.inf, result.reach.first or 0.0
@@ -125,6 +136,7 @@ def _last(result: Result, server: Server, rps: float) -> Finding:
     made = [one for one in result.study.launches if one.server == server and one.rps == rps]
     values: dict[str, object] = {"rps": rps, "launches": len(launches)}
     values["voids"] = len(made) - len(launches) or None
+    values["but"] = tuple(outcome.values["term"] for outcome in result.standing.unshown)
     code = "advise.reach.last" if len(launches) >= LEAST else "advise.reach.last.few"
     return Finding(code, values, tuple(one.key for one in launches))
 
@@ -137,30 +149,10 @@ def _first(result: Result, server: Server, rps: float) -> Finding:
         "rps": rps,
         "launches": len(launches),
         "broke": broke,
-        "why": _why(result.breaks) if result.breaks else None,
+        "why": tuple(reasons(result, result.breaks)) if result.breaks else (),
     }
     code = "advise.reach.first" if broke else "advise.reach.first.close"
     return Finding(code, values, tuple(one.key for one in launches))
-
-
-def _why(launch: Launch) -> Finding | None:
-    """What breaks the target in that launch. Queues grow before anything is full: where nothing is,
-    how full it is stands there instead of a cause. None: not even that was seen."""
-    cell = launch.cell
-    if cell.verdict in FULL:
-        return cell.diagnosis or cell.reason
-    used = cell.usage
-    if used.server_cores is None or used.host_busy is None:
-        return None
-    others = cell.core_wait.others_cores if cell.core_wait else None
-    values = {
-        "server_cores": used.server_cores,
-        "tool_cores": used.generator_cores,
-        "others_cores": others if others and others >= OTHERS else None,
-        "host_busy": used.host_busy,
-        "occupancy": cell.occupancy,
-    }
-    return Finding("advise.busy", values)
 
 
 def _costs(result: Result) -> Finding:

@@ -35,6 +35,16 @@ class Limits(Struct, frozen=True):
     confined: int | None = None  # cores that launches are held to; None: to none of this machine's
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The options by which candidates are left out."""
+        given = {
+            "--max-in-flight": self.max_in_flight is not None,
+            "--max-workers": self.max_workers is not None,
+            "--not-thread-safe": not self.thread_safe,
+        }
+        return tuple(name for name, one in given.items() if one)
+
+    @property
     def thumb(self) -> int:
         """The rule of thumb for workers: twice the cores and one."""
         return 2 * max(1, math.floor(self.cores)) + 1

@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness import codec, run_store, slo
-from harness.experiments.advise.candidates import Limits, kind_of
+from harness.experiments.advise.candidates import Limits, candidates, kind_of
 from harness.experiments.advise.document import write_file
 from harness.experiments.advise.growth import Growth
 from harness.experiments.advise.study import TOOL, Asked
@@ -41,12 +41,14 @@ from harness.model import (
     Server,
     UsageError,
 )
-from harness.server import limits, preflight
+from harness.server import limits as machine
+from harness.server import preflight
 from harness.server.worker_classes import CLASSES, class_named
 from harness.terminal.console import tell
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
+SHOWN = 0.95  # of the rate: chance makes what is served in a launch some percent less
 NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond slots
 NEEDS_ABOUT_S = 8.0  # with start, lone requests and stop, of an app that starts at once
 
@@ -87,10 +89,10 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     except slo.Mistake as mistake:
         raise UsageError(f"--slo: {mistake}") from None
     for term in slo.parse(target):
-        if term.kind == "rps" and term.op in (">", ">=") and term.limit >= options.rate:
+        if term.kind == "rps" and term.op in (">", ">=") and term.limit > SHOWN * options.rate:
             raise UsageError(
                 f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, for no"
-                " more are served: leave it out, or ask for less"
+                f" more are served: leave it out, or ask for {SHOWN * options.rate:g} at most"
             )
     check_write(options.write)
     names = options.classes or CLASSES
@@ -111,6 +113,11 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     able = [kind for kind in kinds if kind.variant not in missing]
     if not able:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
+    limits = limits_of(options)
+    unfit = [kind.variant for kind in able if not candidates([kind], limits)]
+    able = [kind for kind in able if kind.variant not in unfit]
+    if not able:
+        raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
     if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
         raise UsageError(
             f"--budget: what requests need takes about {least_s:.0f} s to find out with"
@@ -120,8 +127,9 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         slo=target,
         rate_rps=options.rate,
         budget_s=budget_s,
-        limits=limits_of(options),
+        limits=limits,
         left_out=missing,
+        unfit=tuple(unfit),
         removed=tuple(sorted(removed)),
         config_text=_text(options.config),
         config_path=str(Path(options.config).absolute()) if options.config else "",
@@ -130,8 +138,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         start=start_of(found.python),
         write=str(Path(options.write).expanduser().absolute()) if options.write else "",
     )
-    if asked.limits.cores > (here := limits.cores()):
-        values = {"cores": asked.limits.cores, "here": here}
+    if limits.cores > (here := machine.cores()):
+        values = {"cores": limits.cores, "here": here}
         notes = (*notes, Finding("advise.more_cores", values))
     more = {} if options.seed is None else {"seed": options.seed}
     plan = gunicorn_plan(
@@ -176,11 +184,11 @@ def check_write(path: str | None) -> None:
 def limits_of(options: argparse.Namespace) -> Limits:
     """Of the machine that will serve: this one's and its control group's where nothing is said. A
     machine with fewer cores is imitated; one with more is only foreseen."""
-    here = limits.cores()
+    here = machine.cores()
     cores = options.cores or here
     return Limits(
         cores=cores,
-        memory_bytes=options.memory or limits.memory_bytes(),
+        memory_bytes=options.memory or machine.memory_bytes(),
         confined=max(1, math.floor(cores)) if cores < here else None,
         max_workers=options.max_workers,
         max_in_flight=options.max_in_flight,

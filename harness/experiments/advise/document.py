@@ -21,6 +21,7 @@ from harness.report.messages import text
 from harness.run_store import Run
 
 FILE = "gunicorn.conf.py"
+MORE_CORES = "advise.more_cores"
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
 
 
@@ -72,6 +73,7 @@ def _title(result: Result) -> Finding:
         "app": target,
         "arrivals": Finding(f"arrivals.{plan.arrivals}"),
         "cores": asked.limits.cores,
+        "here": next((one.values["here"] for one in plan.notes if one.code == MORE_CORES), None),
         "versions": tuple(versions) or None,
     }
     return Finding("advise.title", values)
@@ -81,7 +83,8 @@ def _left_out(result: Result) -> Iterable[Finding]:
     """Each reason once."""
     classes: dict[str, list[str]] = {}
     reasons: dict[str, Finding] = {}
-    limited = dict.fromkeys(without_candidates(result.search), Finding("advise.left_out.limits"))
+    why = Finding("advise.left_out.limits", {"limits": result.limits.flags})
+    limited = dict.fromkeys((*result.study.asked.unfit, *without_candidates(result.search)), why)
     for name, why in {**result.study.left_out, **limited}.items():
         key = f"{why.code} {sorted(why.values.items())}"
         reasons.setdefault(key, why)

@@ -34,6 +34,7 @@ Exit codes: 0 a file was written; 1 the budget or the machine did not allow an a
 Ctrl-C, 143 SIGTERM, with what is decided so far printed.
 """
 
+LEAST_BYTES = 1 << 20  # less is a unit that was forgotten
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -42,6 +43,8 @@ def size(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None or (found := float(match[1]) * SIZES[match[2].upper()]) < 1:
         raise read.Refused(f"{text!r} is not an amount of memory, such as 512M or 2G")
+    if found < LEAST_BYTES:
+        raise read.Refused(f"{text!r} is less than any worker takes: say a unit, such as 512M")
     return int(found)
 
 

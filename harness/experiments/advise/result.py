@@ -106,9 +106,11 @@ def _without(search: Search) -> Word:
     if search.too_noisy():
         return "noisy"
     following = search.next()
+    words = {search.standing(one).word for one in search.servers}
+    if "broken" in words and not search.able and not words & {"met", "undecidable"}:
+        return "nothing"  # as it was forecast of all
     if following is not None and following.rps == search.target_rps:
         return "unfinished"
-    words = {search.standing(one).word for one in search.servers}
     if "undecidable" in words and following is None:
         return "undecidable"
     if "broken" in words and following is None:

@@ -44,13 +44,14 @@ CLOSE = 1.075  # between the last rate that passes and the first that fails
 STEP = 1.15  # up, where the forecast is passed
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
-HOPE = 0.5  # of a rate: candidates of which less is forecast are tried last, or not at all
+HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
 SURER = 0.5  # of a rate: where few launches are left, the next that is tried below it
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
-TRIES = 4  # candidates of a forecast without hope
+TRIES = 4  # candidates that are forecast to break the target
+DISTURBED = "advise.void.disturbed"
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
 MOST_VOIDS_BESIDE = 2  # at another rate
 LOWEST = 0.02  # of the target's rate
@@ -112,6 +113,11 @@ class Search(Struct, frozen=True):
         """Memory, workers, threads. What is not known is not cheap."""
         memory = self.expected[server.key].memory_bytes
         return math.inf if memory is None else memory, server.workers, server.threads
+
+    @property
+    def able(self) -> bool:
+        """Whether any candidate is forecast to keep the target."""
+        return any(self.highest(one) >= self.target_rps for one in self.order())
 
     # --- what was found ----------------------------------------------------------------------
 
@@ -194,8 +200,7 @@ class Search(Struct, frozen=True):
         if self.too_noisy(before) or self.hopeless() or self.unsendable():
             return None
         order = self.order()
-        hopeful = [one for one in order if self.highest(one) >= HOPE * self.target_rps]
-        for server in hopeful or order[:TRIES]:
+        for server in self._hopeful(order):
             found = self.standing(server)
             if found.word == "met":
                 return self._around(self.leader() or server, order, left)
@@ -203,6 +208,15 @@ class Search(Struct, frozen=True):
             if following is not None:  # else nothing of its launches says anything
                 return following
         return self._lower(order)
+
+    def _hopeful(self, order: Sequence[Server]) -> list[Server]:
+        """Those that are worth a launch at the target's rate. Of those that are forecast to break
+        it only the first of each class: their forecast may be wrong, but they are all alike."""
+        able = [one for one in order if self.highest(one) >= self.target_rps]
+        nearly = {one.variant: one for one in reversed(order)
+                  if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
+        first = sorted(nearly.values(), key=self.highest, reverse=True)
+        return [*able, *first[:TRIES]] or list(order[:TRIES])
 
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once something meets the target: whether there is better, and what the best reaches."""
@@ -229,8 +243,9 @@ class Search(Struct, frozen=True):
 
     def _launch(self, server: Server, rps: float) -> Next | None:
         made = [one for one in self.study.launches if one.server == server and one.rps == rps]
-        voids = len(made) - len(self.study.at(server, rps))
-        if voids >= (MOST_VOIDS if rps == self.target_rps else MOST_VOIDS_BESIDE):
+        voids = [one.void for one in made if one.void is not None]
+        noise = all(why.code == DISTURBED for why in voids)  # else the next will hardly be better
+        if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
             return None
         return Next(server, rps, 1 + len(made))
 

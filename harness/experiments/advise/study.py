@@ -18,7 +18,7 @@ from harness.analysis.load_tool import Ceiling, ceilings
 from harness.analysis.needs import Crowded, crowded, needs_of, with_crowd
 from harness.analysis.target import Requests, judge, requests_of, value_of, word
 from harness.experiments.advise.candidates import Limits
-from harness.experiments.reading import as_argument, report_of, trial_data
+from harness.experiments.reading import as_argument, read_before, report_of, trial_data
 from harness.model import Cell, CellResult, Finding, Needs, Plan, Route, Server, Summary
 from harness.run_store import Run
 from harness.server.worker_classes import class_named
@@ -35,6 +35,7 @@ class Asked(Struct, frozen=True):
     budget_s: float
     limits: Limits
     left_out: Mapping[str, str] = {}  # variants that cannot run here, and why
+    unfit: tuple[str, ...] = ()  # variants of which no settings keep to the limits
     removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn do not have
     config_text: str = ""  # of the app's own Gunicorn file
     config_path: str = ""
@@ -154,8 +155,9 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
 
 def study_of(run: Run) -> Study:
-    trials = trial_data(run)
-    cells = {cell.trial.key: cell for cell in report_of(run).cells}
+    known = read_before(run)
+    trials = trial_data(run, known)
+    cells = {cell.trial.key: cell for cell in report_of(run, known=known).cells}
     facts = {one.trial.key: facts_of(one) for one in trials if one.record is not None}
     needs, left_out = _needs(run, trials, facts)
     asked = Asked.of(run.plan)
@@ -290,4 +292,14 @@ def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
     if cell.core_wait is not None and cell.core_wait.doubtful and not holds(launch, terms):
         values = {"share": cell.core_wait.taken}
         return replace(launch, void=Finding("advise.void.disturbed", values))
-    return launch
+    return replace(launch, void=_late(launch, terms))
+
+
+def _late(launch: Launch, terms: Sequence[Term]) -> Finding | None:
+    """Where it broke a time by no more than what the load tool itself was late."""
+    late_s = launch.cell.lag.p95
+    for term in terms:
+        value = value_of(term.metric, launch.requests) if term.kind == "time" else None
+        if late_s and value is not None and not term.holds(value) and term.holds(value - late_s):
+            return Finding("advise.void.late", {"late_s": late_s, "term": str(term)})
+    return None

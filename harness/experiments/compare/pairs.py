@@ -19,7 +19,7 @@ from harness.analysis.comparison import (
 )
 from harness.experiments.budget import used_s
 from harness.experiments.compare import gate
-from harness.experiments.reading import report_of
+from harness.experiments.reading import read_before, report_of
 from harness.model import Cell, CellResult, Finding, Plan, Record
 from harness.report.naming import level, setting, varying
 from harness.run_store import Run
@@ -155,7 +155,7 @@ def pairs_of(
 
 def compared(run: Run) -> list[Compared]:
     """Every group, as of the pairs on file."""
-    asked, cells = Asked.of(run.plan), report_of(run).cells
+    asked, cells = Asked.of(run.plan), report_of(run, known=read_before(run)).cells
     limits, found = gate.parse(asked.limits) if asked.limits else (), []
     for group, apart_by in zip(asked.groups, apart(asked.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)

@@ -9,11 +9,18 @@ import contextlib
 import secrets
 import socket
 import webbrowser
+from pathlib import Path
 
+from harness.experiments.lesson import SHIPPED, Lesson, read
+from harness.experiments.live import recording
+from harness.experiments.live.stage import Stage
 from harness.experiments.planning import interpreters
 from harness.model import EnvironmentProblem, UsageError
+from harness.report import publish
+from harness.server.preflight import Interpreter
 from harness.server.worker_classes import CLASSES
 from harness.terminal.console import tell
+from harness.terminal.interrupt import Stopped
 
 FORGOTTEN_S = 600.0  # without a tab
 LOOK_S = 0.5
@@ -21,26 +28,49 @@ NEEDS = "the page needs starlette and uvicorn: pip install 'workerlab[live]'"
 
 
 def command(options: argparse.Namespace) -> int:
-    """Serve the page until Ctrl-C. Returns the exit code."""
+    """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
+    (found,) = interpreters(options).values()
+    lesson = read(Path(options.lesson) if options.lesson else SHIPPED)
+    if options.record:
+        return _record(options, found, lesson)
+    return _serve(options, found, lesson)
+
+
+def _record(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> int:
+    path = Path(options.record).expanduser()
+    publish.check(path.absolute().parent)
+    for step in lesson.steps:
+        if why := found.lacks(step.cell.server.worker_class):
+            raise EnvironmentProblem(f"{step.title}: {why}")
+    try:
+        recording.record(path, found.python, found.asked, lesson)
+    except Stopped as signal:
+        tell(f"stopped: {options.record} is not written")
+        return signal.exit_code
+    except OSError as error:
+        raise EnvironmentProblem(f"{options.record} cannot be written: {error}") from None
+    tell(f"wrote {options.record}")
+    return 0
+
+
+def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> int:
     try:
         from harness.experiments.live import serving
     except ImportError as error:
         raise EnvironmentProblem(f"{NEEDS} ({error})") from None
-    from harness.experiments.live.stage import Stage
-
-    (found,) = interpreters(options).values()
     missing = {name: why for name in CLASSES if (why := found.lacks(name))}
     token, sock = secrets.token_urlsafe(16), _listening(options.port or 0)
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
     tell(f"the live lesson: {address}")
     tell("Ctrl-C ends it")
-    stage = Stage(found.python, found.asked, missing)
-    try:
+    stage = Stage(found.python, found.asked, missing, lesson)
+    try:  # a signal ends the lab, which is what it is for
         if not options.no_browser:
             with contextlib.suppress(webbrowser.Error):
                 webbrowser.open(address)
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S))
+        asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S))
+    except Stopped:
+        pass
     finally:
         stage.close()
         sock.close()

@@ -11,6 +11,9 @@ examples:
   workerlab live --no-browser --port 8800
       ... at an address of your choice, to be opened by hand
 
+  workerlab live --record lesson.html
+      the lesson as one page, which needs neither a server nor a network
+
 Ctrl-C ends the lab and whatever it started.
 """
 
@@ -23,6 +26,8 @@ def port(text: str) -> int:
 
 ROWS: tuple[read.Row, ...] = (
     ("--port", port, "N", "the port of the page on 127.0.0.1 (a free one)"),
+    ("--lesson", str, "FILE", "give the lesson in this file, instead of the one that is shipped"),
+    ("--record", str, "FILE", "run the lesson once, and write it as a page to be played anywhere"),
     ("--no-browser", None, "", "do not open a browser"),
 )
 

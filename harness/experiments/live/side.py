@@ -163,6 +163,18 @@ class Side:
                 return None
             return self.live.look(), self.live
 
+    def measured(self, over_s: float) -> tuple[Sample, float | None, float | None] | None:
+        """Of the last so many seconds: what was measured, the slowest and the fastest answer. None
+        while no server runs."""
+        with self._lock:
+            if self.live is None:
+                return None
+            now_ns, places = time.monotonic_ns(), self.live.places
+            answers = places.latest(now_ns - int(over_s * 1e9))
+            times_s = [one.response_s for one in answers]
+            slowest_s = max([*times_s, places.oldest_s(now_ns)])
+            return places.sample(now_ns, over_s), slowest_s, min(times_s, default=None)
+
     # --- its thread ------------------------------------------------------------------------------
 
     def _run(

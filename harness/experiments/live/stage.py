@@ -12,6 +12,7 @@ from typing import Any
 
 from harness import codec
 from harness.analysis.places import as_told
+from harness.experiments.lesson import Lesson
 from harness.experiments.live.asked import (
     APPS,
     LIMITS,
@@ -21,7 +22,9 @@ from harness.experiments.live.asked import (
     changed_load,
     changed_server,
 )
+from harness.experiments.live.course import Course
 from harness.experiments.live.law import law, sentence
+from harness.experiments.live.recording import Recorder
 from harness.experiments.live.side import Looked, Side
 from harness.report.messages import text
 from harness.server.limits import cores
@@ -40,8 +43,14 @@ class Stage:
     """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
     cannot run here, and why."""
 
-    def __init__(self, python: str, gunicorn: str, missing: Mapping[str, str]) -> None:
+    def __init__(
+        self, python: str, gunicorn: str, missing: Mapping[str, str], lesson: Lesson
+    ) -> None:
         self._python, self._gunicorn, self._missing = python, gunicorn, missing
+        self._lesson = lesson
+        self._course: Course | None = None
+        self._ran_s: float | None = None  # since when the load of its step has run
+        self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
         self._lock = threading.RLock()
         self.load = LoadAsked()
@@ -67,6 +76,8 @@ class Stage:
             self._driver = self._driver or name
             self._greet(name)
             put(self._state())
+            if self._course is not None:
+                put(codec.encode(self._course.message()))
             return name
 
     def leave(self, name: str) -> None:
@@ -88,7 +99,9 @@ class Stage:
         classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
         apps = [{"name": name, "title": row.title, "classes": row.classes}
                 for name, row in APPS.items()]  # fmt: skip
-        known = {"limits": LIMITS, "classes": classes, "apps": apps}
+        steps = [{"title": one.title} for one in self._lesson.steps]
+        lesson = {"title": self._lesson.title, "steps": steps}
+        known = {"limits": LIMITS, "classes": classes, "apps": apps, "lesson": lesson}
         self._tabs[name](codec.encode({"kind": "hello", "role": role, "tab": name, **known}))
 
     def _publish(self, message: bytes) -> None:
@@ -106,7 +119,7 @@ class Stage:
             action = {
                 "load": self._change_load, "server": self._change_server,
                 "compare": self._compare, "start": self._start, "restart": self._start,
-                "stop": self._stop,
+                "stop": self._stop, "lesson": self._go, "guess": self._guess, "leave": self._leave,
             }.get(str(words.get("do")))  # fmt: skip
             if action is None:
                 raise Refused(f"nobody knows how to {words.get('do')!r:.40}", "do")
@@ -121,7 +134,7 @@ class Stage:
 
     def _change_server(self, words: Mapping[str, Any]) -> None:
         number = words.get("side")
-        if number not in range(len(self.sides)) or isinstance(number, bool):
+        if type(number) is not int or number not in range(len(self.sides)):
             raise Refused("there is no such server", "side")
         side = self.sides[number]
         asked = changed_server(
@@ -157,6 +170,64 @@ class Stage:
     def _stop(self, _words: Mapping[str, Any]) -> None:
         for side in self.sides:
             side.stop()
+
+    # --- the lesson ------------------------------------------------------------------------------
+
+    def _go(self, words: Mapping[str, Any]) -> None:
+        """To a step, whose question comes before anything runs."""
+        course = self._course or Course(self._lesson)
+        course.go(words.get("step"))
+        self._course = course
+        for side in self.sides:
+            side.stop()
+        if course.phase == "ask":
+            del self.sides[1:]
+            self.sides[0].asked, self.load = course.server, course.load
+        self._told_lesson()
+
+    def _guess(self, words: Mapping[str, Any]) -> None:
+        if self._course is None:
+            raise Refused("there is no lesson: begin with one of its steps", "choice")
+        self._course.guess(words.get("choice"))
+        self._ran_s, self._recorder = None, Recorder()
+        if why := self._missing.get(self._course.server.worker_class):
+            self._course.left_out(why)
+        else:
+            self._start({})
+        self._told_lesson()
+
+    def _leave(self, _words: Mapping[str, Any]) -> None:
+        self._course = None
+        self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
+
+    @property
+    def recorded(self) -> dict[str, object] | None:
+        """What was seen of the lesson; None: nothing yet."""
+        with self._lock:
+            found = self._course.recorded if self._course is not None else {}
+            return found if found.get("steps") else None
+
+    def _told_lesson(self) -> None:
+        if self._course is not None:
+            self._publish(codec.encode(self._course.message()))
+
+    def _follow(self) -> None:
+        """What the lesson does by itself: once a step has run for long enough, it tells."""
+        with self._lock:
+            course, side = self._course, self.sides[0]
+            if course is None or course.phase != "run":
+                return
+            if side.phase == "failed":
+                course.left_out(side.why or "")
+                self._told_lesson()
+            elif side.phase == "running":
+                self._ran_s = self._ran_s or time.monotonic()
+                if time.monotonic() - self._ran_s < course.settles_s + course.measured_s:
+                    return
+                if (found := side.measured(course.measured_s)) is not None:
+                    course.measure(*found)
+                    course.keep(self._recorder.trace(course.server, course.load))
+                    self._told_lesson()
 
     def close(self) -> None:
         """Returns when no server is left."""
@@ -199,6 +270,7 @@ class Stage:
                     if not self._tabs:
                         self._stop({})
             number += 1
+            self._follow()
             sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
             if any(side is not None for side in sides) and self._tabs:
                 t = (time.monotonic_ns() - self._origin_ns) / 1e6
@@ -210,10 +282,13 @@ class Stage:
         if found is None:
             return None
         looked: Looked = found[0]
+        sample = found[1].sample() if sampled else None
+        if self._course is not None and self._course.phase == "run":
+            self._recorder.add(looked, sample)
         return {
             "moves": as_told(looked.moves, self._origin_ns),
             "queue": looked.queue,
             "connections": looked.connections,
             "drawn": looked.every,
-            "sample": found[1].sample() if sampled else None,
+            "sample": sample,
         }

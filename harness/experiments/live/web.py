@@ -7,7 +7,7 @@ tells goes through one stream of server-sent events; what the page wants is post
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
     FileResponse,
+    HTMLResponse,
     JSONResponse,
     PlainTextResponse,
     Response,
@@ -26,12 +27,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness import codec
 from harness.experiments.live.asked import Refused
+from harness.experiments.live.course import TAKE_HOME
+from harness.experiments.live.recording import page as page_of
 from harness.experiments.live.stage import Stage
 
 PAGE = Path(__file__).with_name("page")
 BEHIND = 400  # messages, 20 s of them: a tab that is so far behind is let go
 KEEP_S = 10.0  # without news, a word that the lab is still there
 LONGEST_BYTES = 10_000  # of what a page asks for
+NOT_FOUND = PlainTextResponse("Not found.\n", 404)
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Referrer-Policy": "no-referrer",
@@ -59,43 +63,57 @@ class Guarded:
         return headers.get("host") in self._hosts and (origin is None or origin in own)
 
 
+Answer = Callable[[Request], Awaitable[Response]]
+
+
 def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> ASGIApp:
     """`ended`: set when the lab ends; streams end with it."""
+    site = Site(stage, ended)
 
-    def known(request: Request) -> bool:
-        return secrets.compare_digest(request.path_params["token"].encode(), token.encode())
+    def to_those_who_know(answer: Answer) -> Answer:
+        async def checked(request: Request) -> Response:
+            given = request.path_params["token"]
+            if not secrets.compare_digest(given.encode(), token.encode()):
+                return NOT_FOUND
+            return await answer(request)
 
-    async def page(request: Request) -> Response:
-        name = request.path_params.get("name") or "page.html"
-        names = {path.name for path in PAGE.iterdir()}
-        if not known(request) or name not in names:
-            return PlainTextResponse("Not found.\n", 404)
-        return FileResponse(PAGE / name, headers=HEADERS)
-
-    async def stream(request: Request) -> Response:
-        if not known(request):
-            return PlainTextResponse("Not found.\n", 404)
-        events = _events(stage, ended)
-        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
-
-    async def act(request: Request) -> Response:
-        if not known(request):
-            return PlainTextResponse("Not found.\n", 404)
-        try:
-            await asyncio.to_thread(stage.act, await _words(request))
-        except Refused as refused:
-            answer = {"why": str(refused), "field": refused.field or None}
-            return JSONResponse(answer, 400)
-        return JSONResponse({})
+        return checked
 
     routes = [
-        Route("/{token}/", page),
-        Route("/{token}/stream", stream),
-        Route("/{token}/act", act, methods=["POST"]),
-        Route("/{token}/{name}", page),
+        Route("/{token}/", to_those_who_know(site.page)),
+        Route("/{token}/stream", to_those_who_know(site.stream)),
+        Route("/{token}/act", to_those_who_know(site.act), methods=["POST"]),
+        Route(f"/{{token}}/{TAKE_HOME}", to_those_who_know(site.take_home)),
+        Route("/{token}/{name}", to_those_who_know(site.page)),
     ]
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     return Guarded(Starlette(routes=routes), hosts)
+
+
+class Site:
+    def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
+        self._stage, self._ended = stage, ended
+
+    async def page(self, request: Request) -> Response:
+        name = request.path_params.get("name") or "page.html"
+        if name not in {path.name for path in PAGE.iterdir()}:
+            return NOT_FOUND
+        return FileResponse(PAGE / name, headers=HEADERS)
+
+    async def stream(self, _request: Request) -> Response:
+        events = _events(self._stage, self._ended)
+        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+
+    async def act(self, request: Request) -> Response:
+        try:
+            await asyncio.to_thread(self._stage.act, await _words(request))
+        except Refused as refused:
+            return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
+        return JSONResponse({})
+
+    async def take_home(self, _request: Request) -> Response:
+        found = await asyncio.to_thread(lambda: self._stage.recorded)
+        return NOT_FOUND if found is None else HTMLResponse(page_of(found))
 
 
 async def _words(request: Request) -> dict[str, Any]:

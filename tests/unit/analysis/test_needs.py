@@ -21,6 +21,7 @@ from harness.model import (
     SpanCost,
     WorkersSample,
 )
+from harness.report.messages import text
 from tests.builders import analysis as make
 
 REQUESTS, LENGTH_S, CPU_S, QUEUED_S = 40, 0.08, 0.02, 0.01
@@ -171,6 +172,27 @@ def test_what_was_not_measured_is_said() -> None:
     assert needs_of(make.derived(make.seeing(data, workers=early))) == Finding("needs.no_cpu")
     nothing = replace(data, spans=replace(data.spans, spans=()))
     assert needs_of(make.derived(nothing)) == Finding("needs.no_requests")
+
+
+@pytest.mark.parametrize(("failed", "code"), [(1, None), (4, "needs.mixed"), (30, "needs.failed")])
+def test_an_app_that_fails_now_and_then_is_known_by_all_of_its_requests(
+    failed: int, code: str | None
+) -> None:
+    """Of most an error is a request like others; where it is the rule, nobody knows the rule."""
+    count = 200 if failed == 1 else REQUESTS
+    data = trial(spans([cost()] * count))
+    assert data.measurement is not None
+    data = make.saying(data, requests=count, failed=failed, errors={"non_2xx": failed}, timings=())
+    found = needs_of(make.derived(data))
+    if code == "needs.failed":
+        assert isinstance(found, Finding)
+        assert (found.code, found.values["failed"]) == (code, pytest.approx(0.75))
+        assert "75 % of its requests were not answered as expected" in text(found)
+        return
+    assert isinstance(found, Needs)
+    assert found.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
+    mixed = [one for one in found.notes if one.code == "needs.mixed"]
+    assert [one.values["failed"] for one in mixed] == pytest.approx([0.1] if code else [])
 
 
 def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:

@@ -119,13 +119,47 @@ def test_figures_are_of_the_latest_answers() -> None:
     places.recent_s = 2.0
     for n in range(40):  # ten a second, 0.3 s each
         begun = n * 100 * MS
-        places.hear([Event(begun, "b", n + 1), Event(begun + 300 * MS, "e", n + 1)])
-    sample = places.sample(4200 * MS)
+        places.hear([
+            Event(begun, "b", n + 1), Event(begun, "s", n + 1, 7),
+            Event(begun + 300 * MS, "x", n + 1, 7), Event(begun + 300 * MS, "e", n + 1),
+        ])  # fmt: skip
+    sample = places.sample(4000 * MS)
     assert sample.rps == pytest.approx(10, rel=0.06)
     assert sample.p50 == sample.p95 == pytest.approx(0.3)
+    assert sample.mean == pytest.approx(0.3, rel=0.06)
     assert (sample.answered, sample.failed, sample.under_way) == (40, 0, 0)
     assert places.sample(60_000 * MS).rps == 0
     assert Places(accepts_first=False).sample(1).rps is None
+
+
+@pytest.mark.parametrize("at_ms", range(5000, 6100, 130))
+def test_answers_that_come_in_batches_make_a_steady_rate(at_ms: int) -> None:
+    """Four at a time, a second each: wherever the look cuts them, it is four a second."""
+    places = Places(accepts_first=False)
+    for batch in range(7):
+        numbers = range(4 * batch + 1, 4 * batch + 5)
+        events = [Event(batch * 1000 * MS, kind, n, 9) for n in numbers for kind in "bcs"]
+        events += [Event((batch + 1) * 1000 * MS, kind, n, 9) for n in numbers for kind in "xe"]
+        places.hear(event for event in events if event.at_ns <= at_ms * MS)
+    assert places.sample(at_ms * MS).rps == pytest.approx(4, rel=0.001)
+    assert places.sample(at_ms * MS, 3.3).rps == pytest.approx(4, rel=0.001)
+
+
+def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
+    """Four clients, of which one has waited all the time for its first answer."""
+    places = Places(accepts_first=False)
+    places.hear([Event(0, "b", 1)])
+    for n in range(30):
+        number, begun = n + 2, n // 3 * 1000 * MS
+        places.hear([
+            Event(begun, "b", number), Event(begun, "s", number, 7),
+            Event(begun + 1000 * MS, "x", number, 7), Event(begun + 1000 * MS, "e", number),
+        ])  # fmt: skip
+    sample = places.sample(10_000 * MS, 8.0)
+    assert sample.rps == pytest.approx(3)
+    assert sample.p95 == pytest.approx(1)
+    assert sample.mean == pytest.approx(4 / 3)
+    assert places.oldest_s(10_000 * MS) == pytest.approx(10)
 
 
 def test_times_are_told_in_milliseconds() -> None:

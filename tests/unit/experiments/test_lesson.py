@@ -1,12 +1,8 @@
-"""The lesson: what it says, draws and asks, without a server."""
+"""The lesson: what is said of a step, and drawn while it runs, without a server."""
 
 from __future__ import annotations
 
-import os
-import pty
 import struct
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +10,28 @@ import pytest
 from msgspec.structs import replace
 
 from harness import run_store
-from harness.experiments.demo import Lesson
-from harness.experiments.lesson import STEPS, TOOL, Step, law, outcome
-from harness.experiments.reading import report_of
-from harness.model import Breakdown, CellResult, Fault, Record, Trial
+from harness.analysis.facts import Facts, facts_of
+from harness.experiments.lesson import TOOL, Step, read
+from harness.experiments.lesson_course import course
+from harness.experiments.lesson_words import (
+    Measured,
+    Told,
+    answer,
+    law,
+    measured,
+    outcome,
+    overflowed,
+    score,
+)
+from harness.experiments.reading import report_of, trial_data
+from harness.model import Breakdown, CellResult, Trial
 from harness.observe.spans import Live
-from harness.plan import grid
 from harness.server.inside import probe
 from harness.server.worker_classes import configured_slots
-from harness.terminal import console
-from harness.terminal.picture import WIDTH, draw
+from harness.terminal.picture import COLUMNS, WIDTH, draw, over_time
 from tests.builders.runs import recorded
+
+STEPS = read().steps
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
@@ -59,7 +66,7 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     )
     came, where = outcome(step, cell)
     assert came == (
-        "Came out: 3.98 requests/s (the law: 4 at best), 2.00 s each (the law: 2.00 s)."
+        "Measured: 3.98 requests/s (the law: 4 at best), 2.00 s each (the law: 2.00 s)."
     )
     assert where == (
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"
@@ -69,28 +76,141 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     assert outcome(step, invalid) == ["Nothing can be said: the server died."]
 
 
+def test_the_law_says_its_numbers() -> None:
+    assert law(STEPS[1]) == (
+        "The law: min(8 connections, 4 slots) / 1 s = 4 requests/s at best;"
+        " each takes 8 / 4 = 2.00 s."
+    )
+    unlimited = replace(STEPS[1], at_once=None, delay_s=0.5)
+    assert law(unlimited) == (
+        "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best;"
+        " each takes 8 / 16 = 500 ms."
+    )
+
+
+def test_the_answer_takes_up_the_guess() -> None:
+    step = STEPS[1]
+    right = "in the kernel's accept queue"
+    assert answer(step, 1) == f"You guessed b) {right}. That is right."
+    other = "inside a worker, behind another request"
+    assert answer(step, 2) == f"You guessed c) {other}. The answer is b) {right}."
+    assert answer(step, None) == f"The answer: b) {right}."
+
+
 def drawn(**changes: Any) -> list[str]:
     values: dict[str, Any] = {
         "at_s": 3.2, "connections": 8, "busy": (1, 1, 1, 0), "slots": 4, "queue": 4,
-        "answered": 9, "requests": 33, "accepts_first": False,
+        "answered": 9, "requests": 32, "accepts_first": False,
     }  # fmt: skip
     return draw(**{**values, **changes})
 
 
-def test_outcome_of_a_load_that_stood_still_is_of_the_whole_load() -> None:
-    step = STEPS[4]
+def overflow(backlog: int = 2) -> tuple[CellResult, Facts]:
+    """Recorded: 16 connections, 4 slots, and an accept queue that holds 3, or many."""
     run = run_store.load(recorded("overflow"))
-    report = report_of(run)
-    (cell,) = (
-        cell
-        for cell in report.cells
-        if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, 2)
-    )
-    came, still, where = outcome(step, cell)
-    assert came.startswith("Came out over the whole load: 10.1 requests/s")
+    cells = zip(report_of(run).cells, trial_data(run), strict=True)
+    for cell, data in cells:
+        if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, backlog):
+            facts = facts_of(data)
+            assert isinstance(facts, Facts)
+            return cell, facts
+    raise AssertionError
+
+
+def test_outcome_of_a_load_that_stood_still_is_of_the_whole_load() -> None:
+    cell, _ = overflow()
+    came, still, where = outcome(STEPS[4], cell)
+    assert came.startswith("Measured over the whole load: 10.1 requests/s")
     assert "846 ms each" in came  # 8.5 requests under way / 10.1, by Little's law
     assert still == "For 4.04 s of 7.93 s slots stood idle while clients waited."
     assert "connecting" in where
+
+
+def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
+    cell, facts = overflow()
+    assert overflowed(facts)
+    came, full, still, apart = outcome(STEPS[4], cell, facts)
+    assert came.startswith("Measured over the whole load: 10.1 requests/s")
+    drops, repeats = cell.counters.listen_overflows, cell.counters.syn_retransmits
+    assert drops
+    assert repeats
+    assert full.startswith(
+        f"The accept queue was full: the kernel dropped {drops} packets,"
+        f" and clients sent a SYN again {repeats} times; "
+    )
+    assert full.endswith("the steps at which this kernel repeats a dropped SYN.")
+    assert still == "For 4.04 s of 7.93 s slots stood idle while clients waited."
+    slowest = cell.response.max
+    assert slowest is not None
+    assert apart.endswith(f"the slowest {slowest:.2f} s.")
+
+
+def test_a_full_queue_is_told_of_the_whole_load_where_nothing_calls_it_a_stall() -> None:
+    """Its steady part is as fast as the law says, which would hide it."""
+    cell, facts = overflow()
+    mild = replace(cell, findings=(), throughput_rps=20.0, breakdown=Breakdown(response_s=0.8))
+    found = measured(mild, facts)
+    assert found is not None
+    assert (found.whole, round(found.rps, 1)) == (True, 10.1)
+    assert measured(mild) == Measured(20.0, 0.8)
+
+
+def test_a_queue_that_is_long_enough_is_told_as_ever() -> None:
+    cell, facts = overflow(backlog=2048)
+    assert not overflowed(facts)
+    came, where = outcome(STEPS[3], cell, facts)
+    assert came.startswith("Measured: ")
+    assert "accept queue" in where
+
+
+def test_the_course_of_a_load_counts_every_client_in_every_column() -> None:
+    """A closed loop: as long as there is more to send, each of the 16 is somewhere."""
+    _, facts = overflow()
+    found = course(facts, COLUMNS)
+    assert found is not None
+    rows = (found.in_app, found.in_worker, found.queued, found.no_room)
+    assert {len(row) for row in rows} == {len(found.in_app)}
+    assert len(found.in_app) <= COLUMNS
+    assert len(found.in_app) * found.column_s == pytest.approx(facts.load_s, abs=found.column_s)
+    every = [sum(one) for one in zip(*rows, strict=True)]
+    lone = round(0.4 / found.column_s)  # the first request of this recording
+    assert every[lone : lone + 10] == [16] * 10
+    assert max(found.in_app) == 4
+    assert max(found.queued) == 3  # one more than its limit
+    assert {9} <= set(found.no_room) <= set(range(14))  # 16 less 4 in the app and 3 in the queue
+    idle = [n for n, app in enumerate(found.in_app) if app == 0 and every[n]]
+    assert len(idle) * found.column_s == pytest.approx(4.0, abs=1.5)  # it stood still for so long
+
+
+def test_course_in_few_columns_and_of_what_nobody_saw() -> None:
+    _, facts = overflow()
+    found = course(facts, 10)
+    assert found is not None
+    assert len(found.in_app) <= 10
+    assert course(replace(facts, measurement=replace(facts.measurement, timings=())), 10) is None
+    unseen = replace(facts.data, observations=replace(facts.data.observations, queue=()))
+    assert course(replace(facts, data=unseen, derived={}), 10) is None
+
+
+def test_over_time_is_a_digit_a_column() -> None:
+    rows = {"in the app": (4, 4, 0, 4, 4, 4, 4, 4, 4, 4, 4), "accept queue": (12, *[3] * 10)}
+    assert over_time(rows, 0.5) == [
+        "  in the app      44.44444444",
+        "  accept queue    +3333333333",
+        "  second          0         5",
+    ]
+    full = over_time({"x": [1] * COLUMNS}, 0.25)
+    assert all(len(line) <= WIDTH for line in full)
+
+
+def test_a_row_of_the_table_and_the_score() -> None:
+    step = STEPS[1]
+    told = Told(step, guess=0, measured=Measured(3.98, 2.01))
+    assert told.row == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
+    assert Told(step, left_out=True).row[1:] == ("-", "b", "4/s, 2.00 s", "left out")
+    assert Told(step).row[-1] == "-"  # nothing could be measured
+    assert score([told, Told(step, 1), Told(step)]) == "1 of 2 guesses was right."
+    assert score([Told(step)]) == ""
 
 
 def test_picture_of_a_saturated_server() -> None:
@@ -99,16 +219,28 @@ def test_picture_of_a_saturated_server() -> None:
         "          accept queue oooo                     4",
         "          elsewhere    .                        1, on the way, or not connected",
         "          idle                                  0, nothing sent",
-        "          answered                              9 of 33",
+        "          answered                              9 of 32",
     ]
+
+
+def test_picture_of_a_full_queue_shows_who_is_not_connected() -> None:
+    lines = drawn(busy=(1, 1, 1, 1), connections=16, queue=5, no_room=6, repeated=12)
+    assert lines[1:4] == [
+        "          accept queue ooooo                    5",
+        "          no room      ~~~~~~                   6, SYNs repeated: 12",
+        "          elsewhere    .                        1, on the way",
+    ]
+    assert len(lines) == 6
+    assert all(len(line) <= WIDTH for line in lines)
+    assert drawn(no_room=0)[2].endswith("0, SYNs repeated: missing")
 
 
 @pytest.mark.parametrize(
     ("answered", "idle"),
-    [(0, 7), (1, 0), (25, 0), (28, 3), (33, 8)],  # the first is sent alone, the last have no next
+    [(0, 0), (1, 0), (24, 0), (27, 3), (32, 8)],  # all begin together, the last have no next
 )
 def test_connections_without_a_request_wait_nowhere(answered: int, idle: int) -> None:
-    busy = (1, 0, 0, 0) if answered < 33 else (0, 0, 0, 0)
+    busy = (1, 0, 0, 0) if answered < 32 else (0, 0, 0, 0)
     lines = drawn(busy=busy, queue=0, answered=answered, accepts_first=True)
     waiting = 8 - idle - sum(busy)
     assert f"{waiting}, accepted, inside a worker" in lines[2]
@@ -145,41 +277,3 @@ def test_live_counts_what_is_open_and_served_since_it_first_looked(tmp_path: Pat
         write(cells, number, 30, 40)
     assert live.look() == ({7: 0}, 499)
     assert live.look() == ({7: 0}, 499)
-
-
-def test_one_key_is_read_without_enter(monkeypatch: pytest.MonkeyPatch) -> None:
-    person, terminal = pty.openpty()
-    with os.fdopen(terminal) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        typed = threading.Timer(0.05, os.write, (person, b"B"))
-        typed.start()
-        assert console.one_key() == "b"
-        typed.join()
-    os.close(person)
-
-
-def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a recorded run: nothing is drawn, all the rest is said."""
-    run = run_store.load(recorded("lesson"))
-    plan = run.plan
-    with Lesson(False, run.directory, plan, grid(plan), lambda _: 20.0) as display:
-        for one in grid(plan):
-            display.begin(one)
-            display.end(one, run.records[one.key])
-    said = capsys.readouterr().out
-    assert "about 2m 00s." in said
-    assert [said.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
-    assert said.count("Came out: ") == said.count("Answer: ") == 6
-    assert "Your guess" not in said
-
-
-def test_a_step_that_cannot_be_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_store.load(recorded("lesson"))
-    plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
-    one = grid(plan)[0]
-    with Lesson(True, run.directory, plan, grid(plan), lambda _: 0.0) as display:
-        display.begin(one)
-        display.end(one, Record(one.key, Fault("unavailable", "no Gunicorn")))
-    said = capsys.readouterr().out
-    assert "This step is left out: no Gunicorn" in said
-    assert "Answer: " not in said

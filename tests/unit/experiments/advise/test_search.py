@@ -347,6 +347,24 @@ def test_the_budget_ended_before_the_next_candidate() -> None:
     assert result_of(world.search()).word == "unfinished"
 
 
+def test_a_target_that_all_are_forecast_to_break_takes_few_launches() -> None:
+    """One of each class, since the forecast may be wrong; and no resumption is advised."""
+    world = World(5, wrong=0.02)
+    for key in world.capacity:
+        world.capacity[key] *= 0.1
+        expected = world.expected[key]
+        world.expected[key] = replace(expected, highest_rps=min(0.9 * TARGET_RPS, 40.0))
+    following = world.search().next()
+    assert following is not None
+    world.launch(following)
+    assert result_of(world.search()).word == "nothing"  # as was forecast
+    world.run()
+    assert {one.server.worker_class for one in world.launches} == {"sync", "gthread"}
+    at_target = [one.server for one in world.launches if one.rps == TARGET_RPS]
+    assert len(set(at_target)) == 2
+    assert result_of(world.search()).word == "nothing"
+
+
 def test_nothing_fits() -> None:
     """Nothing meets the target, and no budget would change that."""
     world = World(5)

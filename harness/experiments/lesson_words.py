@@ -1,0 +1,164 @@
+"""What is said of a step of the lesson, in a terminal and in a browser: law, answer, measurement.
+
+Where the accept queue was full, a mean says little: most requests are served as if nothing were,
+and some wait for many seconds. There the whole load is told, and `lesson_course.py` has its course.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from harness.analysis.facts import Facts
+from harness.analysis.handshakes import handshakes, steps
+from harness.analysis.stall import idle, in_flight_s, whole_load
+from harness.experiments.lesson import Step
+from harness.model import Breakdown, CellResult
+from harness.report.messages import say, text
+
+# The parts of a response time, as the report calls them, in the order in which they pass
+PARTS = {
+    "connect_s": "connecting",
+    "accept_queue_s": "accept queue",
+    "in_worker_s": "inside a worker",
+    "service_s": "in the app",
+}
+
+
+class Measured(Struct, frozen=True):
+    """`whole`: of the whole load, of which a steady part would tell the wrong story."""
+
+    rps: float
+    response_s: float
+    whole: bool = False
+
+
+def law(step: Step) -> str:
+    """What the law predicts, with its numbers."""
+    unlimited = step.at_once is None
+    code = "lesson.slots.unlimited" if unlimited else "lesson.slots"
+    return say(
+        "lesson.law",
+        connections=step.cell.concurrency,
+        slots=say(code, slots=step.at_once),
+        delay_s=step.delay_s,
+        rps=step.rps,
+        response_s=step.response_s,
+    )
+
+
+def law_in_short(step: Step) -> str:
+    return say("lesson.short", rps=step.rps, response_s=step.response_s)
+
+
+def answer(step: Step, guess: int | None) -> str:
+    """Which choice is right, beside the one that was guessed."""
+    letter, right = step.letters[step.right], step.choices[step.right]
+    if guess is None:
+        return say("lesson.answer", letter=letter, right=right)
+    code = "lesson.guessed.right" if guess == step.right else "lesson.guessed.other"
+    said = say(code, letter=letter, right=right)
+    return say("lesson.guessed", letter=step.letters[guess], guess=step.choices[guess], right=said)
+
+
+def overflowed(facts: Facts | None) -> bool:
+    """Whether the accept queue of this server was full, and the kernel dropped what came."""
+    return facts is not None and handshakes(facts).dropped
+
+
+def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
+    """None where the cell is invalid."""
+    response_s = cell.breakdown.response_s
+    if cell.throughput_rps is None or response_s is None:
+        return None
+    if facts is not None and overflowed(facts) and (whole := whole_load(facts)) is not None:
+        return Measured(whole.rps, in_flight_s(facts, whole) / whole.completed, whole=True)
+    stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
+    return Measured(cell.throughput_rps, response_s, whole=stalled)
+
+
+def measured_in_short(found: Measured | None) -> str:
+    return say("lesson.short", rps=found.rps, response_s=found.response_s) if found else "-"
+
+
+def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[str]:
+    """What was measured beside what the law says; what became of a full queue; where the time
+    went."""
+    found = measured(cell, facts)
+    if found is None:
+        return [say("lesson.nothing", reason=text(cell.reason))]
+    lines = [
+        say(
+            "lesson.measured",
+            over=say("lesson.over_whole") if found.whole else "",
+            rps=found.rps,
+            response_s=found.response_s,
+            law_rps=step.rps,
+            law_s=step.response_s,
+        )
+    ]
+    lines += [say("lesson.failed", failed=cell.failed)] if cell.failed else []
+    if facts is not None and overflowed(facts):
+        lines += _full(facts)
+    else:
+        lines += [
+            say("lesson.idle", **stall.values)
+            for stall in cell.findings
+            if stall.code == "diagnosis.stall"
+        ]
+        lines += _parts(cell.breakdown)
+    return lines
+
+
+def _parts(split: Breakdown) -> Iterable[str]:
+    parts = [
+        say("lesson.part" if spent_s >= 0.001 else "lesson.part.none", name=name, spent_s=spent_s)
+        for field, name in PARTS.items()
+        if (spent_s := getattr(split, field)) is not None
+    ]
+    if parts:
+        yield say("lesson.parts", parts=parts)
+
+
+def _full(facts: Facts) -> Iterable[str]:
+    """What a full accept queue did, which means would hide."""
+    found = handshakes(facts)
+    seen = steps(found)
+    yield say(
+        "lesson.full",
+        drops=found.counters.listen_overflows or 0,
+        repeats=found.counters.syn_retransmits,
+        steps=seen and text(seen),
+    )
+    if (whole := whole_load(facts)) is not None:
+        still = idle(facts, whole)
+        yield say("lesson.idle", idle_s=still.idle_s, load_s=still.load_s)
+    took_s = [one.end_s for one in facts.measurement.timings if one.end_s is not None]
+    if took_s:
+        yield say("lesson.apart", fastest_s=min(took_s), slowest_s=max(took_s))
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+class Told(Struct, frozen=True):
+    """What came of a step. `guess`: of its choices, None for none; `left_out`: it cannot be run
+    here."""
+
+    step: Step
+    guess: int | None = None
+    measured: Measured | None = None
+    left_out: bool = False
+
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Title, guess, right, law, measured."""
+        guess = "-" if self.guess is None else self.step.letters[self.guess]
+        right, short = self.step.letters[self.step.right], measured_in_short(self.measured)
+        found = say("lesson.left_out") if self.left_out else short
+        return (self.step.title, guess, right, law_in_short(self.step), found)
+
+
+def score(told: Iterable[Told]) -> str:
+    """Of those who guessed; "" where nobody did."""
+    guesses = [one.guess == one.step.right for one in told if one.guess is not None]
+    return say("lesson.score", right=sum(guesses), of=len(guesses)) if guesses else ""

@@ -1,0 +1,281 @@
+"use strict";
+// Three charts over time: throughput, response time, queue length; with the law's prediction as a
+// dashed line. They take samples and draw when something is new.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const { make, amount } = Lab;
+  const WINDOW_MS = 30000;
+  const KEPT = 2000; // samples of a side
+  const LEFT = 34,
+    RIGHT = 8,
+    TOP = 7,
+    BOTTOM = 16;
+  const HUES = ["class-1", "class-2"];
+
+  const CHARTS = [
+    { title: "Throughput", unit: "/s", lines: ["rps"], law: (side) => side.law.rps },
+    {
+      title: "Response time",
+      unit: " s",
+      lines: ["p50", "p95"],
+      law: (side) => side.law.response_s,
+    },
+    { title: "Accept queue", unit: "", lines: ["queue"], law: (side) => lawOfQueue(side) },
+  ];
+
+  // Little: under way = throughput x response time; what exceeds the slots waits, as far as there
+  // is room
+  function lawOfQueue({ law, slots, backlog, accepts_first: acceptsFirst }) {
+    if (acceptsFirst || law.rps === null || law.response_s === null) return null;
+    if (slots === null || slots === undefined) return 0;
+    const waits = Math.max(0, Math.round(law.rps * law.response_s - slots));
+    return Math.min(waits, (backlog ?? Infinity) + 1); // the kernel lets one more in than the limit
+  }
+
+  // 1, 2 or 5 times a power of ten that is no less
+  function round(value) {
+    const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-3)));
+    return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value * 0.999);
+  }
+
+  const whole = (value) =>
+    value === null || value === undefined ? "–" : String(Math.round(value));
+
+  class Chart {
+    constructor(spec) {
+      this.spec = spec;
+      this.now = make("span", { className: "lab-chart-now" });
+      this.law = make("span", { className: "lab-chart-law" });
+      this.canvas = make("canvas", { className: "lab-chart-canvas", role: "img" });
+      const title = make("span", { className: "lab-chart-title", textContent: spec.title });
+      this.element = make(
+        "figure",
+        { className: "lab-chart" },
+        make("figcaption", {}, make("span", {}, title, " ", this.now), this.law),
+        this.canvas,
+      );
+    }
+
+    // `sides`: {name, law, samples: [{t, rps, p50, p95, queue}]}; `cursor`: the time now, or null
+    draw(sides, from, to, cursor, live) {
+      const { canvas } = this,
+        width = canvas.clientWidth,
+        height = canvas.clientHeight;
+      if (!width || !height) return;
+      const ratio = Math.min(2, window.devicePixelRatio || 1),
+        context = canvas.getContext("2d");
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      const most = round(1.08 * this.most(sides, from, to)),
+        colour = Lab.colours(canvas);
+      const at = {
+        width,
+        height,
+        most,
+        from,
+        to,
+        live,
+        x: (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT),
+        y: (value) => height - BOTTOM - (value / most) * (height - BOTTOM - TOP),
+      };
+      this.axes(context, at, colour);
+      sides.forEach((side, i) => this.side(context, at, colour, side, i, sides.length));
+      if (cursor !== null)
+        this.rule(context, at.x(cursor), TOP, at.x(cursor), height - BOTTOM, colour("link"));
+      this.say(sides, cursor);
+    }
+
+    most(sides, from, to) {
+      let most = 0;
+      for (const side of sides) {
+        most = Math.max(most, this.spec.law(side) ?? 0);
+        for (const sample of side.samples) {
+          if (sample.t >= from && sample.t <= to)
+            for (const name of this.spec.lines) most = Math.max(most, sample[name] ?? 0);
+        }
+      }
+      return most || 1;
+    }
+
+    rule(context, x1, y1, x2, y2, colour) {
+      context.strokeStyle = colour;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(x1, y1);
+      context.lineTo(x2, y2);
+      context.stroke();
+    }
+
+    axes(context, at, colour) {
+      context.font =
+        '11px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif';
+      context.fillStyle = colour("soft");
+      context.textAlign = "right";
+      for (const part of [0, 0.5, 1]) {
+        const y = Math.round(at.y(part * at.most)) + 0.5;
+        this.rule(context, LEFT, y, at.width - RIGHT, y, colour("line"));
+        context.fillText(String(Number((part * at.most).toPrecision(3))), LEFT - 5, y + 4);
+      }
+      const y = at.height - 3,
+        { live } = at;
+      context.fillText(live ? "now" : `${amount(at.to / 1000)} s`, at.width - RIGHT, y);
+      context.textAlign = "left";
+      context.fillText(live ? `${Math.round((at.to - at.from) / 1000)} s ago` : "0", LEFT, y);
+    }
+
+    side(context, at, colour, side, i, count) {
+      const law = this.spec.law(side),
+        hue = count > 1 ? colour(HUES[i]) : colour("measured");
+      context.setLineDash([6, 4]);
+      if (law !== null && law !== undefined) {
+        this.rule(
+          context,
+          LEFT,
+          at.y(law),
+          at.width - RIGHT,
+          at.y(law),
+          count > 1 ? hue : colour("prediction"),
+        );
+      }
+      context.setLineDash([]);
+      context.strokeStyle = context.fillStyle = hue;
+      this.spec.lines.forEach((name, k) => {
+        context.lineWidth = k ? 1 : 2;
+        context.setLineDash(k ? [2, 2] : []);
+        this.line(context, at, side.samples, name, i > 0 && k === 0);
+      });
+      context.setLineDash([]);
+    }
+
+    // The second server has dots on its line, so that colour is not needed to tell them apart
+    line(context, at, samples, name, marked) {
+      let down = false;
+      context.beginPath();
+      for (const sample of samples) {
+        const value = sample[name];
+        if (sample.t < at.from || sample.t > at.to || value === null || value === undefined) {
+          down = false;
+          continue;
+        }
+        if (down) context.lineTo(at.x(sample.t), at.y(value));
+        else context.moveTo(at.x(sample.t), at.y(value));
+        if (marked && sample.serial % 5 === 0) {
+          context.rect(at.x(sample.t) - 1.5, at.y(value) - 1.5, 3, 3);
+          context.moveTo(at.x(sample.t), at.y(value));
+        }
+        down = true;
+      }
+      context.stroke();
+    }
+
+    say(sides, cursor) {
+      const several = sides.length > 1,
+        now = [],
+        laws = [];
+      for (const side of sides) {
+        const sample = lastBefore(side.samples, cursor),
+          law = this.spec.law(side);
+        const name = several ? `${side.name} ` : "";
+        now.push(name + this.value(sample, several));
+        if (law !== null && law !== undefined)
+          laws.push(name + this.one(law) + (several ? "" : this.more(side)));
+      }
+      this.now.textContent = (several && this.spec.lines.length > 1 ? "p50 " : "") + now.join(", ");
+      this.law.textContent = laws.length ? `law: ${laws.join(", ")}` : "";
+      this.canvas.setAttribute(
+        "aria-label",
+        `${this.spec.title} over time. Now ${now.join(", ")}. ${this.law.textContent}`,
+      );
+    }
+
+    one(value) {
+      return this.spec.unit
+        ? amount(value, value < 0.1 && value > 0 ? 3 : value < 1 ? 2 : 1) + this.spec.unit
+        : whole(value);
+    }
+
+    value(sample, brief) {
+      if (!sample) return "–";
+      const [first, second] = this.spec.lines;
+      const one = (name) =>
+        sample[name] === null || sample[name] === undefined ? "–" : this.one(sample[name]);
+      return second && !brief ? `p50 ${one(first)}, p95 ${one(second)}` : one(first);
+    }
+
+    more({ law }) {
+      if (this.spec.title === "Throughput" && law.knee) return ` at most, knee at ${law.knee}`;
+      return this.spec.title === "Response time" ? " (Little)" : "";
+    }
+  }
+
+  function lastBefore(samples, t) {
+    if (t === null) return samples[samples.length - 1];
+    let found;
+    for (const sample of samples) if (sample.t <= t) found = sample;
+    return found;
+  }
+
+  // ------------------------------------------------------------------ all three
+
+  // `length`: of a trace, ms; without it the last half minute
+  Lab.Charts = class {
+    constructor(element, { length = null } = {}) {
+      this.length = length;
+      this.at = length === null ? null : 0;
+      this.sides = [];
+      this.serial = 0;
+      this.charts = CHARTS.map((spec) => new Chart(spec));
+      element.replaceChildren(...this.charts.map((one) => one.element));
+      this.draw = this.draw.bind(this);
+      new ResizeObserver(() => this.refresh()).observe(element);
+      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
+    }
+
+    // `sides`: {name, law, slots, accepts_first}; the samples of those that stay are kept
+    configure(sides) {
+      this.sides = sides.map((side, i) => ({
+        ...side,
+        law: side.law || { rps: null, knee: null, response_s: null },
+        samples: this.sides[i] ? this.sides[i].samples : [],
+      }));
+      this.refresh();
+    }
+
+    add(i, t, sample) {
+      const side = this.sides[i];
+      if (!side) return;
+      side.samples.push({ t, serial: this.serial++, ...sample });
+      if (side.samples.length > KEPT) side.samples.splice(0, KEPT / 4);
+      this.refresh();
+    }
+
+    clear() {
+      for (const side of this.sides) side.samples.length = 0;
+      this.refresh();
+    }
+
+    cursor(t) {
+      this.at = t;
+      this.refresh();
+    }
+
+    refresh() {
+      if (!this.frame) this.frame = requestAnimationFrame(this.draw);
+    }
+
+    draw() {
+      this.frame = 0;
+      let [from, to] = [0, this.length];
+      if (to === null) {
+        to = Math.max(
+          0,
+          ...this.sides.map(({ samples }) => (samples.length ? samples[samples.length - 1].t : 0)),
+        );
+        from = to - WINDOW_MS;
+      }
+      for (const chart of this.charts)
+        chart.draw(this.sides, from, to, this.at, this.length === null);
+    }
+  };
+})();

@@ -1,0 +1,341 @@
+"use strict";
+// The fields: load (at once) and the settings of each server (a restart). What is typed is checked
+// here first; what the lab refuses is said beside the field that it names.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const { make } = Lab;
+  const WAIT_MS = 200; // after the last key or the last movement of a slider
+
+  const LOAD = [
+    { name: "clients", label: "Clients", slider: true, model: "closed" },
+    { name: "rate", label: "Requests a second", slider: true, model: "open", fraction: true },
+    { name: "delay_s", label: "The app waits, s", least: 0, fraction: true },
+    { name: "cpu_ms", label: "CPU per request, ms", least: 0, fraction: true },
+  ];
+  const SERVER = [
+    { name: "workers", label: "Workers" },
+    { name: "threads", label: "Threads" },
+    { name: "worker_connections", label: "Worker connections" },
+    { name: "backlog", label: "Backlog" },
+  ];
+  const MODELS = [
+    ["closed", "closed: each client sends again once it is answered"],
+    ["open", "open: they arrive at random (Poisson)"],
+  ];
+  let serial = 0;
+
+  // A labelled control with a hint and a sentence about what is wrong with it
+  class Field {
+    constructor({ name, label, least = 1, fraction = false, slider = false }, control, changed) {
+      Object.assign(this, {
+        name,
+        label,
+        least,
+        fraction,
+        control,
+        changed,
+        most: Infinity,
+        timer: 0,
+      });
+      const id = `lab-field-${++serial}`;
+      control.id = id;
+      this.hint = make("p", { className: "lab-hint", id: `${id}-hint`, hidden: true });
+      this.error = make("p", { className: "lab-error", id: `${id}-error`, hidden: true });
+      control.setAttribute("aria-describedby", `${id}-hint ${id}-error`);
+      const row = make("div", { className: "lab-row" }, control);
+      if (slider) row.prepend(this.makeSlider());
+      this.element = make(
+        "div",
+        { className: "lab-field" },
+        make("label", { htmlFor: id, textContent: label }),
+        row,
+        this.hint,
+        this.error,
+      );
+    }
+
+    makeSlider() {
+      this.slider = make("input", { type: "range", min: "1", className: "lab-slider" });
+      this.slider.setAttribute("aria-label", `${this.label}, slider`);
+      this.slider.addEventListener("input", () => {
+        this.control.value = this.slider.value;
+        this.later();
+      });
+      return this.slider;
+    }
+
+    limit(most) {
+      this.most = most;
+      this.control.max = String(most);
+      if (this.slider) this.slider.max = String(most);
+    }
+
+    // The value, or null where it is none; then it says why
+    read() {
+      if (this.control.tagName === "SELECT") return this.control.value;
+      const typed = this.control.value.trim(),
+        value = Number(typed);
+      const good =
+        typed !== "" && Number.isFinite(value) && value >= this.least && value <= this.most;
+      if (good && (this.fraction || Number.isInteger(value))) {
+        this.complain(null);
+        return value;
+      }
+      this.complain(
+        `${this.label}: a ${this.fraction ? "" : "whole "}number from ${this.least} to ${this.most}.`,
+      );
+      return null;
+    }
+
+    complain(why) {
+      this.error.textContent = why || "";
+      this.error.hidden = !why;
+      if (why) this.control.setAttribute("aria-invalid", "true");
+      else this.control.removeAttribute("aria-invalid");
+    }
+
+    say(hint) {
+      this.hint.textContent = hint || "";
+      this.hint.hidden = !hint;
+    }
+
+    // What the lab says; what somebody is typing stays
+    show(value) {
+      if (this.busy()) return;
+      this.control.value = String(value);
+      if (this.slider) this.slider.value = String(value);
+    }
+
+    busy() {
+      const { control, slider } = this,
+        active = document.activeElement;
+      if (this.timer || !this.error.hidden) return true;
+      return active === slider || (active === control && control.tagName !== "SELECT");
+    }
+
+    later() {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => {
+        this.timer = 0;
+        this.now();
+      }, WAIT_MS);
+    }
+
+    now() {
+      const value = this.read();
+      if (value === null) return;
+      if (this.slider) this.slider.value = String(value);
+      this.changed(this.name, value);
+    }
+  }
+
+  // Numbers are text fields: then a wrong one can be read and spoken of
+  function numberField(spec, changed, atOnce) {
+    const control = make("input", {
+      type: "text",
+      inputMode: "decimal",
+      autocomplete: "off",
+      className: "lab-number",
+    });
+    const field = new Field(spec, control, changed);
+    control.addEventListener(atOnce ? "input" : "change", () =>
+      atOnce ? field.later() : field.now(),
+    );
+    return field;
+  }
+
+  function choiceField(name, label, changed) {
+    const field = new Field({ name, label }, make("select"), changed);
+    field.control.addEventListener("change", () => field.now());
+    return field;
+  }
+
+  const options = (select, entries) => {
+    const key = JSON.stringify(entries);
+    if (select.dataset.key === key) return;
+    select.dataset.key = key;
+    select.replaceChildren(
+      ...entries.map(([value, words, disabled]) =>
+        make("option", { value, textContent: words, disabled: Boolean(disabled) }),
+      ),
+    );
+  };
+
+  function fieldset(title, ...content) {
+    return make(
+      "fieldset",
+      { className: "lab-fieldset" },
+      make("legend", { textContent: title }),
+      ...content,
+    );
+  }
+
+  // ------------------------------------------------------------------ load
+
+  class LoadForm {
+    constructor(act) {
+      const changed = (name, value) => act({ do: "load", [name]: value }, this);
+      this.fields = Object.fromEntries(
+        LOAD.map((spec) => [spec.name, numberField(spec, changed, true)]),
+      );
+      this.models = MODELS.map(([value, words]) => {
+        const radio = make("input", {
+          type: "radio",
+          name: "lab-model",
+          value,
+          onchange: () => changed("model", value),
+        });
+        return {
+          value,
+          radio,
+          label: make("label", { className: "lab-check" }, radio, ` ${words}`),
+        };
+      });
+      this.keepalive = make("input", {
+        type: "checkbox",
+        onchange: () => changed("keepalive", this.keepalive.checked),
+      });
+      const all = LOAD.map(({ name }) => this.fields[name].element);
+      this.error = make("p", { className: "lab-error", role: "alert", hidden: true });
+      this.element = fieldset(
+        "Load: changes at once",
+        ...this.models.map(({ label }) => label),
+        make("div", { className: "lab-fields" }, ...all),
+        make(
+          "label",
+          { className: "lab-check" },
+          this.keepalive,
+          " keep connections open (keep-alive)",
+        ),
+        this.error,
+      );
+    }
+
+    limit(limits) {
+      for (const field of Object.values(this.fields)) field.limit(limits[field.name]);
+    }
+
+    show(load) {
+      for (const { value, radio } of this.models) radio.checked = value === load.model;
+      for (const { name, model } of LOAD) {
+        this.fields[name].show(load[name]);
+        this.fields[name].element.hidden = model !== undefined && model !== load.model;
+      }
+      this.keepalive.checked = load.keepalive;
+    }
+  }
+
+  // ------------------------------------------------------------------ a server
+
+  class ServerForm {
+    constructor(act, side) {
+      this.side = side;
+      const changed = (name, value) => act({ do: "server", side, [name]: value }, this);
+      this.fields = Object.fromEntries(
+        SERVER.map((spec) => [spec.name, numberField(spec, changed, false)]),
+      );
+      this.fields.worker_class = choiceField("worker_class", "Worker class", (_name, value) =>
+        act({ do: "server", side, ...this.withApp(value) }, this),
+      );
+      this.fields.app = choiceField("app", "App", changed);
+      const order = ["worker_class", "app", ...SERVER.map(({ name }) => name)];
+      this.error = make("p", { className: "lab-error", role: "alert", hidden: true });
+      this.element = fieldset(
+        "",
+        make("div", { className: "lab-fields" }, ...order.map((name) => this.fields[name].element)),
+        this.error,
+      );
+    }
+
+    // Not every class runs every app: then the first that it does run
+    withApp(name) {
+      const fits = this.apps.filter((app) => app.classes.includes(name)).map((app) => app.name);
+      const app = this.fields.app.control.value;
+      return fits.includes(app) || !fits.length
+        ? { worker_class: name }
+        : { worker_class: name, app: fits[0] };
+    }
+
+    limit({ limits, classes, apps }) {
+      this.apps = apps;
+      for (const { name } of SERVER) this.fields[name].limit(limits[name]);
+      options(
+        this.fields.worker_class.control,
+        classes.map(({ name, why }) => [name, why ? `${name} (not available)` : name, why]),
+      );
+      this.fields.worker_class.say(
+        classes
+          .filter(({ why }) => why)
+          .map(({ name, why }) => `${name}: ${why}`)
+          .join(". "),
+      );
+    }
+
+    show({ server, heeds }, title) {
+      this.element.firstChild.textContent = title;
+      const fits = this.apps.filter((app) => app.classes.includes(server.worker_class));
+      options(
+        this.fields.app.control,
+        fits.map((app) => [app.name, app.title]),
+      );
+      for (const field of Object.values(this.fields)) field.show(server[field.name]);
+      for (const { name } of SERVER) {
+        const ignored = heeds && !heeds.includes(name);
+        this.fields[name].say(ignored ? `${server.worker_class} ignores this.` : "");
+        this.fields[name].element.classList.toggle("lab-ignored", Boolean(ignored));
+      }
+    }
+  }
+
+  // ------------------------------------------------------------------ all of them
+
+  // `act(order)`: a promise of null, or of {why, field} where it is refused
+  Lab.Controls = class {
+    constructor(element, act) {
+      this.act = async (order, form) => this.answered(form, order, await act(order));
+      this.element = element;
+      this.load = new LoadForm(this.act);
+      this.servers = [];
+      this.place = make("div", { className: "lab-servers" });
+      element.replaceChildren(this.load.element, this.place);
+    }
+
+    hello(hello) {
+      this.known = hello;
+      this.load.limit(hello.limits);
+      for (const server of this.servers) server.limit(hello);
+    }
+
+    answered(form, order, refusal) {
+      const named = refusal && form.fields[refusal.field];
+      for (const name of Object.keys(order))
+        if (form.fields[name]) form.fields[name].complain(null);
+      if (named) named.complain(refusal.why);
+      form.error.textContent = refusal && !named ? refusal.why : "";
+      form.error.hidden = !refusal || Boolean(named);
+    }
+
+    show({ sides, load }) {
+      this.load.show(load);
+      while (this.servers.length > sides.length) this.servers.pop().element.remove();
+      while (this.servers.length < sides.length) {
+        const form = new ServerForm(this.act, this.servers.length);
+        form.limit(this.known);
+        this.servers.push(form);
+        this.place.append(form.element);
+      }
+      sides.forEach((side, i) =>
+        this.servers[i].show(
+          side,
+          sides.length > 1 ? `Server ${"AB"[i]}: restarts` : "Server: a change restarts it",
+        ),
+      );
+    }
+
+    enable(on) {
+      this.load.element.disabled = !on;
+      for (const { element } of this.servers) element.disabled = !on;
+      this.enabled = on;
+    }
+  };
+})();

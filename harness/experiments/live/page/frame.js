@@ -1,0 +1,184 @@
+"use strict";
+// The frame of the picture: boxes, slots and headings, which stand still, and the numbers there.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const { gridX, gridY } = Lab.layout;
+  const { QUEUED } = Lab.places;
+  const FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif';
+  const SLOT_NAMES = {
+    gthread: "threads",
+    gevent: "greenlets",
+    eventlet: "greenlets",
+    asgi: "tasks",
+    uvicorn: "tasks",
+  };
+  const HEADINGS = [
+    ["clients", "Clients"],
+    ["connection", "Connection"],
+    ["queue", "Accept queue"],
+    ["workers", "Workers"],
+    ["done", "Done"],
+  ];
+
+  function outline(to, box, radius) {
+    to.beginPath();
+    to.roundRect(box.x + 0.5, box.y + 0.5, box.w - 1, box.h - 1, radius);
+  }
+
+  Lab.paintStill = (to, scene) => {
+    const { colour } = scene;
+    to.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
+    to.fillStyle = colour.paper;
+    to.fillRect(0, 0, scene.width, scene.height);
+    to.lineWidth = 1;
+    for (const [name, title] of HEADINGS) paintBox(to, scene, scene.at[name], title);
+    if (scene.bounded) paintRoom(to, scene);
+    to.strokeStyle = colour.soft;
+    for (const box of scene.boxes) {
+      to.fillStyle = colour.paper;
+      outline(to, box, 5);
+      to.fill();
+      to.stroke();
+    }
+    if (scene.slotted) paintSlots(to, scene);
+    if (scene.at.accepted) paintInferred(to, scene);
+  };
+
+  function paintBox(to, scene, box, title) {
+    to.fillStyle = scene.colour.panel;
+    to.strokeStyle = scene.colour.line;
+    outline(to, box, 6);
+    to.fill();
+    to.stroke();
+    to.fillStyle = scene.colour.ink;
+    to.font = `600 13px ${FONT}`;
+    to.textAlign = "left";
+    to.fillText(title, box.left + 1, box.top + 14, scene.tall ? box.w / 2 : box.w);
+  }
+
+  // The places of a short accept queue
+  function paintRoom(to, scene) {
+    const one = scene.grids.waiting[QUEUED],
+      { backlog } = scene.side.server;
+    to.strokeStyle = scene.colour.soft;
+    for (let i = 0; i <= backlog && i < one.room; i++) {
+      to.strokeRect(
+        gridX(one, i) - one.cell * 0.45,
+        gridY(one, i) - one.cell * 0.45,
+        one.cell * 0.9,
+        one.cell * 0.9,
+      );
+    }
+  }
+
+  function paintSlots(to, scene) {
+    to.strokeStyle = scene.colour.soft;
+    to.beginPath();
+    for (const { grid: one } of scene.boxes) {
+      const half = one.cell * 0.46;
+      for (let i = 0; i < scene.each && i < one.room; i++) {
+        to.rect(gridX(one, i) - half, gridY(one, i) - half, 2 * half, 2 * half);
+      }
+    }
+    to.stroke();
+  }
+
+  function paintInferred(to, scene) {
+    const box = scene.at.accepted;
+    to.save();
+    to.setLineDash([5, 4]);
+    to.strokeStyle = scene.colour.soft;
+    outline(to, box, 5);
+    to.stroke();
+    to.restore();
+    to.fillStyle = scene.colour.ink;
+    to.font = `12px ${FONT}`;
+    to.fillText("accepted", box.x + 5, box.y + 15, box.w - 10);
+    to.fillStyle = scene.colour.soft;
+    to.fillText("inferred", box.x + 5, box.y + 30, box.w - 34);
+  }
+
+  Lab.paintNumbers = (to, scene) => {
+    const { side, said, at } = scene,
+      { backlog } = side.server;
+    to.font = `13px ${FONT}`;
+    to.fillStyle = scene.colour.ink;
+    paintNumber(to, scene, at.clients, clientsSaid(scene));
+    paintNumber(
+      to,
+      scene,
+      at.connection,
+      scene.repeated
+        ? `${said.connecting}, SYN again: ${scene.repeated * scene.drawn}`
+        : `${said.connecting} connecting`,
+    );
+    const full = backlog && said.queue > backlog ? ", full" : "";
+    paintNumber(
+      to,
+      scene,
+      at.queue,
+      backlog ? `${said.queue} of ${backlog}${full}` : `${said.queue}`,
+    );
+    paintNumber(to, scene, at.workers, servedSaid(scene));
+    paintNumber(
+      to,
+      scene,
+      at.done,
+      said.failed ? `${said.answered}, ${said.failed} failed` : `${said.answered} answered`,
+    );
+    to.font = `12px ${FONT}`;
+    if (at.accepted)
+      to.fillText(said.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
+    if (said.idle)
+      to.fillText(`${said.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
+    for (let i = 0; i < scene.boxes.length; i++) paintWorker(to, scene, i);
+  };
+
+  function paintNumber(to, scene, box, text) {
+    to.textAlign = scene.tall ? "right" : "left";
+    if (scene.tall) to.fillText(text, box.left + box.w - 1, box.top + 14, box.w / 2);
+    else to.fillText(text, box.left + 1, box.top + 31, box.w);
+    to.textAlign = "left";
+  }
+
+  function clientsSaid(scene) {
+    if (scene.load && scene.load.model === "open")
+      return `${Lab.amount(scene.load.rate, 0)} a second`;
+    return scene.rooms.clients ? `${scene.rooms.clients}` : "";
+  }
+
+  function servedSaid(scene) {
+    const { served } = scene.said,
+      { slots } = scene.side;
+    return slots === null || slots === undefined
+      ? `${served} in the app, slots unlimited`
+      : `${served} in the app, ${slots} slots`;
+  }
+
+  function paintWorker(to, scene, i) {
+    const box = scene.boxes[i],
+      seats = scene.crowd.seats[i];
+    let busy = 0;
+    if (seats) for (const dot of seats) if (dot >= 0) busy++;
+    busy *= scene.drawn;
+    to.fillStyle = scene.colour.ink;
+    if (box.side) {
+      to.fillText(`${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
+      return;
+    }
+    const name = SLOT_NAMES[scene.side.server.worker_class];
+    const many =
+      scene.each === null
+        ? name || ""
+        : scene.each > 1
+          ? `of ${scene.each} ${name || "slots"}`
+          : "";
+    const busyOf = many ? `${busy} ${many}` : busy ? "busy" : "free";
+    to.fillText(
+      box.w > 150 ? `worker ${i + 1}: ${busyOf}` : busyOf,
+      box.x + 6,
+      box.y + 15,
+      box.w - 10,
+    );
+  }
+})();

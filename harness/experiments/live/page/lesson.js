@@ -1,0 +1,353 @@
+"use strict";
+// The lesson's panel: question, choices, and after the guess the law, a reaction, the outcome and
+// why; at the end all guesses in a table. It is given messages and says what was chosen, so that
+// the same panel serves the live lab and a recorded lesson (Lab.recordedLesson, at the bottom).
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const { make } = Lab;
+  const LETTERS = "abcdefgh";
+
+  class Lesson {
+    // `to`: {guess(choice), go(step)}; choice null: no guess
+    constructor(element, to) {
+      this.element = element;
+      this.to = to;
+      this.enabled = true;
+      this.message = null;
+      this.titles = [];
+      this.steps = make("ol", { className: "lab-steps" });
+      this.number = make("p", { className: "lab-step" });
+      this.title = make("h2", { className: "lab-lesson-title", tabIndex: -1 });
+      this.changed = make("p", { className: "lab-changed" });
+      this.question = make("p", { className: "lab-question", id: "lab-question" });
+      this.choices = make("div", { className: "lab-choices", role: "group" });
+      this.choices.setAttribute("aria-labelledby", "lab-question");
+      this.told = make("div", { className: "lab-told", tabIndex: -1 });
+      this.told.setAttribute("aria-live", "polite");
+      this.onward = make("p", { className: "lab-onward" });
+      const nav = make("nav", {}, this.steps);
+      nav.setAttribute("aria-label", "steps of the lesson");
+      element.replaceChildren(
+        nav,
+        this.number,
+        this.title,
+        this.changed,
+        this.question,
+        this.choices,
+        this.told,
+        this.onward,
+      );
+      element.addEventListener("keydown", (event) => this.key(event));
+    }
+
+    // The titles of the steps, from the beginning
+    outline(titles) {
+      this.titles = titles;
+      this.steps.replaceChildren(
+        ...titles.map((title, i) => {
+          const button = make("button", {
+            type: "button",
+            className: "lab-step-button",
+            textContent: String(i + 1),
+            title,
+            onclick: () => this.to.go(i),
+          });
+          button.setAttribute("aria-label", `step ${i + 1}: ${title}`);
+          return make("li", {}, button);
+        }),
+      );
+      this.mark();
+    }
+
+    // Who only watches chooses nothing
+    enable(on) {
+      this.enabled = on;
+      this.mark();
+    }
+
+    // A message of kind `lesson`
+    show(message) {
+      const before = this.message,
+        inside = this.element.contains(document.activeElement);
+      const moved =
+        !before ||
+        before.step !== message.step ||
+        (before.phase !== message.phase && message.phase === "ask");
+      const ended = message.phase === "end" && (!before || before.phase !== "end");
+      this.message = message;
+      this.showStep(message);
+      this.showChoices(message);
+      this.showTold(message);
+      this.showOnward(message);
+      this.mark();
+      if (!inside) return;
+      if (moved || ended) this.title.focus();
+      else if (!this.element.contains(document.activeElement)) this.told.focus();
+    }
+
+    // At the end the table has the page to itself
+    widen(on) {
+      const page = this.element.closest(".lab-main, .lab-recorded");
+      if (page) page.classList.toggle("lab-ended", on);
+    }
+
+    close() {
+      this.message = null;
+      this.widen(false);
+    }
+
+    showStep(message) {
+      const end = message.phase === "end";
+      this.widen(end);
+      this.number.textContent = end ? "The end" : `Step ${message.step + 1} of ${message.of}`;
+      this.title.textContent = end ? "Guess, law and measurement" : message.title;
+      for (const [part, words] of [
+        [this.changed, message.changed],
+        [this.question, message.question],
+      ]) {
+        part.textContent = words || "";
+        part.hidden = end || !words;
+      }
+      this.choices.hidden = end;
+    }
+
+    // Buttons until there is a guess, then what they said
+    showChoices({ phase, choices, guess, right }) {
+      if (phase === "ask") {
+        this.choices.replaceChildren(
+          ...choices.map((words, i) => this.choice(i, words)),
+          make("button", {
+            type: "button",
+            className: "lab-choice lab-no-guess",
+            textContent: "No guess, just show me",
+            onclick: () => this.guess(null),
+          }),
+        );
+        return;
+      }
+      this.choices.replaceChildren(
+        make(
+          "ul",
+          { className: "lab-guessed" },
+          ...(choices || []).map((words, i) => {
+            const marks = [i === guess && "your guess", i === right && "right"].filter(Boolean);
+            const item = make(
+              "li",
+              { className: i === right ? "lab-right" : i === guess ? "lab-guess" : "" },
+              `${LETTERS[i]}) ${words}`,
+            );
+            if (marks.length)
+              item.append(" ", make("strong", { textContent: `← ${marks.join(", ")}` }));
+            return item;
+          }),
+        ),
+      );
+    }
+
+    choice(i, words) {
+      return make(
+        "button",
+        { type: "button", className: "lab-choice", onclick: () => this.guess(i) },
+        make("span", { className: "lab-letter", textContent: `${LETTERS[i]})` }),
+        ` ${words}`,
+      );
+    }
+
+    showTold(message) {
+      const parts = [],
+        { phase } = message,
+        add = (className, words) => words && parts.push(make("p", { className }, words));
+      if (phase === "end") {
+        parts.push(this.table(message.table || []));
+        add("lab-score", message.score);
+        const link =
+          message.page &&
+          make("a", { href: message.page, textContent: "This lesson as a page to take home" });
+        if (link) parts.push(make("p", {}, link));
+      }
+      if (phase === "run" || phase === "told") {
+        add("lab-law", message.law);
+        add("lab-reaction", message.reaction);
+        if (phase === "run") add("lab-runs", "It runs now: watch the picture.");
+        for (const line of message.outcome || []) add("lab-outcome", line);
+        add("lab-why", message.why);
+      }
+      const said = parts.map((part) => part.textContent).join("\n");
+      if (said === this.said) return;
+      this.said = said;
+      this.told.replaceChildren(...parts);
+    }
+
+    showOnward({ phase, step, of }) {
+      this.onward.hidden = phase !== "told" && phase !== "end";
+      const next = phase === "end" ? 0 : step + 1;
+      const words = phase === "end" ? "Begin again" : next < of ? "Next step" : "All guesses";
+      if (this.button && this.onward.contains(this.button)) {
+        this.button.textContent = words;
+        this.button.onclick = () => this.to.go(next);
+        return;
+      }
+      this.button = make("button", {
+        type: "button",
+        className: "lab-button lab-next",
+        textContent: words,
+        onclick: () => this.to.go(next),
+      });
+      this.onward.replaceChildren(this.button);
+    }
+
+    table(rows) {
+      const head = ["Step", "Your guess", "Right", "The law", "Measured"];
+      const cells = (row) =>
+        row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell ?? "no guess"));
+      const table = make(
+        "table",
+        {},
+        make("caption", { textContent: "All steps" }),
+        make(
+          "thead",
+          {},
+          make("tr", {}, ...head.map((words) => make("th", { scope: "col", textContent: words }))),
+        ),
+        make(
+          "tbody",
+          {},
+          ...rows.map((row) =>
+            make("tr", {}, ...cells(row.map((cell) => (cell === null ? cell : String(cell))))),
+          ),
+        ),
+      );
+      const scroll = make("div", { className: "lab-scroll", tabIndex: 0, role: "region" }, table);
+      scroll.setAttribute("aria-label", "all steps");
+      return scroll;
+    }
+
+    mark() {
+      const { message } = this,
+        at = message && message.phase !== "end" ? message.step : -1;
+      [...this.steps.children].forEach((item, i) => {
+        if (i === at) item.firstChild.setAttribute("aria-current", "step");
+        else item.firstChild.removeAttribute("aria-current");
+      });
+      for (const button of this.element.querySelectorAll("button")) button.disabled = !this.enabled;
+    }
+
+    guess(choice) {
+      if (this.message && this.message.phase === "ask" && this.enabled) this.to.guess(choice);
+    }
+
+    // A letter or a number chooses, where the focus is in the panel
+    key(event) {
+      if (event.ctrlKey || event.altKey || event.metaKey || event.key.length > 1 || event.repeat)
+        return;
+      const { message } = this;
+      if (!message || message.phase !== "ask") return;
+      const letter = LETTERS.indexOf(event.key.toLowerCase()),
+        digit = "12345678".indexOf(event.key);
+      const choice = Math.max(letter, digit);
+      if (choice >= 0 && choice < message.choices.length) this.guess(choice);
+    }
+  }
+
+  Lab.Lesson = Lesson;
+
+  // ------------------------------------------------------------------ recorded
+
+  // What a step shows before the guess: the server, and nothing of what happens
+  const covered = (trace) => ({
+    ...trace,
+    sides: trace.sides.map((side) => ({
+      ...side,
+      moves: [],
+      samples: [],
+      sentence: "",
+      law: null,
+    })),
+  });
+
+  // A lesson without a server. `lesson`: {title, steps: [{title, changed, question, choices, right,
+  // law, reactions (one per choice, then one for no guess), outcome, why, measured, trace}]}
+  class Recorded {
+    constructor(element, lesson) {
+      this.lesson = lesson;
+      this.guesses = lesson.steps.map(() => null);
+      this.picture = make("div", { className: "lab-recorded-picture" });
+      this.aside = make("section", { className: "lab-panel" });
+      this.aside.setAttribute("aria-label", "lesson");
+      element.replaceChildren(make("div", { className: "lab-recorded" }, this.picture, this.aside));
+      this.panel = new Lesson(this.aside, {
+        guess: (choice) => this.guess(choice),
+        go: (step) => this.go(step),
+      });
+      this.panel.outline(lesson.steps.map((step) => step.title));
+      this.go(0);
+    }
+
+    message(phase, more) {
+      const { title, changed, question, choices } = this.lesson.steps[this.step];
+      return {
+        kind: "lesson",
+        step: this.step,
+        of: this.lesson.steps.length,
+        phase,
+        title,
+        changed,
+        question,
+        choices,
+        guess: null,
+        right: null,
+        law: null,
+        reaction: null,
+        outcome: [],
+        why: null,
+        ...more,
+      };
+    }
+
+    go(step) {
+      if (this.player) this.player.stop();
+      if (step >= this.lesson.steps.length) {
+        this.panel.show({ ...this.message("end"), table: this.table() });
+        return;
+      }
+      this.step = step;
+      this.player = Lab.player(this.picture, covered(this.lesson.steps[step].trace), {
+        charts: false,
+        locked: true,
+        level: 2,
+      });
+      this.panel.show(this.message("ask"));
+    }
+
+    guess(choice) {
+      const step = this.lesson.steps[this.step],
+        { law, reactions, right, outcome, why } = step;
+      this.guesses[this.step] = choice;
+      const reaction = (reactions || [])[choice ?? step.choices.length] || null;
+      const known = { guess: choice, law, reaction };
+      this.panel.show(this.message("run", known));
+      this.player.stop();
+      this.player = Lab.player(this.picture, step.trace, {
+        level: 2,
+        onend: () => this.panel.show(this.message("told", { ...known, right, outcome, why })),
+      });
+      this.player.play();
+    }
+
+    table() {
+      return this.lesson.steps.map(({ title, choices, right, law, measured }, i) => {
+        const guess = this.guesses[i];
+        return [title, guess === null ? null : choices[guess], choices[right], law, measured || ""];
+      });
+    }
+  }
+
+  Lab.recordedLesson = (element, lesson) => new Recorded(element, lesson);
+
+  // A page that holds such a lesson: #lab-recorded, and its data as JSON in #lab-recorded-data
+  document.addEventListener("DOMContentLoaded", () => {
+    const place = document.getElementById("lab-recorded");
+    const data = document.getElementById("lab-recorded-data");
+    if (place && data) Lab.recordedLesson(place, JSON.parse(data.textContent));
+  });
+})();

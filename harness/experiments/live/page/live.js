@@ -1,0 +1,393 @@
+"use strict";
+// The live page: takes the lab's stream to pictures, charts, fields and lesson, and orders back.
+// Moves wait in a buffer for the clock of the picture, which can stand still or go slowly.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const { make } = Lab;
+  const BEHIND_MS = 150; // the picture's clock, so that ticks that come late still come in time
+  const SLOW = 0.1;
+  const KEPT_MS = 60000; // a picture further behind than this goes on from here
+  const RETRY_MS = 2000;
+  const byId = (id) => document.getElementById(id);
+
+  // ------------------------------------------------------------------ the stream and the orders
+
+  class Stream {
+    constructor(take, tell) {
+      this.take = take;
+      this.tell = tell;
+      this.tries = 0;
+      this.open();
+    }
+
+    open() {
+      this.source = new EventSource("stream");
+      this.source.onopen = () => {
+        this.tell(this.tries ? "Connected again." : "");
+        this.tries = 0;
+      };
+      this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+      this.source.onerror = () => this.lost();
+    }
+
+    lost() {
+      this.source.close();
+      this.tries++;
+      this.tell(
+        `The connection to the lab is lost. Trying again every ${RETRY_MS / 1000} s (${this.tries}). What is shown stands still.`,
+        true,
+      );
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.open(), RETRY_MS);
+    }
+  }
+
+  // Resolves to null, or to {why, field} where the lab refuses or does not answer
+  async function act(order, tab) {
+    try {
+      const answer = await fetch("act", {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ ...order, tab }),
+      });
+      if (answer.ok) return null;
+      const said = await answer.json().catch(() => ({}));
+      return {
+        why: said.why || `The lab refused it (${answer.status}).`,
+        field: said.field || null,
+      };
+    } catch {
+      return { why: "The lab does not answer.", field: null };
+    }
+  }
+
+  // ------------------------------------------------------------------ the clock of the picture
+
+  // Follows the lab's clock, or falls behind it: slowly, or standing still
+  class Clock {
+    constructor() {
+      this.slow = this.paused = false;
+      this.reset();
+    }
+
+    reset() {
+      this.offset = null;
+      this.at = this.edge = this.last = 0;
+    }
+
+    // A tick of that time has come now
+    heard(t, now) {
+      const offset = now - t;
+      if (this.offset === null) this.at = t;
+      if (this.offset === null || offset < this.offset || offset > this.offset + 2000)
+        this.offset = offset;
+      else this.offset += (offset - this.offset) * 0.01;
+      this.edge = t;
+    }
+
+    advance(now) {
+      const dt = Math.min(1000, now - this.last);
+      this.last = now;
+      if (this.offset === null || this.paused) return;
+      const live = now - this.offset - BEHIND_MS;
+      this.at = this.slow ? Math.min(live, this.at + dt * SLOW) : Math.max(this.at, live);
+      this.at = Math.max(this.at, this.edge - KEPT_MS);
+    }
+
+    get behind() {
+      return Math.max(0, this.edge - this.at);
+    }
+  }
+
+  // ------------------------------------------------------------------ the page
+
+  class Live {
+    constructor() {
+      this.sides = [];
+      this.ticks = []; // what stands beside the moves, until the clock is there
+      this.clock = new Clock();
+      this.state = this.lessonSaid = null;
+      this.role = "control";
+      this.controls = new Lab.Controls(byId("controls"), (order) => act(order, this.tab));
+      this.lesson = new Lab.Lesson(byId("lesson"), {
+        guess: (choice) => this.order({ do: "guess", choice }),
+        go: (step) => this.order({ do: "lesson", step }),
+      });
+      this.charts = new Lab.Charts(byId("charts"));
+      this.teller = new Lab.Teller(byId("words"));
+      byId("legend").append(Lab.legend());
+      this.loop = new Lab.Loop(byId("sides"), (now, dt) => this.step(now, dt));
+      this.bindButtons();
+      this.stream = new Stream(
+        (message) => this.take(message),
+        (words, bad) => this.tell(words, bad),
+      );
+    }
+
+    bindButtons() {
+      const click = (id, what) => byId(id).addEventListener("click", what);
+      click("start", () => this.order({ do: this.started() ? "stop" : "start" }));
+      click("restart", () => this.order({ do: "restart" }));
+      click("compare", () => this.order({ do: "compare", on: this.sides.length < 2 }));
+      click("show-lesson", () => this.order({ do: "lesson", step: 0 }));
+      click("show-controls", () => this.order({ do: "leave" }));
+      click("pause", () => this.pace({ paused: !this.clock.paused }));
+      click("slow", () => this.pace({ slow: !this.clock.slow }));
+    }
+
+    async order(order) {
+      const refusal = await act(order, this.tab);
+      byId("refused").textContent = refusal ? refusal.why : "";
+    }
+
+    // Pause and slow motion belong to this page alone: the server goes on
+    pace(change) {
+      Object.assign(this.clock, change);
+      byId("pause").setAttribute("aria-pressed", String(this.clock.paused));
+      byId("slow").setAttribute("aria-pressed", String(this.clock.slow));
+      this.showPace();
+      this.loop.wake();
+    }
+
+    showPace() {
+      const { paused, slow, behind } = this.clock;
+      const words = paused
+        ? "paused, the server goes on"
+        : slow
+          ? "slow motion: a second takes ten"
+          : "";
+      const late = words && behind > 1000 ? `; ${Math.round(behind / 1000)} s behind` : "";
+      if (byId("pace").textContent !== words + late) byId("pace").textContent = words + late;
+    }
+
+    tell(words, bad = false) {
+      byId("status").textContent = words;
+      document.body.classList.toggle("lab-lost", bad);
+      if (!bad && words)
+        setTimeout(() => {
+          if (byId("status").textContent === words) byId("status").textContent = "";
+        }, 4000);
+    }
+
+    started() {
+      return (
+        Boolean(this.state) &&
+        this.state.sides.some(({ phase }) => phase === "running" || phase === "starting")
+      );
+    }
+
+    // ---------------------------------------------------------------- messages
+
+    take(message) {
+      if (message.kind === "tick") this.takeTick(message);
+      else if (message.kind === "state") this.takeState(message);
+      else if (message.kind === "lesson") this.takeLesson(message);
+      else if (message.kind === "hello") this.takeHello(message);
+    }
+
+    takeHello(hello) {
+      const joined = this.tab === undefined || this.tab !== hello.tab; // else only the role is new
+      this.role = hello.role;
+      this.tab = hello.tab;
+      if (joined) this.forget();
+      this.controls.hello(hello);
+      this.lesson.outline(hello.lesson.steps.map(({ title }) => title));
+      byId("lesson-name").textContent = hello.lesson.title;
+      this.showRole();
+    }
+
+    // What is shown is of another connection, or of another lab
+    forget() {
+      this.clock.reset();
+      this.ticks.length = 0;
+      for (const side of this.sides) this.empty(side);
+      this.charts.clear();
+    }
+
+    showRole() {
+      const drives = this.role === "control";
+      byId("role").hidden = drives;
+      for (const id of ["show-lesson", "show-controls"]) byId(id).disabled = !drives;
+      // The lesson starts and stops by itself
+      for (const id of ["start", "restart", "compare"])
+        byId(id).disabled = !drives || this.lessonSaid !== null;
+      this.lesson.enable(drives);
+      this.controls.enable(drives);
+    }
+
+    takeState(state) {
+      const before = this.state;
+      this.state = state;
+      if (this.sides.length !== state.sides.length) this.buildSides(state.sides.length);
+      state.sides.forEach((side, i) => {
+        const was = before && before.sides[i];
+        if (side.phase !== "running" && (!was || was.phase !== side.phase))
+          this.empty(this.sides[i]);
+        this.showSide(this.sides[i], side, i);
+      });
+      this.controls.show(state);
+      this.controls.enable(this.role === "control");
+      this.showLaws();
+      byId("start").textContent = this.started() ? "Stop" : "Start";
+      byId("compare").setAttribute("aria-pressed", String(state.sides.length > 1));
+      this.teller.say(() => this.inWords());
+      this.loop.wake();
+    }
+
+    buildSides(count) {
+      this.sides = Array.from({ length: count }, () => {
+        const one = Lab.sidePicture(2);
+        one.scene.onstale = () => this.loop.wake();
+        one.track = new Lab.Track(one.scene);
+        one.sample = null;
+        return one;
+      });
+      byId("sides").replaceChildren(...this.sides.map(({ element }) => element));
+      byId("sides").classList.toggle("lab-two", count > 1);
+    }
+
+    empty(side) {
+      const i = this.sides.indexOf(side);
+      for (const tick of this.ticks) tick.sides[i] = null;
+      side.scene.clear();
+      side.track.moves.length = side.track.next = 0;
+      side.sample = null;
+    }
+
+    // Before a guess nothing says what will happen: no sentence, no law
+    asking() {
+      return Boolean(this.lessonSaid) && this.lessonSaid.phase === "ask";
+    }
+
+    showSide(one, side, i) {
+      const phases = {
+        stopped: "Stopped. ",
+        starting: "Starts, about a second. ",
+        failed: `Failed: ${side.why || ""}`,
+      };
+      const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
+      one.title.textContent = name + Lab.settingsSaid(side.server);
+      one.sentence.textContent = phases[side.phase] || "";
+      if (!this.asking() && side.phase !== "failed") one.sentence.append(side.sentence || "");
+      one.element.dataset.phase = side.phase;
+      one.scene.configure(side, this.state.load);
+    }
+
+    showLaws() {
+      const hidden = this.asking();
+      this.charts.configure(
+        this.state.sides.map((side, i) => ({
+          name: "AB"[i],
+          law: hidden ? null : side.law,
+          slots: side.slots,
+          accepts_first: side.accepts_first,
+          backlog: side.server.backlog,
+        })),
+      );
+    }
+
+    takeLesson(message) {
+      const before = this.lessonSaid;
+      const on = ["ask", "run", "told", "end"].includes(message.phase);
+      this.lessonSaid = on ? message : null;
+      byId("lesson").hidden = !on;
+      byId("controls").hidden = on;
+      if (!on) this.lesson.close();
+      byId("show-lesson").setAttribute("aria-pressed", String(on));
+      byId("show-controls").setAttribute("aria-pressed", String(!on));
+      if (on) this.lesson.show(message);
+      this.showRole();
+      if (on && (!before || before.step !== message.step)) this.charts.clear();
+      if (!this.state) return;
+      this.state.sides.forEach((side, i) => this.showSide(this.sides[i], side, i));
+      this.showLaws();
+    }
+
+    takeTick(tick) {
+      this.clock.heard(tick.t, performance.now());
+      tick.sides.forEach((side, i) => side && this.sides[i] && this.sides[i].track.add(side.moves));
+      this.ticks.push(tick);
+      this.showPace();
+      // Nobody looks: the picture is kept up to date without drawing it
+      if (document.hidden && !this.clock.slow && !this.clock.paused)
+        this.advance(performance.now());
+      this.later();
+    }
+
+    // ---------------------------------------------------------------- frames
+
+    // Returns whether there is anything new to be drawn
+    advance(now) {
+      const { clock } = this;
+      clock.advance(now);
+      let fresh = false,
+        done = 0;
+      for (const side of this.sides) if (side.track.upTo(clock.at)) fresh = true;
+      while (done < this.ticks.length && this.ticks[done].t <= clock.at)
+        this.observe(this.ticks[done++]);
+      if (done) this.ticks.splice(0, done);
+      return fresh || done > 0;
+    }
+
+    observe(tick) {
+      tick.sides.forEach((said, i) => {
+        const side = this.sides[i];
+        if (!side || !said) return;
+        const { sample } = said;
+        side.scene.observe({
+          ...said,
+          ...(sample && { answered: sample.answered, failed: sample.failed }),
+        });
+        if (!sample) return;
+        side.sample = sample;
+        this.charts.add(i, tick.t, { ...sample, queue: said.queue });
+      });
+      if (tick.sides.some((said) => said && said.sample)) {
+        this.teller.say(() => this.inWords());
+      }
+    }
+
+    inWords() {
+      return this.sides
+        .map(({ scene, sample, canvas }, i) => {
+          const name = this.sides.length > 1 ? `${this.state.sides[i].server.worker_class}: ` : "";
+          const words = Lab.inWords(scene, sample && sample.rps);
+          canvas.setAttribute("aria-label", `picture: ${words}`);
+          return name + words;
+        })
+        .join(". ");
+    }
+
+    step(now, dt) {
+      this.advance(now);
+      let moves = false;
+      for (const { scene } of this.sides) {
+        if (
+          scene.draw(
+            this.clock.at,
+            this.clock.paused ? 0 : this.clock.slow ? dt * 0.4 : dt,
+            Lab.calm(),
+          )
+        )
+          moves = true;
+      }
+      if (this.clock.paused) return false;
+      if (!moves) this.later();
+      return moves;
+    }
+
+    // Nothing moves, so nothing is drawn until one of the ticks that wait is due
+    later() {
+      if (this.timer || !this.ticks.length) return;
+      this.timer = setTimeout(() => {
+        this.timer = 0;
+        if (this.clock.paused) return;
+        if (this.advance(performance.now())) this.loop.wake();
+        else this.later();
+      }, 30);
+    }
+  }
+
+  Lab.Live = Live;
+  if (byId("lab-live")) Lab.live = new Live();
+})();

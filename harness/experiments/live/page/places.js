@@ -1,0 +1,105 @@
+"use strict";
+// Where things stand in the picture of a server: boxes for the places, and places for dots in them.
+// Pure: numbers in, numbers out.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const LARGEST = 17; // px from dot to dot
+  const TALL = 540; // px: a narrower picture flows from top to bottom
+
+  // Places for `count` dots in a rectangle; the first stands where `from` says.
+  function grid(area, count, from, most = LARGEST) {
+    const box = { ...area, w: Math.max(6, area.w), h: Math.max(6, area.h) }; // however small the picture
+    let cell = Math.min(most, Math.sqrt((box.w * box.h) / Math.max(1, count)));
+    while (cell > 3 && Math.floor(box.w / cell) * Math.floor(box.h / cell) < count) cell -= 0.25;
+    const columns = Math.max(1, Math.floor(box.w / cell)),
+      rows = Math.max(1, Math.floor(box.h / cell));
+    const upwards = from === "bottom",
+      leftwards = from === "right";
+    return {
+      cell,
+      room: columns * rows,
+      down: leftwards,
+      per: leftwards ? rows : columns,
+      x: leftwards ? box.x + box.w - cell / 2 : box.x + cell / 2,
+      y: upwards ? box.y + box.h - cell / 2 : box.y + cell / 2,
+      dx: leftwards ? -cell : cell,
+      dy: upwards ? -cell : cell,
+      r: Math.max(1.3, cell * 0.38),
+    };
+  }
+
+  const gridX = (one, i) => one.x + one.dx * (one.down ? Math.floor(i / one.per) : i % one.per);
+  const gridY = (one, i) => one.y + one.dy * (one.down ? i % one.per : Math.floor(i / one.per));
+
+  // The boxes, with a heading each: five columns, or five rows where it is narrow
+  function boxes(width, height) {
+    const tall = width < TALL,
+      gap = tall ? 7 : 16,
+      head = tall ? 21 : 40;
+    const shares = tall ? [0.12, 0.13, 0.24, 0.39, 0.12] : [0.12, 0.14, 0.23, 0.39, 0.12];
+    const length = (tall ? height : width) - gap * 4;
+    let at = 0;
+    return shares.map((share) => {
+      const size = share * length,
+        from = at;
+      at += size + gap;
+      return tall
+        ? { tall, left: 0, top: from, x: 0, y: from + head, w: width, h: size - head }
+        : { tall, left: from, top: 0, x: from, y: head, w: size, h: height - head };
+    });
+  }
+
+  const inset = (box, by) => ({
+    x: box.x + by,
+    y: box.y + by,
+    w: box.w - 2 * by,
+    h: box.h - 2 * by,
+  });
+
+  function cut(box, share, tall) {
+    const w = tall ? box.w * share : box.w,
+      h = tall ? box.h : box.h * share;
+    const rest = tall
+      ? { x: box.x + w, y: box.y, w: box.w - w, h }
+      : { x: box.x, y: box.y + h, w, h: box.h - h };
+    return [{ x: box.x, y: box.y, w, h }, rest];
+  }
+
+  // One box per worker, in as square a grid as the numbers allow
+  function workerBoxes(area, count, seats) {
+    let columns = 1;
+    const aspect = (c) => Math.abs(Math.log(area.w / c / (area.h / Math.ceil(count / c)) / 3.2));
+    for (let c = 2; c <= count; c++) if (aspect(c) < aspect(columns)) columns = c;
+    const rows = Math.ceil(count / columns),
+      gap = count > 8 ? 4 : 7;
+    const w = (area.w + gap) / columns - gap,
+      h = (area.h + gap) / rows - gap;
+    return Array.from({ length: count }, (_, i) => {
+      const box = {
+        x: area.x + (i % columns) * (w + gap),
+        y: area.y + Math.floor(i / columns) * (h + gap),
+        w,
+        h,
+      };
+      const side = h < 42;
+      const inner = side
+        ? {
+            x: box.x + Math.min(34, w * 0.4),
+            y: box.y + 2,
+            w: w - Math.min(34, w * 0.4) - 3,
+            h: h - 4,
+          }
+        : { x: box.x + 5, y: box.y + 20, w: w - 10, h: h - 24 };
+      const most = Math.max(22, Math.min(34, inner.h * 0.7));
+      return { ...box, side, grid: grid(inner, seats(i), "top", seats(i) > 16 ? 22 : most) };
+    });
+  }
+
+  // Next power of two, so that the picture does not change with every request
+  function roomFor(count, before) {
+    if (count <= before && count > before / 5) return before;
+    return Math.max(8, 2 ** Math.ceil(Math.log2(Math.max(1, count))));
+  }
+
+  Lab.layout = { grid, gridX, gridY, boxes, inset, cut, workerBoxes, roomFor };
+})();

@@ -1,0 +1,422 @@
+"use strict";
+// Plays a trace: the picture of one or two servers without a server. Lab.player(element, trace)
+// makes play, pause, restart, scrub and speed; several fit on one page. What the live page shares
+// with it is here as well: the loop that draws, the moves still to come, the legend.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+  const STEP_MS = 200; // between two pictures where motion is to be reduced
+  const TELL_MS = 3000;
+  const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+  Lab.calm = () => calm.matches;
+
+  // An element with attributes (or properties) and content
+  Lab.make = (name, attributes = {}, ...content) => {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key in element && key !== "list" && key !== "role") element[key] = value;
+      else element.setAttribute(key, value);
+    }
+    element.append(...content);
+    return element;
+  };
+
+  // ------------------------------------------------------------------ shared with the live page
+
+  // Calls step(now, dt) once a frame, only while the element can be seen and step says there is more
+  Lab.Loop = class {
+    constructor(element, step) {
+      this.step = step;
+      this.seen = true;
+      this.frame = this.timer = 0;
+      this.last = 0;
+      this.run = this.run.bind(this);
+      new IntersectionObserver((entries) => {
+        this.seen = entries[entries.length - 1].isIntersecting;
+        if (this.seen) this.wake();
+      }).observe(element);
+      document.addEventListener("visibilitychange", () => this.wake());
+    }
+
+    wake() {
+      if (this.frame || this.timer) return;
+      this.last = performance.now();
+      this.more();
+    }
+
+    more() {
+      if (!this.seen || document.hidden) return;
+      if (!calm.matches) this.frame = requestAnimationFrame(this.run);
+      else this.timer = setTimeout(() => this.run(performance.now()), STEP_MS);
+    }
+
+    run(now) {
+      this.frame = this.timer = 0;
+      if (!this.seen || document.hidden) return;
+      const dt = Math.min(now - this.last, 1000);
+      this.last = now;
+      if (this.step(now, Math.max(0, dt))) this.more();
+    }
+  };
+
+  // The moves of one side, in the order of their time; a scene is told those that are due
+  Lab.Track = class {
+    constructor(scene, moves = []) {
+      this.scene = scene;
+      this.moves = moves;
+      this.next = 0;
+    }
+
+    get due() {
+      return this.next < this.moves.length;
+    }
+
+    add(moves) {
+      if (this.next > 20000) {
+        this.moves.splice(0, this.next);
+        this.next = 0;
+      }
+      for (const move of moves) this.moves.push(move);
+    }
+
+    // Returns whether any was due
+    upTo(t) {
+      const before = this.next;
+      while (this.next < this.moves.length && this.moves[this.next][3] <= t) {
+        const [id, place, worker, at] = this.moves[this.next++];
+        this.scene.move(id, place, worker, at);
+      }
+      return this.next > before;
+    }
+
+    // Where time goes back, everything is told again from the beginning
+    seek(t) {
+      this.scene.clear();
+      this.next = 0;
+      this.upTo(t);
+      this.scene.crowd.leaving.length = 0;
+    }
+  };
+
+  // Says something, but at most every three seconds: always the newest
+  Lab.Teller = class {
+    constructor(element) {
+      this.element = element;
+      this.last = -Infinity;
+      this.timer = 0;
+    }
+
+    say(words) {
+      this.words = words;
+      const wait = Math.max(0, this.last + TELL_MS - performance.now());
+      if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
+    }
+
+    tell() {
+      this.timer = 0;
+      this.last = performance.now();
+      const words = this.words();
+      if (words !== this.element.textContent) this.element.textContent = words;
+    }
+  };
+
+  Lab.legend = () => {
+    const entries = [
+      ["connect", "connecting"],
+      ["accept-queue", "in accept queue"],
+      ["in-worker", "accepted, not yet in the app (inferred: hollow, dashed)"],
+      ["service", "in the app"],
+      ["transfer", "answered"],
+      ["failed", "failed"],
+      ["sockets", "idle connection"],
+    ];
+    const list = Lab.make("ul", { className: "lab-legend" });
+    for (const [mark, words] of entries) {
+      list.append(
+        Lab.make(
+          "li",
+          {},
+          Lab.make("span", { className: `lab-mark lab-mark-${mark}`, ariaHidden: "true" }),
+          words,
+        ),
+      );
+    }
+    return list;
+  };
+
+  const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+  // What the picture shows, in words
+  Lab.inWords = (scene, rps) => {
+    const said = scene.numbers(),
+      where = [];
+    if (said.served) where.push(`${said.served} in the app`);
+    if (said.queue) where.push(`${said.queue} in the accept queue`);
+    if (said.accepted) where.push(`${said.accepted} accepted, not yet in the app`);
+    if (said.connecting) where.push(`${said.connecting} connecting`);
+    const words = [
+      `${plural(said.underWay, "request")} under way${where.length ? `: ${where.join(", ")}` : ""}`,
+    ];
+    if (rps !== null && rps !== undefined) words.push(`${Lab.amount(rps)} requests/s`);
+    if (said.idle) words.push(`${plural(said.idle, "idle connection")} kept`);
+    if (said.failed) words.push(`${said.failed} failed`);
+    return words.join("; ");
+  };
+
+  Lab.settingsSaid = (server) => {
+    const { worker_class: name, workers, threads, backlog } = server;
+    const thread = threads > 1 ? `, ${threads} threads each` : "";
+    return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
+  };
+
+  // A figure for one side: heading, sentence, picture
+  Lab.sidePicture = (level = 3) => {
+    const title = Lab.make(`h${level}`, { className: "lab-side-title" });
+    const sentence = Lab.make("p", { className: "lab-side-said" });
+    const canvas = Lab.make("canvas", { className: "lab-scene", role: "img" });
+    canvas.setAttribute("aria-label", "picture of the requests under way");
+    const element = Lab.make(
+      "section",
+      { className: "lab-side" },
+      Lab.make("div", { className: "lab-side-head" }, title, sentence),
+      canvas,
+    );
+    return { element, title, sentence, canvas, scene: new Lab.Scene(canvas) };
+  };
+
+  // ------------------------------------------------------------------ the player
+
+  // Most requests under way at once: as many clients are drawn, where nobody says how many there were
+  function mostUnderWay(moves) {
+    const under = new Set();
+    let most = 0;
+    for (const [id, place] of moves) {
+      if (place < Lab.places.ANSWERED) under.add(id);
+      else under.delete(id);
+      if (under.size > most) most = under.size;
+    }
+    return most;
+  }
+
+  class Player {
+    constructor(element, trace, options = {}) {
+      this.trace = trace;
+      this.length = trace.length_ms;
+      this.at = 0;
+      this.speed = 1;
+      this.playing = false;
+      this.onend = options.onend || null; // called once, the first time the end is reached
+      this.build(element, options);
+      this.loop = new Lab.Loop(this.element, (now, dt) => this.step(now, dt));
+      for (const { scene } of this.sides) scene.onstale = () => this.loop.wake();
+      this.seek(0);
+    }
+
+    build(element, { charts = true, level = 3, locked = false }) {
+      this.sides = this.trace.sides.map((side) => {
+        const one = Lab.sidePicture(level);
+        const clients = side.clients || mostUnderWay(side.moves);
+        one.scene.configure({ ...side, clients }, side.load || this.trace.load || null);
+        one.title.textContent = Lab.settingsSaid(side.server);
+        one.sentence.textContent = side.sentence || "";
+        one.track = new Lab.Track(one.scene, side.moves);
+        one.samples = side.samples || [];
+        one.sample = 0;
+        return one;
+      });
+      this.element = Lab.make("div", { className: "lab-player", role: "group" });
+      this.element.setAttribute("aria-label", "replay of real requests");
+      const pictures = Lab.make(
+        "div",
+        { className: "lab-sides" },
+        ...this.sides.map((one) => one.element),
+      );
+      this.words = Lab.make("p", { className: "lab-words", role: "status" });
+      this.teller = new Lab.Teller(this.words);
+      const transport = this.transport();
+      transport.hidden = locked;
+      this.element.append(pictures, transport, this.words, Lab.legend());
+      if (charts && Lab.Charts && this.sides.some((one) => one.samples.length)) this.addCharts();
+      this.element.addEventListener("keydown", (event) => this.key(event));
+      element.replaceChildren(this.element);
+    }
+
+    addCharts() {
+      const place = Lab.make("div", { className: "lab-charts" });
+      this.element.insertBefore(place, this.words);
+      this.charts = new Lab.Charts(place, { length: this.length });
+      this.charts.configure(
+        this.trace.sides.map((side) => ({
+          name: side.server.worker_class,
+          law: side.law,
+          slots: side.slots,
+          accepts_first: side.accepts_first,
+          backlog: side.server.backlog,
+        })),
+      );
+      this.trace.sides.forEach((side, i) => {
+        for (const [t, rps, p50, p95, queue] of side.samples)
+          this.charts.add(i, t, { rps, p50, p95, queue });
+      });
+    }
+
+    transport() {
+      this.toggle = Lab.make("button", {
+        type: "button",
+        className: "lab-button",
+        onclick: () => this.play(!this.playing),
+      });
+      const again = Lab.make("button", {
+        type: "button",
+        className: "lab-button",
+        textContent: "Restart",
+        onclick: () => this.restart(),
+      });
+      this.scrub = Lab.make("input", {
+        type: "range",
+        className: "lab-scrub",
+        min: "0",
+        max: String(this.length),
+        step: "10",
+        value: "0",
+        oninput: () => this.seek(Number(this.scrub.value)),
+      });
+      this.scrub.setAttribute("aria-label", "time");
+      this.rate = Lab.make(
+        "select",
+        {
+          onchange: () => {
+            this.speed = Number(this.rate.value);
+          },
+        },
+        ...SPEEDS.map((speed) =>
+          Lab.make("option", { value: String(speed), textContent: `${speed}x` }),
+        ),
+      );
+      this.rate.value = "1";
+      this.clock = Lab.make("span", { className: "lab-clock" });
+      const speed = Lab.make("label", { className: "lab-speed" }, "Speed ", this.rate);
+      return Lab.make(
+        "div",
+        { className: "lab-transport" },
+        this.toggle,
+        again,
+        this.scrub,
+        this.clock,
+        speed,
+      );
+    }
+
+    // Space: play or pause; arrows: half a second; Home, End; < and >: speed
+    key(event) {
+      const { target, key } = event;
+      if (event.ctrlKey || event.altKey || event.metaKey) return;
+      if (target === this.rate || (key === " " && target.tagName === "BUTTON")) return;
+      const to = { ArrowLeft: this.at - 500, ArrowRight: this.at + 500, Home: 0, End: this.length }[
+        key
+      ];
+      const faster = { "<": -1, ">": 1 }[key];
+      if (to !== undefined) this.seek(to);
+      else if (key === " ") this.play(!this.playing);
+      else if (faster) this.faster(faster);
+      else return;
+      event.preventDefault();
+    }
+
+    faster(by) {
+      const at = SPEEDS.indexOf(this.speed) + by;
+      this.speed = SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))];
+      this.rate.value = String(this.speed);
+    }
+
+    play(on = true) {
+      if (on && this.at >= this.length) this.seek(0);
+      this.playing = on;
+      this.loop.wake();
+      this.tell(true);
+    }
+
+    restart() {
+      this.seek(0);
+      this.play(true);
+    }
+
+    seek(t) {
+      this.at = Math.min(this.length, Math.max(0, t));
+      for (const one of this.sides) {
+        one.track.seek(this.at);
+        one.sample = 0;
+        this.observe(one);
+      }
+      this.snap = true;
+      this.tell(true);
+      this.loop.wake();
+    }
+
+    end() {
+      const { onend } = this;
+      this.playing = false;
+      this.onend = null;
+      if (onend) onend();
+    }
+
+    // For good: another takes its place
+    stop() {
+      this.playing = false;
+      this.onend = null;
+    }
+
+    observe(one) {
+      const { samples } = one;
+      while (one.sample < samples.length && samples[one.sample][0] <= this.at) one.sample++;
+      const last = samples[one.sample - 1];
+      one.rps = last ? last[1] : null;
+      one.scene.observe({ drawn: this.trace.drawn });
+    }
+
+    step(_now, dt) {
+      if (this.playing) this.at = Math.min(this.length, this.at + dt * this.speed);
+      if (this.at >= this.length) this.end();
+      let moves = false;
+      for (const one of this.sides) {
+        one.track.upTo(this.at);
+        this.observe(one);
+        if (one.scene.draw(this.at, dt, this.snap || Lab.calm())) moves = true;
+      }
+      this.snap = false;
+      this.tell(!this.playing && !moves);
+      return this.playing || moves;
+    }
+
+    // Time ten times a second; words now and then, for those who only hear them
+    tell(now) {
+      const { at } = this,
+        tenth = Math.floor(at / 100);
+      if (tenth !== this.tenth || now) {
+        this.tenth = tenth;
+        this.scrub.value = String(at);
+        this.clock.textContent = `${(at / 1000).toFixed(1)} of ${(this.length / 1000).toFixed(1)} s`;
+        this.toggle.textContent = this.playing ? "Pause" : "Play";
+        this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
+        if (this.charts) this.charts.cursor(at);
+      }
+      this.teller.say(() => this.sides.map((one) => Lab.inWords(one.scene, one.rps)).join(". "));
+    }
+  }
+
+  Lab.player = (element, trace, options) => new Player(element, trace, options);
+
+  // Every .lab-trace of a page that holds its trace as JSON in a script, once it comes into sight
+  Lab.mount = () => {
+    const mounting = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        mounting.unobserve(target);
+        Lab.player(target, JSON.parse(target.querySelector("script").textContent), { level: 4 });
+      }
+    });
+    for (const one of document.querySelectorAll(".lab-trace")) mounting.observe(one);
+  };
+  document.addEventListener("DOMContentLoaded", Lab.mount);
+})();

@@ -1,0 +1,387 @@
+"use strict";
+// The picture of one server: clients, connection, accept queue, workers and their slots, done.
+// Every dot is one request. A Scene takes data (configure, move, observe) and draws on its canvas;
+// it knows neither the network nor a clock: whoever holds it says what time it is.
+(() => {
+  const Lab = (window.Lab = window.Lab || {});
+
+  const { CONNECTING, QUEUED, ACCEPTED, FAILED } = Lab.places;
+  const EASE_MS = 75; // a dot covers 63 % of its way in this time
+  const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
+  const { grid, gridX, gridY, boxes, inset, cut, workerBoxes, roomFor } = Lab.layout;
+
+  const STATES = ["connect", "accept-queue", "in-worker", "service", "transfer", "connect"];
+  const COLOURS = ["paper", "panel", "ink", "soft", "line", "sockets", ...STATES];
+
+  Lab.colours = (element) => {
+    const style = getComputedStyle(element);
+    return (name) => style.getPropertyValue(`--${name}`).trim() || "#808080";
+  };
+
+  Lab.amount = (value, digits = 1) =>
+    value === null || value === undefined
+      ? "–"
+      : value >= 100
+        ? value.toFixed(0)
+        : value.toFixed(digits);
+
+  const spread = (id) => (id * 0.618034) % 1; // evenly over 0 to 1, whatever the numbers
+
+  function circle(to, x, y, r) {
+    to.moveTo(x + r, y);
+    to.arc(x, y, r, 0, 2 * Math.PI);
+  }
+
+  class Scene {
+    constructor(canvas) {
+      this.canvas = canvas;
+      this.context = canvas.getContext("2d");
+      this.still = document.createElement("canvas"); // what does not move, drawn once
+      this.crowd = new Lab.Crowd();
+      this.side = { server: {}, slots: null, accepts_first: false };
+      this.load = null;
+      this.workers = 1;
+      this.each = null; // slots of a worker; null: unlimited
+      this.said = {};
+      this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8, clients: 8 };
+      this.onstale = null;
+      this.clear();
+      new ResizeObserver(() => this.refresh()).observe(canvas);
+      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
+    }
+
+    refresh() {
+      this.stale = this.fresh = true;
+      if (this.onstale) this.onstale();
+    }
+
+    clear() {
+      this.crowd.clear();
+      this.queue = this.connections = this.total = null;
+      this.drawn = 1;
+      this.rooms.waiting.fill(8);
+      this.rooms.seats = 1;
+      this.stale = this.fresh = true;
+      this.inferred = false;
+    }
+
+    // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null where not known
+    configure(side, load) {
+      this.side = side;
+      this.load = load;
+      this.workers = side.server.workers || side.workers || 1;
+      this.each =
+        side.slots === null || side.slots === undefined
+          ? null
+          : Math.max(1, Math.round(side.slots / this.workers));
+      this.refresh();
+    }
+
+    move(id, place, worker, t) {
+      this.crowd.move(id, place, worker, t);
+      this.fresh = true;
+    }
+
+    // What the kernel says beside the moves; `answered`: of all, where only some requests are drawn
+    observe({ queue, connections, drawn, answered, failed }) {
+      const news = (said, known) => said !== undefined && said !== known;
+      if (news(queue, this.queue) || news(connections, this.connections) || answered !== undefined)
+        this.fresh = true;
+      if (queue !== undefined) this.queue = queue;
+      if (connections !== undefined) this.connections = connections;
+      this.drawn = drawn || 1;
+      if (answered !== undefined) this.total = { answered, failed: failed || 0 };
+    }
+
+    // Requests at each place, and idle connections; `into`: an object that is used again
+    numbers(into = {}) {
+      const { crowd, drawn } = this,
+        [connecting, queued, accepted] = crowd.waiting;
+      const underWay = crowd.underWay * drawn;
+      const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
+      into.underWay = underWay;
+      into.connecting = connecting.length * drawn;
+      into.queue = this.queue ?? queued.length * drawn;
+      into.accepted = accepted.length * drawn;
+      into.served = crowd.served * drawn;
+      into.idle = Math.max(0, kept - underWay);
+      into.answered = this.total ? this.total.answered : crowd.answered * drawn;
+      into.failed = this.total ? this.total.failed : crowd.failed * drawn;
+      return into;
+    }
+
+    // Draws it as it is at `at` ms; `dt`: ms on the screen since the last time; `snap`: without
+    // movement. Returns whether anything still moves.
+    draw(at, dt, snap) {
+      this.now = at;
+      // Nothing is new; only who waits for a connection still gets older
+      if (!this.fresh && !this.crowd.waiting[CONNECTING].length) return false;
+      this.numbers(this.said);
+      this.fitRooms();
+      if (this.stale) this.arrange();
+      if (!this.width) return false;
+      const { context } = this;
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.drawImage(this.still, 0, 0);
+      context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+      this.moved = 0;
+      this.ease = snap ? 1 : 1 - Math.exp(-dt / EASE_MS);
+      this.crowd.fade(dt);
+      this.paintClients();
+      this.paintLinks();
+      this.paintWaiting();
+      this.paintServed();
+      this.paintLeaving();
+      Lab.paintNumbers(context, this);
+      this.fresh = this.moved > 0.3 || this.crowd.leaving.length > 0;
+      return this.fresh;
+    }
+
+    // ---------------------------------------------------------------- what stands still
+
+    // Makes room for what is there; where that changes, everything is arranged anew
+    fitRooms() {
+      const { rooms, crowd, side } = this,
+        { waiting } = rooms,
+        { backlog } = side.server;
+      this.room(
+        waiting,
+        CONNECTING,
+        roomFor(crowd.waiting[CONNECTING].length, waiting[CONNECTING]),
+      );
+      this.room(waiting, ACCEPTED, roomFor(crowd.waiting[ACCEPTED].length, waiting[ACCEPTED]));
+      this.bounded = backlog <= 48; // then each place of the queue is drawn
+      const queued = crowd.waiting[QUEUED].length;
+      this.room(
+        waiting,
+        QUEUED,
+        this.bounded ? Math.max(backlog + 1, queued) : roomFor(queued, waiting[QUEUED]),
+      );
+      let most = this.each !== null && this.each <= 64 ? this.each : 0;
+      this.slotted = most > 0;
+      for (const seats of crowd.seats) most = Math.max(most, seats.length);
+      this.room(rooms, "seats", this.slotted ? most : roomFor(most, rooms.seats));
+      this.room(rooms, "links", roomFor(Math.min(500, this.said.idle), rooms.links));
+      this.room(rooms, "clients", this.clients());
+      if (crowd.waiting[ACCEPTED].length) this.room(this, "inferred", true);
+    }
+
+    room(holder, name, value) {
+      if (holder[name] === value) return;
+      holder[name] = value;
+      this.stale = true;
+    }
+
+    clients() {
+      if (!this.load) return this.side.clients || 0;
+      return this.load.model === "closed" ? this.load.clients : 0;
+    }
+
+    arrange() {
+      const { canvas, still } = this;
+      this.width = canvas.clientWidth;
+      this.height = canvas.clientHeight;
+      if (!this.width || !this.height) return;
+      this.stale = false;
+      this.ratio = Math.min(2, window.devicePixelRatio || 1);
+      for (const one of [canvas, still]) {
+        one.width = Math.round(this.width * this.ratio);
+        one.height = Math.round(this.height * this.ratio);
+      }
+      this.colour = {};
+      const colour = Lab.colours(canvas);
+      for (const name of COLOURS) this.colour[name] = colour(name);
+      this.placeBoxes();
+      Lab.paintStill(still.getContext("2d"), this);
+    }
+
+    placeBoxes() {
+      const { rooms } = this,
+        at = boxes(this.width, this.height);
+      const [clients, connection, queue, workers, done] = at;
+      this.at = { clients, connection, queue, workers, done };
+      this.tall = clients.tall;
+      const [syn, links] = cut(inset(connection, 5), 0.6, this.tall);
+      this.at.links = links;
+      const showsAccepted = this.side.accepts_first || this.inferred;
+      const inside = inset(workers, 6);
+      let area = inside;
+      this.at.accepted = null;
+      if (showsAccepted) {
+        const share = this.tall ? 0.26 : 0.27;
+        const box = { x: inside.x, y: inside.y, w: inside.w * share - 6, h: inside.h };
+        area = {
+          x: inside.x + inside.w * share,
+          y: inside.y,
+          w: inside.w * (1 - share),
+          h: inside.h,
+        };
+        this.at.accepted = box;
+      }
+      const accepted = this.at.accepted || { ...inside, w: 10 };
+      this.grids = {
+        clients: grid(inset(clients, 5), rooms.clients, "top", 14),
+        links: grid(links, rooms.links, "top", 16),
+        waiting: [
+          grid(syn, rooms.waiting[0], this.tall ? "bottom" : "right"),
+          grid(inset(queue, 6), rooms.waiting[1], this.tall ? "bottom" : "right"),
+          grid(
+            {
+              x: accepted.x + 3,
+              y: accepted.y + 36,
+              w: accepted.w - 6,
+              h: Math.max(12, accepted.h - 40),
+            },
+            rooms.waiting[2],
+            this.tall ? "bottom" : "right",
+          ),
+        ],
+      };
+      this.boxes = workerBoxes(area, Math.min(64, this.workers), () => rooms.seats);
+    }
+
+    // ---------------------------------------------------------------- what moves
+
+    // One step of a dot towards where it belongs
+    step(dot, x, y, r) {
+      const { crowd } = this;
+      if (Number.isNaN(crowd.x[dot])) this.appear(dot);
+      const dx = x - crowd.x[dot],
+        dy = y - crowd.y[dot],
+        way = Math.abs(dx) + Math.abs(dy);
+      crowd.x[dot] += dx * this.ease;
+      crowd.y[dot] += dy * this.ease;
+      crowd.r[dot] += (r - crowd.r[dot]) * this.ease;
+      const rest = way * (1 - this.ease);
+      if (rest > this.moved) this.moved = rest;
+    }
+
+    appear(dot) {
+      const { crowd } = this,
+        one = this.grids.clients,
+        count = this.rooms.clients;
+      const box = this.at.clients,
+        id = crowd.id[dot];
+      const seat = count ? Math.min(id % count, one.room - 1) : 0;
+      crowd.x[dot] = count ? gridX(one, seat) : box.x + box.w / 2;
+      crowd.y[dot] = count ? gridY(one, seat) : box.y + box.h * spread(id);
+      crowd.r[dot] = 2;
+    }
+
+    paintClients() {
+      const { context: to, rooms } = this,
+        one = this.grids.clients;
+      const half = Math.min(5, one.cell * 0.36),
+        count = Math.min(rooms.clients, one.room);
+      to.strokeStyle = this.colour.soft;
+      to.lineWidth = 1;
+      to.beginPath();
+      for (let i = 0; i < count; i++)
+        to.rect(gridX(one, i) - half, gridY(one, i) - half, 2 * half, 2 * half);
+      to.stroke();
+    }
+
+    // A kept connection without a request: a link, two ends and a line
+    paintLinks() {
+      const { context: to } = this,
+        one = this.grids.links,
+        count = Math.min(this.said.idle, one.room);
+      if (!count) return;
+      const long = Math.min(5.5, one.cell * 0.36),
+        end = Math.max(1, long * 0.36);
+      to.strokeStyle = this.colour.sockets;
+      to.lineWidth = 1.2;
+      to.beginPath();
+      for (let i = 0; i < count; i++) {
+        const x = gridX(one, i),
+          y = gridY(one, i);
+        to.moveTo(x - long + end, y);
+        to.lineTo(x + long - end, y);
+        to.moveTo(x - long + end, y);
+        to.arc(x - long, y, end, 0, 7);
+        to.moveTo(x + long + end, y);
+        to.arc(x + long, y, end, 0, 7);
+      }
+      to.stroke();
+    }
+
+    // Connecting, in the accept queue, and (hollow: inferred) accepted
+    paintWaiting() {
+      const { context: to, crowd } = this;
+      this.repeated = 0;
+      for (let place = CONNECTING; place <= ACCEPTED; place++) {
+        const one = this.grids.waiting[place],
+          list = crowd.waiting[place],
+          last = one.room - 1;
+        to.beginPath();
+        for (let i = 0; i < list.length; i++) {
+          const dot = list[i],
+            seat = i < last ? i : last;
+          this.step(dot, gridX(one, seat), gridY(one, seat), one.r);
+          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
+          if (place === CONNECTING && this.now - crowd.since[dot] >= SYN_MS) this.repeated++;
+        }
+        to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
+        to.lineWidth = Math.max(1.2, one.r * 0.4);
+        if (place === ACCEPTED) to.stroke();
+        else to.fill();
+      }
+    }
+
+    paintServed() {
+      const { context: to, crowd, boxes: all } = this;
+      to.beginPath();
+      for (let worker = 0; worker < crowd.seats.length; worker++) {
+        const one = all[worker % all.length].grid,
+          seats = crowd.seats[worker],
+          last = one.room - 1;
+        for (let i = 0; i < seats.length; i++) {
+          const dot = seats[i],
+            seat = i < last ? i : last;
+          if (dot < 0) continue;
+          this.step(dot, gridX(one, seat), gridY(one, seat), one.r);
+          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
+        }
+      }
+      to.fillStyle = this.colour.service;
+      to.fill();
+    }
+
+    // Answered: fades on the right. Failed: a cross.
+    paintLeaving() {
+      const { context: to, crowd } = this,
+        box = this.at.done;
+      const { tall } = this;
+      for (const dot of crowd.leaving) {
+        const aside = spread(crowd.id[dot]) * 0.8 + 0.1;
+        this.step(
+          dot,
+          box.x + box.w * (tall ? aside : 0.5),
+          box.y + box.h * (tall ? 0.5 : aside),
+          5,
+        );
+        const x = crowd.x[dot],
+          y = crowd.y[dot],
+          r = crowd.r[dot];
+        to.globalAlpha = Math.min(1, (1.6 * crowd.left[dot]) / Lab.LEAVE_MS);
+        to.beginPath();
+        if (crowd.place[dot] === FAILED) {
+          to.moveTo(x - r, y - r);
+          to.lineTo(x + r, y + r);
+          to.moveTo(x + r, y - r);
+          to.lineTo(x - r, y + r);
+          to.strokeStyle = this.colour.connect;
+          to.lineWidth = 2.5;
+          to.stroke();
+        } else {
+          circle(to, x, y, r);
+          to.fillStyle = this.colour.transfer;
+          to.fill();
+        }
+      }
+      to.globalAlpha = 1;
+    }
+  }
+
+  Lab.Scene = Scene;
+})();

@@ -1,0 +1,79 @@
+"""Why a launch broke the target, and when that says nothing of the server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import slo
+from harness.analysis.target import requests_of
+from harness.experiments.advise import why
+from harness.experiments.advise.candidates import Limits
+from harness.experiments.advise.study import _late
+from harness.model import Finding, Summary, Usage
+from harness.report.messages import text
+
+BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
+
+
+def launch(
+    times_s: list[float], failed: int = 0, verdict: str = "below capacity", lag_s: float = 0.0
+) -> Any:
+    cell = SimpleNamespace(
+        verdict=verdict, diagnosis=None, reason=Finding("verdict.at_capacity"), usage=BUSY,
+        core_wait=None, occupancy=None, lag=Summary(p95=lag_s),
+    )  # fmt: skip
+    facts = SimpleNamespace(outcome=SimpleNamespace(errors={"non_2xx": failed} if failed else {}))
+    return SimpleNamespace(
+        cell=cell, facts=facts, failed=failed, due=len(times_s) + failed, rps=40.0,
+        requests=requests_of(sorted(times_s), failed, 40.0),
+    )  # fmt: skip
+
+
+def told(one: Any, target: str, pool: int | None = None) -> str:
+    need = SimpleNamespace(wait_s=0.04, cpu_s=0.001, blocked_s=0.0)
+    result: Any = SimpleNamespace(
+        search=SimpleNamespace(terms=slo.parse(target)),
+        limits=Limits(cores=2, max_in_flight=pool),
+        needs=SimpleNamespace(requests=[need]),
+    )
+    return "; ".join(map(text, why.reasons(result, one)))
+
+
+def test_errors_are_a_reason_and_how_busy_the_machine_was_is_none() -> None:
+    said = told(launch([0.02] * 5000, failed=24), "p95<100ms,errors<0.1%")
+    assert said.startswith("24 of 5024 requests failed (24 x ")
+    assert "machine" not in said
+    assert "p95" not in said
+
+
+def test_a_time_is_told_with_what_was_busy() -> None:
+    said = told(launch([0.2] * 100), "p95<100ms,errors<0.1%")
+    assert said.startswith("p95 was 200 ms; the server used 0.4 cores")
+    assert "requests failed" not in said
+
+
+def test_a_pool_that_is_full_is_the_reason() -> None:
+    said = told(launch([0.2] * 100), "p95<100ms", pool=2)
+    assert said == (
+        "p95 was 200 ms; about 1.64 of the 2 requests that the app can work on at once were under"
+        " way"
+    )
+    assert "machine was 33 % busy" in told(launch([0.2] * 100), "p95<100ms", pool=20)
+
+
+def test_who_held_it_by_too_little_is_told_what_was_busy() -> None:
+    assert told(launch([0.02] * 100), "p95<100ms").startswith("the server used 0.4 cores")
+
+
+@pytest.mark.parametrize(("lag_s", "void"), [(0.0, False), (0.05, False), (0.12, True)])
+def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
+    lag_s: float, void: bool
+) -> None:
+    found = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
+    assert (found is not None) == void
+    if found is not None:
+        assert text(found).startswith("the load tool sent 120 ms late (p95)")
+    assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None

@@ -1,0 +1,129 @@
+"""The lesson on the live page: what is told, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.analysis.places import Sample
+from harness.experiments.lesson import read
+from harness.experiments.live.asked import LoadAsked, Refused, ServerAsked
+from harness.experiments.live.course import Course
+
+LESSON = read()
+SEEN = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
+SECRETS = ("right", "law", "reaction", "why")
+
+
+def course(step: int = 1) -> Course:
+    found = Course(LESSON)
+    found.go(step)
+    return found
+
+
+def test_before_the_guess_nothing_is_given_away() -> None:
+    message = course().message()
+    assert message["phase"] == "ask"
+    assert [message[name] for name in SECRETS] == [None] * len(SECRETS)
+    assert message["outcome"] == []
+    assert message["table"] == []
+
+
+def test_after_the_guess_the_law_and_a_reaction_to_it() -> None:
+    one = course()
+    one.guess(0)
+    message = one.message()
+    assert message["phase"] == "run"
+    assert str(message["law"]).startswith("The law: min(8 connections, 4 slots)")
+    assert message["reaction"] == LESSON.steps[1].reactions[0]
+    assert (message["right"], message["why"], message["outcome"]) == (None, None, [])
+
+
+def test_who_guesses_nothing_gets_no_reaction() -> None:
+    one = course()
+    one.guess(None)
+    assert one.message()["reaction"] is None
+    assert one.message()["law"] is not None
+
+
+def test_once_it_is_measured_all_is_told() -> None:
+    one = course()
+    one.guess(2)
+    one.measure(SEEN, 2.2, 1.0)
+    message: Any = one.message()
+    assert message["phase"] == "told"
+    assert message["right"] == LESSON.steps[1].right
+    assert message["why"] == LESSON.steps[1].why
+    assert message["outcome"][0].startswith("You guessed c)")
+    assert "Measured: 3.99 requests/s (the law: 4 at best), 2.01 s each" in message["outcome"][1]
+    assert len(message["outcome"]) == 2  # none took much longer than the law says
+
+
+def test_who_waited_for_long_is_told() -> None:
+    one = course()
+    one.guess(2)
+    one.measure(SEEN, 7.1, 1.0)
+    assert "the slowest 7.10 s" in str(one.message()["outcome"])
+
+
+def test_a_load_without_an_answer_is_told() -> None:
+    one = course()
+    one.guess(None)
+    one.measure(Sample(None, None, None, None, 3, 0, 8), None, None)
+    assert "3 requests failed" in str(one.message()["outcome"])
+
+
+def test_a_step_that_cannot_be_run_here_says_why() -> None:
+    one = course(2)
+    one.guess(0)
+    one.left_out("needs eventlet")
+    assert "needs eventlet" in str(one.message()["outcome"])
+    one.go(len(LESSON.steps))
+    assert one.message()["table"] == [(LESSON.steps[2].title, "a", "b", "8/s, 1.00 s", "left out")]
+
+
+def test_at_the_end_there_is_a_table_of_what_was_guessed() -> None:
+    one = Course(LESSON)
+    for place, step in enumerate(LESSON.steps):
+        one.go(place)
+        one.guess(0)
+        one.measure(SEEN, None, None)
+        one.keep({"length_ms": 1})
+        assert one.message()["step"] == place
+        assert one.server.server.worker_class == step.cell.server.worker_class
+    one.go(len(LESSON.steps))
+    message: Any = one.message()
+    assert [row[0] for row in message["table"]] == [step.title for step in LESSON.steps]
+    assert message["score"].startswith(f"{sum(step.right == 0 for step in LESSON.steps)} of 6")
+    assert message["page"] == "lesson.html"
+    recorded: Any = one.recorded
+    assert [step["trace"] for step in recorded["steps"]] == [{"length_ms": 1}] * 6
+
+
+def test_a_step_is_loaded_as_the_lesson_says() -> None:
+    assert course(1).server == ServerAsked()
+    assert course(1).load == LoadAsked(clients=8)
+    assert course(4).server.backlog == 4
+    blocked = course(5).server
+    assert (blocked.worker_class, blocked.app) == ("uvicorn", "blocking")
+    assert course(3).settles_s == 4  # the law of 16 clients and 4 slots
+
+
+@pytest.mark.parametrize("place", [-1, 7, "1", None, True, 1.0])
+def test_there_is_no_such_step(place: object) -> None:
+    with pytest.raises(Refused, match="the lesson has 6 steps"):
+        course().go(place)
+
+
+@pytest.mark.parametrize("choice", [-1, 9, "a", True])
+def test_there_is_no_such_choice(choice: object) -> None:
+    with pytest.raises(Refused, match="no such choice"):
+        course().guess(choice)
+
+
+def test_nobody_guesses_twice() -> None:
+    one = course()
+    one.guess(0)
+    with pytest.raises(Refused, match="before the load"):
+        one.guess(1)

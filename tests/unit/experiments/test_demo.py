@@ -1,0 +1,314 @@
+"""The lesson in a terminal: what is said when, and what a key does. Without a server."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from harness import run_store
+from harness.analysis.facts import Facts, facts_of
+from harness.cli import parse
+from harness.experiments import demo, demo_words
+from harness.experiments.demo import Presenter
+from harness.experiments.demo_words import course_of, table
+from harness.experiments.lesson import read
+from harness.experiments.lesson_words import Measured, Told, law
+from harness.experiments.reading import trial_data
+from harness.model import Fault, Plan, Record
+from harness.plan import grid, load_for, predicted_s
+from harness.server import preflight
+from harness.server.preflight import Interpreter
+from harness.server.worker_classes import CLASSES
+from harness.terminal import console
+from harness.terminal.picture import WIDTH
+from tests.builders.runs import recorded
+
+LESSON = read()
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Who sits at the terminal that is standard input."""
+    keyboard, terminal = pty.openpty()
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield keyboard
+    os.close(keyboard)
+
+
+@pytest.fixture
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Keys that are typed, one for each time that the lesson reads one; the rest is "x"."""
+
+    def typed(keys: str) -> list[str]:
+        left = list(keys)
+
+        def one_key(prompt: str) -> str:
+            print(prompt, end="")
+            return left.pop(0) if left else "x"
+
+        for module in (demo, demo_words):
+            monkeypatch.setattr(module, "one_key", one_key)
+        monkeypatch.setattr(demo, "unechoed", nullcontext)
+        return left
+
+    return typed
+
+
+def given(capsys: pytest.CaptureFixture[str], *, ask: bool) -> str:
+    """The lesson on a recorded run: nothing is drawn, all the rest is said."""
+    run = run_store.load(recorded("demo"))
+    plan = run.plan
+    with Presenter(LESSON, ask, run.directory, plan, grid(plan), lambda _: 20.0) as display:
+        for one in grid(plan):
+            display.begin(one)
+            display.end(one, run.records[one.key])
+    return capsys.readouterr().out
+
+
+def wrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+    said = given(capsys, ask=False)
+    assert said.startswith(LESSON.title)
+    assert "about 2m 00s." in said
+    assert [said.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
+    assert said.count("Measured") == said.count("The answer: ") == 6
+    assert said.count("Where a request spent its time") == 5  # not where the queue was full
+    assert "Your guess" not in said
+    assert "You guessed" not in said
+    assert not any(one in wrapped(said) for step in LESSON.steps for one in step.reactions)
+    assert all(len(line) <= WIDTH for line in said.splitlines())
+
+
+def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a table of means hides: clients without room all the time, and slots that stand idle
+    while they wait."""
+    said = given(capsys, ask=False)
+    assert said.count("no room  ") == 1
+    part = said[said.index("5 of 6: ") : said.index("6 of 6: ")]
+    lines = {line[2:18].strip(): line[18:].rstrip() for line in part.splitlines()}
+    in_app, queue, no_room = (lines[name] for name in ("in the app", "accept queue", "no room"))
+    assert in_app.startswith("4444444444444444")
+    assert max(queue) == "5"
+    assert all(count not in ".0123" for count in no_room[:14])
+    idle = [n for n, count in enumerate(in_app) if count == "."]
+    assert len(idle) >= 2
+    assert {no_room[n] for n in idle[:-2]} == {"3"}
+    assert "The accept queue was full: the kernel dropped 68 packets" in wrapped(part)
+    assert "For 5.27 s of 15.3 s slots stood idle while clients waited." in part
+    assert "The fastest request took 1.00 s, the slowest 15.3 s." in part
+    assert "inside a worker" not in part
+
+
+def test_who_is_accepted_and_not_served_is_shown_as_well() -> None:
+    """The worker waits for a request that was dropped after the handshake."""
+    facts = next(facts_of(one) for one in trial_data(run_store.load(recorded("demo")))
+                 if one.cell.server.backlog == 4)  # fmt: skip
+    assert isinstance(facts, Facts)
+    early = tuple(replace(one, accept_ns=one.start_ns - 2 * 10**9) for one in facts.spans[-2:])
+    spans = replace(facts.data.spans, spans=facts.data.spans.spans[:-2] + early)
+    lines = course_of(replace(facts, data=replace(facts.data, spans=spans), derived={}))
+    assert "as the request itself was dropped and has to come again):" in " ".join(lines)
+    assert sum(line.startswith("  inside a worker ") for line in lines) == 1
+
+
+def test_what_is_said_in_which_order(
+    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+) -> None:
+    """Question, guess, law, reaction, measurement beside guess and law, explanation."""
+    no_terminal("a c x b c a")
+    said = wrapped(given(capsys, ask=True))
+    for number, guess in enumerate((0, 2, None, 1, 2, 0), 1):
+        step = LESSON.steps[number - 1]
+        part = said[said.index(f"{number} of 6: ") :].partition(f"{number + 1} of 6: ")[0]
+        reaction = [] if guess is None else [step.reactions[guess]]
+        answer = "The answer: " if guess is None else f"You guessed {step.letters[guess]}) "
+        parts = [step.changed, step.question, "Your guess", law(step), *reaction]
+        parts += [answer, "Measured", step.why]
+        places = [part.index(wrapped(one)) for one in parts]
+        assert places == sorted(places), step.title
+        others = set(step.reactions) - set(reaction)
+        assert not any(wrapped(one) in part for one in others)
+        before = part[: part.index("Your guess")]
+        assert "law" not in before
+        assert "requests/s" not in before
+
+
+def test_all_guesses_stand_in_one_table_at_the_end(
+    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+) -> None:
+    no_terminal("a c x x x x x x x x")
+    end = given(capsys, ask=True).rpartition("step ")[2].splitlines()
+    assert end[0].split() == ["guess", "right", "law", "measured"]
+    first, second, third, *_ = end[2:]
+    assert first.startswith("1 sync, 4 connections ")
+    assert first.split()[4:6] == ["a", "a"]
+    assert second.split()[4:6] == ["c", "b"]
+    assert third.split()[4:6] == ["-", "b"]
+    assert "4/s, 2.00 s" in second
+    assert end[-2] == "1 of 2 guesses was right."
+
+
+def test_the_table_fits_and_leaves_out_guesses_that_nobody_made() -> None:
+    long = replace(LESSON.steps[0], title="a" * 60)
+    told = [Told(long, 0, Measured(12.5, 0.8461)), Told(LESSON.steps[1], left_out=True)]
+    lines = table(told)
+    assert all(len(line) <= WIDTH for line in lines)
+    assert "..." in lines[2]
+    assert lines[2].endswith("12.5/s, 846 ms")
+    assert lines[3].endswith("left out")
+    nobody = table([Told(LESSON.steps[1], measured=Measured(3.98, 2.0))])
+    assert nobody[0].split() == ["step", "right", "law", "measured"]
+    assert not any("guess" in line for line in nobody)
+
+
+def test_a_step_that_cannot_be_run_is_left_out(
+    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+) -> None:
+    no_terminal("")
+    run = run_store.load(recorded("demo"))
+    plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
+    one = grid(plan)[0]
+    with Presenter(LESSON, True, run.directory, plan, grid(plan), lambda _: 0.0) as display:
+        display.begin(one)
+        display.end(one, Record(one.key, Fault("unavailable", "no Gunicorn")))
+    said = capsys.readouterr().out
+    assert "This step is left out: no Gunicorn" in said
+    assert "The answer: " not in said
+    assert "Your guess" not in said
+    assert said.rstrip().endswith("left out")
+
+
+def test_who_stops_the_lesson_gets_no_table(
+    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+) -> None:
+    no_terminal("")
+    run = run_store.load(recorded("demo"))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Presenter(LESSON, True, run.directory, run.plan, grid(run.plan), lambda _: 0.0),
+    ):
+        raise KeyboardInterrupt
+    assert "measured" not in capsys.readouterr().out
+
+
+# --- keys, on a real terminal ---------------------------------------------------------------------
+
+
+def arrived(terminal: int) -> None:
+    """What the person typed is in the terminal's input buffer."""
+    until = time.monotonic() + 5
+    while not select.select([terminal], [], [], 0.01)[0]:
+        assert time.monotonic() < until
+
+
+def test_one_key_is_read_without_enter(person: int) -> None:
+    typed = threading.Timer(0.05, os.write, (person, b"B"))
+    typed.start()
+    assert console.one_key("?") == "b"
+    typed.join()
+
+
+@pytest.mark.parametrize("ahead", [b"aaa\n", b"\n", b"a\na\nc\n"])
+def test_keys_typed_ahead_are_dropped(person: int, ahead: bytes) -> None:
+    """They were typed while a step was running: no answer to the question that follows."""
+    os.write(person, ahead)
+    arrived(sys.stdin.fileno())
+    typed = threading.Timer(0.2, os.write, (person, b"b"))
+    typed.start()
+    try:
+        assert console.one_key("?") == "b"
+    finally:
+        typed.join()
+
+
+def test_keys_without_enter_typed_ahead_are_no_guess(
+    person: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that has no end yet is in the buffer as well."""
+    os.write(person, b"ccc")
+    time.sleep(0.05)
+    typed = threading.Timer(0.2, os.write, (person, b"b"))
+    typed.start()
+    assert demo_words.guess(LESSON.steps[1]) == 1
+    typed.join()
+    assert capsys.readouterr().out.endswith("for none): b\n\n")
+
+
+def test_who_answers_as_soon_as_the_prompt_is_there_is_heard(
+    person: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is dropped was typed before it."""
+
+    def prompted(text: str, **_: object) -> None:
+        os.write(person, b"c" if text == "?" else b"")
+
+    os.write(person, b"b")
+    monkeypatch.setattr("builtins.print", prompted)
+    assert console.one_key("?") == "c"
+
+
+def test_another_key_is_no_guess(person: int, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = threading.Timer(0.05, os.write, (person, b"\x1b[A"))  # an arrow, three bytes
+    typed.start()
+    assert demo_words.guess(LESSON.steps[1]) is None
+    typed.join()
+    assert capsys.readouterr().out.endswith("none\n\n")
+
+
+def test_keys_do_not_show_while_the_lesson_runs_and_do_afterwards(person: int) -> None:
+    terminal = sys.stdin.fileno()
+
+    def echoes() -> bool:
+        return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+
+    assert echoes()
+    with console.unechoed():
+        assert not echoes()
+        os.write(person, b"typed\n")
+        arrived(terminal)
+        assert not select.select([person], [], [], 0.1)[0]
+    assert echoes()
+    assert not select.select([terminal], [], [], 0.05)[0]  # nor is it left for the shell
+
+
+# --- what is run ----------------------------------------------------------------------------------
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
+    everything = Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: everything)
+    with demo.setup(parse(["demo", "--yes", *words]), None) as prepared:
+        return prepared.plan
+
+
+def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lone first request, and no odd number of them; and all of it in two minutes."""
+    plan = planned(monkeypatch)
+    loads = [load_for(plan, step.cell, step.delay_s) for step in LESSON.steps]
+    assert [load.requests for load in loads] == [16, 24, 32, 48, 40, 24]
+    assert all(load.together for load in loads)
+    assert [load.drops for load in loads] == [False, False, False, False, True, False]
+    assert sum(predicted_s(plan, one.cell, one.delay_s) for one in LESSON.steps) < 120
+
+
+def test_another_lesson_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    text = demo.SHIPPED.read_text()
+    path.write_text(text[: text.index("[[step]]", text.index("[[step]]") + 1)])
+    plan = planned(monkeypatch, "--lesson", str(path))
+    assert plan.cells == (LESSON.steps[0].cell,)

@@ -1,0 +1,207 @@
+"""The file of a lesson: what is shipped, and one sentence for each way to get it wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.experiments.lesson import (
+    APPS,
+    OF_CHOICE,
+    OF_LESSON,
+    OF_STEP,
+    SHIPPED,
+    TOOL,
+    Step,
+    read,
+)
+from harness.experiments.lesson_words import law
+from harness.model import UsageError
+from harness.server.worker_classes import CLASSES, configured_slots
+
+STEP = """
+title = "T"
+[[step]]
+title = "one"
+changed = "nothing yet"
+worker_class = "sync"
+connections = 8
+question = "Who waits?"
+why = "So it is."
+[[step.choice]]
+text = "nobody"
+reaction = "See."
+[[step.choice]]
+text = "four"
+right = true
+reaction = "See?"
+"""
+
+
+def written(place: Path, text: str = STEP) -> Path:
+    path = place / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_step_that_says_no_more_than_it_must(tmp_path: Path) -> None:
+    lesson = read(written(tmp_path))
+    (step,) = lesson.steps
+    server = step.cell.server
+    assert lesson.title == "T"
+    assert (server.workers, server.threads, server.backlog) == (4, 1, 2048)
+    assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (TOOL, 8, 32)
+    assert (step.delay_s, step.at_once, step.right) == (1.0, 4, 1)
+    assert step.choices == ("nobody", "four")
+    assert step.reactions == ("See.", "See?")
+    assert (step.rps, step.response_s) == (4.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("worker_class", "more", "target", "at_once"),
+    [
+        ("gthread", "threads = 3", "apps.sleep_wsgi:app", 12),
+        ("asgi", "", "apps.sleep_asgi:app", None),
+        ("asgi", 'app = "blocking"', "apps.blocking_asgi:app", 4),
+        ("gevent", "", "apps.sleep_wsgi:app", 4000),
+        ("gevent", 'app = "imported"', "apps.imported_sleep:app", 4),
+        ("sync", "delay = 0.5\nat_once = 2", "apps.sleep_wsgi:app", 2),
+    ],
+)
+def test_the_app_and_the_law_follow_from_the_settings(
+    tmp_path: Path, worker_class: str, more: str, target: str, at_once: int | None
+) -> None:
+    text = STEP.replace('worker_class = "sync"', f'worker_class = "{worker_class}"\n{more}')
+    (step,) = read(written(tmp_path, text)).steps
+    server = step.cell.server
+    assert (server.app.target, step.at_once) == (target, at_once)
+    assert server.app.sleep_s == step.delay_s
+    assert dict(server.app.env)["WORKERLAB_SLEEP"] == f"{step.delay_s:g}"
+    assert server.preload == (target == "apps.imported_sleep:app")  # else there is no trap
+    assert step.rps == min(8, at_once or 8) / step.delay_s
+
+
+def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
+    again = STEP[STEP.index("[[step]]") :]
+    first, second = read(written(tmp_path, STEP + again)).steps
+    assert first.cell.server == second.cell.server
+    assert first.cell.name != second.cell.name
+    assert first.cell.series == second.cell.series
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title = "T"\n', "", "own.toml, title: is missing"),
+        ('title = "T"\n', "title = 3\n", "own.toml, title: must be text, not 3"),
+        ('title = "one"\n', "", "own.toml, step 1, title: is missing"),
+        ('"sync"', '"snyc"', f"class: must be one of {', '.join(CLASSES)}, not 'snyc'"),
+        ("= 8", "= 0", "step 1, connections: must be a whole number from 1 to 500, not 0"),
+        ("= 8", "= true", "step 1, connections: must be a whole number from 1 to 500, not True"),
+        ("= 8", "= 8.5", "step 1, connections: must be a whole number from 1 to 500, not 8.5"),
+        ("= 8", "= 8\ndelay = 'long'", "step 1, delay: must be a number of seconds from 0.01"),
+        ("= 8", "= 8\ndelay = nan", "step 1, delay: must be a number of seconds"),
+        ("= 8", "= 8\nrequests = 15", "step 1, requests: must be at least 2 for each connection"),
+        ("= 8", "= 8\nwokers = 2", "step 1: there is no field 'wokers': did you mean workers?"),
+        ("= 8", '= 8\napp = "blocking"', "1, app: 'blocking' is for worker_class asgi or uvicorn"),
+        ("= 8", '= 8\napp = "imported"', "step 1, app: 'imported' is for worker_class gevent"),
+        ("= 8", '= 8\napp = "mine"', "step 1, app: must be one of sleep, blocking, imported"),
+        ("right = true\n", "", "step 1: exactly one choice must be right, not 0"),
+        ('"See."', '"See."\nright = true', "step 1: exactly one choice must be right, not 2"),
+        ('"See."', '"See."\nright = 1', "step 1, choice 1, right: must be true or false, not 1"),
+        ('reaction = "See?"', "", "step 1, choice 2, reaction: is missing"),
+        ('"See?"', '" "', "step 1, choice 2, reaction: must be text, not ' '"),
+        ("[[step.choice]]", "[[step.choices]]", "no field 'choices': did you mean choice?"),
+        ('why = "So it is."', "why = ", "is not a TOML file: Invalid value (at line"),
+        (STEP, "", "own.toml, title: is missing"),
+        (STEP, 'title = "T"\nstep = 1', "own.toml, step: there must be 1 to 30 of them, not 1"),
+        (STEP, 'title = "T"\nstep = [1]', "own.toml, step 1: must be a table of title, changed"),
+        (STEP, 'title = "T"\nstep = []', "own.toml, step: there must be 1 to 30 of them, not 0"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in STEP
+    with pytest.raises(UsageError) as caught:
+        read(written(tmp_path, STEP.replace(old, new)))
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_choice_too_few(tmp_path: Path) -> None:
+    last = STEP.rindex("[[step.choice]]")
+    with pytest.raises(UsageError, match="step 1, choice: there must be 2 to 8 of them, not 1"):
+        read(written(tmp_path, STEP[:last]))
+
+
+def test_what_is_no_text_and_what_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_bytes(b"title = '\xff'")
+    with pytest.raises(UsageError, match="is not a TOML file: 'utf-8' codec"):
+        read(path)
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+def test_a_bad_file_ends_the_command_and_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr("subprocess.Popen", never)
+    path = written(tmp_path, STEP.replace("= 8", "= 'eight'"))
+    out = tmp_path / "results"
+    assert main(["demo", "--yes", "--lesson", str(path), "--out", str(out)]) == 2
+    wrong = "connections: must be a whole number from 1 to 500, not 'eight'"
+    assert capsys.readouterr().err == f"workerlab: {path}, step 1, {wrong}\n"
+    assert not out.exists()
+    assert main(["demo", "--lesson", str(tmp_path / "other.toml")]) == 2
+    assert "other.toml is not a file" in capsys.readouterr().err
+
+
+# --- what is shipped ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", read().steps, ids=lambda step: step.title)
+def test_what_is_shipped_can_be_shown_and_read(step: Step) -> None:
+    """In ASCII, explained in three sentences, with a reaction for each choice that is one."""
+    words = (step.title, step.changed, step.question, step.why, *step.choices, *step.reactions)
+    assert all(one.isascii() for one in (*words, law(step)))
+    assert len(re.findall(r"[.?](?= |$)", step.why)) == 3
+    assert all(len(re.findall(r"[.?](?= |$)", one)) == 1 for one in step.reactions)
+    assert step.question.endswith("?")
+    assert not any(word in one.lower() for one in step.reactions for word in ("right", "wrong"))
+
+
+def test_nothing_is_revealed_before_the_guess() -> None:
+    """Neither what is asked nor what has changed names the law's numbers."""
+    for step in read().steps:
+        asked = f"{step.changed} {step.question}"
+        assert "requests/s" not in asked
+        assert f"{step.response_s:g} s" not in asked.replace("sleeps for 1 s", "")
+
+
+def test_every_field_is_explained_where_lessons_are_written() -> None:
+    head = SHIPPED.read_text(encoding="utf-8").partition("\ntitle = ")[0]
+    for name in {*OF_STEP, *OF_CHOICE, *APPS}:
+        assert re.search(rf"\b{name}s?\b", head), name
+    assert tomllib.loads(SHIPPED.read_text(encoding="utf-8")).keys() == OF_LESSON.keys()
+
+
+def test_it_is_shipped() -> None:
+    packages = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    data = packages["tool"]["setuptools"]["package-data"]
+    assert SHIPPED.name in data["harness.experiments"]
+
+
+def test_the_law_that_is_shipped_is_that_of_the_settings() -> None:
+    for step in read().steps:
+        slots = configured_slots(step.cell.server)
+        assert step.at_once == (step.cell.server.workers if step.app != "sleep" else slots)
