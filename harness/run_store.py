@@ -73,7 +73,9 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         write_synced(directory / "run.json", {**document, "environment": environment})
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        raise EnvironmentProblem(f"cannot write the run directory {directory}: {error}") from error
+        # A copied tree tells of each file that did not fit
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise EnvironmentProblem(f"cannot write the run directory {directory}: {why}") from error
 
 
 def amend(directory: Path, plan: Plan) -> None:

@@ -7,6 +7,7 @@ request got the expected answer. A listening socket proves neither, it exists be
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from harness.server.worker_classes import WORKER_CLASSES, class_named
 
 BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
 POLL_S = 0.01
+LEAST_BYTES = 1 << 20  # on disk: with less, records of spans hardly find room
 GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_S = 600  # of a loop that one of the lab's apps blocks: 10 turns of it, all requests in each
@@ -134,11 +136,20 @@ def _proofs(
         if len(proofs) >= workers and listening.exists():
             return proofs
         if process.wait(POLL_S):
+            _check_room(launch.trial)
             why = explained("the server did not boot", log)
             raise Faulty("unavailable", why, f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
             raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
+
+
+def _check_room(directory: Path) -> None:
+    """Raises Faulty where a worker could not keep its records: they are allocated when it boots."""
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_BYTES:
+        why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
+        raise Faulty("storage", why)
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:

@@ -81,9 +81,8 @@
         this.complain(null);
         return value;
       }
-      this.complain(
-        `${this.label}: a ${this.fraction ? "" : "whole "}number from ${this.least} to ${this.most}.`,
-      );
+      const number = this.fraction ? "number" : "whole number";
+      this.complain(`${this.label}: a ${number} from ${this.least} to ${this.most}.`);
       return null;
     }
 

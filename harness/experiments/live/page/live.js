@@ -34,7 +34,8 @@
       this.source.close();
       this.tries++;
       this.tell(
-        `The connection to the lab is lost. Trying again every ${RETRY_MS / 1000} s (${this.tries}). What is shown stands still.`,
+        `The connection to the lab is lost, the picture stands still. Trying again every` +
+          ` ${RETRY_MS / 1000} s (${this.tries}).`,
         true,
       );
       clearTimeout(this.timer);

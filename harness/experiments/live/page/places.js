@@ -8,7 +8,7 @@
 
   // Places for `count` dots in a rectangle; the first stands where `from` says.
   function grid(area, count, from, most = LARGEST) {
-    const box = { ...area, w: Math.max(6, area.w), h: Math.max(6, area.h) }; // however small the picture
+    const box = { ...area, w: Math.max(6, area.w), h: Math.max(6, area.h) };
     let cell = Math.min(most, Math.sqrt((box.w * box.h) / Math.max(1, count)));
     while (cell > 3 && Math.floor(box.w / cell) * Math.floor(box.h / cell) < count) cell -= 0.25;
     const columns = Math.max(1, Math.floor(box.w / cell)),
@@ -65,6 +65,16 @@
     return [{ x: box.x, y: box.y, w, h }, rest];
   }
 
+  // Of the workers' box: what was accepted and waits, or null; dots there; the workers themselves
+  function splitWorkers(box, tall, accepts) {
+    const inside = inset(box, 6);
+    if (!accepts) return { accepted: null, dots: { ...inside, w: 10 }, area: inside };
+    const w = inside.w * (tall ? 0.26 : 0.27);
+    const accepted = { ...inside, w: w - 6 };
+    const dots = { x: inside.x + 3, y: inside.y + 36, w: w - 12, h: Math.max(12, inside.h - 40) };
+    return { accepted, dots, area: { ...inside, x: inside.x + w, w: inside.w - w } };
+  }
+
   // One box per worker, in as square a grid as the numbers allow
   function workerBoxes(area, count, seats) {
     let columns = 1;
@@ -101,5 +111,5 @@
     return Math.max(8, 2 ** Math.ceil(Math.log2(Math.max(1, count))));
   }
 
-  Lab.layout = { grid, gridX, gridY, boxes, inset, cut, workerBoxes, roomFor };
+  Lab.layout = { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor };
 })();

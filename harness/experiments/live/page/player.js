@@ -22,9 +22,12 @@
     return element;
   };
 
+  Lab.button = (textContent, onclick) =>
+    Lab.make("button", { type: "button", className: "lab-button", textContent, onclick });
+
   // ------------------------------------------------------------------ shared with the live page
 
-  // Calls step(now, dt) once a frame, only while the element can be seen and step says there is more
+  // Calls step(now, dt) once a frame, while the element can be seen and step says there is more
   Lab.Loop = class {
     constructor(element, step) {
       this.step = step;
@@ -187,7 +190,7 @@
 
   // ------------------------------------------------------------------ the player
 
-  // Most requests under way at once: as many clients are drawn, where nobody says how many there were
+  // Most requests under way at once: as many clients are drawn where nobody says how many there are
   function mostUnderWay(moves) {
     const under = new Set();
     let most = 0;
@@ -262,17 +265,8 @@
     }
 
     transport() {
-      this.toggle = Lab.make("button", {
-        type: "button",
-        className: "lab-button",
-        onclick: () => this.play(!this.playing),
-      });
-      const again = Lab.make("button", {
-        type: "button",
-        className: "lab-button",
-        textContent: "Restart",
-        onclick: () => this.restart(),
-      });
+      this.toggle = Lab.button("Play", () => this.play(!this.playing));
+      const again = Lab.button("Restart", () => this.restart());
       this.scrub = Lab.make("input", {
         type: "range",
         className: "lab-scrub",
@@ -283,17 +277,13 @@
         oninput: () => this.seek(Number(this.scrub.value)),
       });
       this.scrub.setAttribute("aria-label", "time");
-      this.rate = Lab.make(
-        "select",
-        {
-          onchange: () => {
-            this.speed = Number(this.rate.value);
-          },
-        },
-        ...SPEEDS.map((speed) =>
-          Lab.make("option", { value: String(speed), textContent: `${speed}x` }),
-        ),
-      );
+      const speeds = SPEEDS.map((speed) => {
+        return Lab.make("option", { value: String(speed), textContent: `${speed}x` });
+      });
+      this.rate = Lab.make("select", {}, ...speeds);
+      this.rate.addEventListener("change", () => {
+        this.speed = Number(this.rate.value);
+      });
       this.rate.value = "1";
       this.clock = Lab.make("span", { className: "lab-clock" });
       const speed = Lab.make("label", { className: "lab-speed" }, "Speed ", this.rate);
@@ -396,7 +386,8 @@
       if (tenth !== this.tenth || now) {
         this.tenth = tenth;
         this.scrub.value = String(at);
-        this.clock.textContent = `${(at / 1000).toFixed(1)} of ${(this.length / 1000).toFixed(1)} s`;
+        const seconds = (ms) => (ms / 1000).toFixed(1);
+        this.clock.textContent = `${seconds(at)} of ${seconds(this.length)} s`;
         this.toggle.textContent = this.playing ? "Pause" : "Play";
         this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
         if (this.charts) this.charts.cursor(at);

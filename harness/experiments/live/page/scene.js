@@ -8,7 +8,7 @@
   const { CONNECTING, QUEUED, ACCEPTED, FAILED } = Lab.places;
   const EASE_MS = 75; // a dot covers 63 % of its way in this time
   const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
-  const { grid, gridX, gridY, boxes, inset, cut, workerBoxes, roomFor } = Lab.layout;
+  const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
 
   const STATES = ["connect", "accept-queue", "in-worker", "service", "transfer", "connect"];
   const COLOURS = ["paper", "panel", "ink", "soft", "line", "sockets", ...STATES];
@@ -196,45 +196,21 @@
     }
 
     placeBoxes() {
-      const { rooms } = this,
-        at = boxes(this.width, this.height);
-      const [clients, connection, queue, workers, done] = at;
-      this.at = { clients, connection, queue, workers, done };
+      const { waiting, clients: clientsRoom, links: linksRoom } = this.rooms;
+      const [clients, connection, queue, workers, done] = boxes(this.width, this.height);
       this.tall = clients.tall;
       const [syn, links] = cut(inset(connection, 5), 0.6, this.tall);
-      this.at.links = links;
-      const showsAccepted = this.side.accepts_first || this.inferred;
-      const inside = inset(workers, 6);
-      let area = inside;
-      this.at.accepted = null;
-      if (showsAccepted) {
-        const share = this.tall ? 0.26 : 0.27;
-        const box = { x: inside.x, y: inside.y, w: inside.w * share - 6, h: inside.h };
-        area = {
-          x: inside.x + inside.w * share,
-          y: inside.y,
-          w: inside.w * (1 - share),
-          h: inside.h,
-        };
-        this.at.accepted = box;
-      }
-      const accepted = this.at.accepted || { ...inside, w: 10 };
+      const accepts = this.side.accepts_first || this.inferred;
+      const { accepted, dots, area } = splitWorkers(workers, this.tall, accepts);
+      this.at = { clients, connection, queue, workers, done, links, accepted };
+      const first = this.tall ? "bottom" : "right";
       this.grids = {
-        clients: grid(inset(clients, 5), rooms.clients, "top", 14),
-        links: grid(links, rooms.links, "top", 16),
+        clients: grid(inset(clients, 5), clientsRoom, "top", 14),
+        links: grid(links, linksRoom, "top", 16),
         waiting: [
-          grid(syn, rooms.waiting[0], this.tall ? "bottom" : "right"),
-          grid(inset(queue, 6), rooms.waiting[1], this.tall ? "bottom" : "right"),
-          grid(
-            {
-              x: accepted.x + 3,
-              y: accepted.y + 36,
-              w: accepted.w - 6,
-              h: Math.max(12, accepted.h - 40),
-            },
-            rooms.waiting[2],
-            this.tall ? "bottom" : "right",
-          ),
+          grid(syn, waiting[CONNECTING], first),
+          grid(inset(queue, 6), waiting[QUEUED], first),
+          grid(dots, waiting[ACCEPTED], first),
         ],
       };
       this.boxes = workerBoxes(area, Math.min(64, this.workers), () => rooms.seats);
