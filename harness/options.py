@@ -42,6 +42,7 @@ DEMO_EXAMPLES = """\
 examples:
   workerlab demo            asks before each step; any key continues
   workerlab demo --yes      runs all steps, in about a minute
+  workerlab demo --web      in a browser, where real requests are seen to wait
   workerlab demo --lesson my.toml
                             another lesson; docs/extending.md says how to write one
 """
@@ -70,6 +71,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
         " load live, compares all three, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES
+    to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")

@@ -22,7 +22,7 @@ from harness.experiments.planning import gunicorn_plan, interpreters
 from harness.experiments.reading import evidence, report_of
 from harness.experiments.results import document_of, print_location
 from harness.experiments.runner import Setup, run
-from harness.model import EnvironmentProblem, Plan, Record, Trial
+from harness.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from harness.numbers.units import format_wait
 from harness.observe.observer import Observer
 from harness.report import publish
@@ -45,7 +45,13 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Give the lesson and make its page. Returns the exit code."""
+    """Give the lesson, here or in a browser, and make its page. Returns the exit code."""
+    if options.web:
+        if options.yes:
+            raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
+        from harness.experiments.live.command import command as live
+
+        return live(argparse.Namespace(**vars(options), port=None, no_browser=None, record=None))
     directory, stopped = run("sweep", setup, options)
     if stopped is None:
         path = directory / "report.html"

@@ -259,7 +259,13 @@ def test_who_answers_as_soon_as_the_prompt_is_there_is_heard(
 
     os.write(person, b"b")
     monkeypatch.setattr("builtins.print", prompted)
-    assert console.one_key("?") == "c"
+    later = threading.Timer(1.0, os.write, (person, b"x"))  # or it would wait for ever
+    later.start()
+    try:
+        assert console.one_key("?") == "c"
+    finally:
+        later.cancel()
+        later.join()
 
 
 def test_another_key_is_no_guess(person: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,8 +28,7 @@
       const nav = make("nav", {}, this.steps);
       nav.setAttribute("aria-label", "steps of the lesson");
       element.replaceChildren(
-        nav,
-        this.number,
+        make("div", { className: "lab-step-bar" }, nav, this.number),
         this.title,
         this.changed,
         this.question,
@@ -108,6 +107,7 @@
         part.textContent = words || "";
         part.hidden = end || !words;
       }
+      if (message.phase === "told") this.changed.hidden = true; // room for the outcome
       this.choices.hidden = end;
     }
 

@@ -7,6 +7,7 @@
 
   const { CONNECTING, QUEUED, ACCEPTED, FAILED } = Lab.places;
   const EASE_MS = 75; // a dot covers 63 % of its way in this time
+  const LASTING_MS = 300; // who is between two places for so long waits there
   const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
   const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
 
@@ -114,8 +115,9 @@
     // movement. Returns whether anything still moves.
     draw(at, dt, snap) {
       this.now = at;
-      // Nothing is new; only who waits for a connection still gets older
-      if (!this.fresh && !this.crowd.waiting[CONNECTING].length) return false;
+      const { [CONNECTING]: connecting, [ACCEPTED]: accepted } = this.crowd.waiting;
+      // Nothing is new; only who waits there gets older
+      if (!this.fresh && !connecting.length && !accepted.length) return false;
       this.numbers(this.said);
       this.fitRooms();
       if (this.stale) this.arrange();
@@ -163,7 +165,9 @@
       this.room(rooms, "seats", this.slotted ? most : roomFor(most, rooms.seats));
       this.room(rooms, "links", roomFor(Math.min(500, this.said.idle), rooms.links));
       this.room(rooms, "clients", this.clients());
-      if (crowd.waiting[ACCEPTED].length) this.room(this, "inferred", true);
+      const [accepted] = crowd.waiting[ACCEPTED]; // the first has waited longest
+      const waits = accepted !== undefined && this.now - crowd.since[accepted] > LASTING_MS;
+      if (waits) this.room(this, "inferred", true);
     }
 
     room(holder, name, value) {
@@ -213,7 +217,7 @@
           grid(dots, waiting[ACCEPTED], first),
         ],
       };
-      this.boxes = workerBoxes(area, Math.min(64, this.workers), () => rooms.seats);
+      this.boxes = workerBoxes(area, Math.min(64, this.workers), () => this.rooms.seats);
     }
 
     // ---------------------------------------------------------------- what moves
@@ -326,7 +330,8 @@
     // Answered: fades on the right. Failed: a cross.
     paintLeaving() {
       const { context: to, crowd } = this,
-        box = this.at.done;
+        box = this.at.done,
+        size = Math.min(5, Math.max(2, this.boxes[0].grid.r));
       const { tall } = this;
       for (const dot of crowd.leaving) {
         const aside = spread(crowd.id[dot]) * 0.8 + 0.1;
@@ -334,7 +339,7 @@
           dot,
           box.x + box.w * (tall ? aside : 0.5),
           box.y + box.h * (tall ? 0.5 : aside),
-          5,
+          size,
         );
         const x = crowd.x[dot],
           y = crowd.y[dot],
