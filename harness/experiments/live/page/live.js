@@ -337,7 +337,11 @@
         const { sample } = said;
         side.scene.observe({
           ...said,
-          ...(sample && { answered: sample.answered, failed: sample.failed }),
+          ...(sample && {
+            answered: sample.answered,
+            failed: sample.failed,
+            underWay: sample.under_way,
+          }),
         });
         if (!sample) return;
         side.sample = sample;

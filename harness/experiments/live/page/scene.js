@@ -83,29 +83,30 @@
       this.fresh = true;
     }
 
-    // What the kernel says beside the moves; `answered`: of all, where only some requests are drawn
-    observe({ queue, connections, drawn, answered, failed }) {
+    // What is known beside the moves: of all requests, where only some are drawn, or where some were
+    // under way before anybody looked
+    observe({ queue, connections, drawn, answered, failed, underWay }) {
       const news = (said, known) => said !== undefined && said !== known;
       if (news(queue, this.queue) || news(connections, this.connections) || answered !== undefined)
         this.fresh = true;
       if (queue !== undefined) this.queue = queue;
       if (connections !== undefined) this.connections = connections;
       this.drawn = drawn || 1;
-      if (answered !== undefined) this.total = { answered, failed: failed || 0 };
+      if (answered !== undefined) this.total = { answered, failed: failed || 0, underWay };
     }
 
     // Requests at each place, and idle connections; `into`: an object that is used again
     numbers(into = {}) {
       const { crowd, drawn } = this,
         [connecting, queued, accepted] = crowd.waiting;
-      const underWay = crowd.underWay * drawn;
+      const underWay = this.total?.underWay ?? crowd.underWay * drawn;
       const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
       into.underWay = underWay;
       into.connecting = connecting.length * drawn;
       into.queue = this.queue ?? queued.length * drawn;
       into.accepted = accepted.length * drawn;
       into.served = crowd.served * drawn;
-      into.idle = Math.max(0, kept - underWay);
+      into.idle = Math.max(0, kept - Math.max(underWay, crowd.underWay * drawn));
       into.answered = this.total ? this.total.answered : crowd.answered * drawn;
       into.failed = this.total ? this.total.failed : crowd.failed * drawn;
       return into;

@@ -1,0 +1,318 @@
+"""The live page in a real browser, with real servers: the lesson by keyboard, the load changed
+while it runs, tabs that watch and tabs that die, and nobody else's page."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+pytest.importorskip("starlette")
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S, PATIENCE_MS = 90.0, 90_000
+PROJECTOR = {"viewport": {"width": 1280, "height": 720}}
+PHONE = {"viewport": {"width": 390, "height": 844}}
+
+STEP = """
+[[step]]
+title = "{title}"
+changed = "{title}."
+worker_class = "{worker_class}"
+workers = 2
+backlog = {backlog}
+connections = {connections}
+delay = 0.2
+question = "What now?"
+why = "One. Two. Three."
+[[step.choice]]
+text = "this"
+reaction = "Then this."
+right = true
+[[step.choice]]
+text = "that"
+reaction = "Then that."
+"""
+
+
+def lesson() -> str:
+    steps = [
+        ("room", "sync", 2048, 2), ("queue", "sync", 2048, 4), ("full", "sync", 1, 8),
+        ("threads", "gthread", 2048, 4),
+    ]  # fmt: skip
+    parts = [STEP.format(title=t, worker_class=w, backlog=b, connections=c) for t, w, b, c in steps]
+    return 'title = "A short lesson"\n' + "".join(parts)
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.05)
+
+
+def shows(page: Any, expression: str) -> None:
+    """Waits until it is true in the page, whose policy lets nobody evaluate words by themselves."""
+    until(lambda: bool(page.evaluate(expression)), expression)
+
+
+class Lab:
+    """`workerlab live` as a process; `tabs` watch it."""
+
+    def __init__(self, browser: Any, place: Path, *words: str) -> None:
+        self.browser, self.complaints, self.asked = browser, list[str](), list[str]()
+        said = place / "said.txt"
+        with said.open("w") as file:
+            self.process = psutil.Popen(
+                [sys.executable, "-m", "harness", "live", "--no-browser", *words],
+                cwd=place, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        until(lambda: "http://" in said.read_text(), "an address")
+        found = re.search(r"http://\S+", said.read_text())
+        assert found is not None
+        self.address = found[0]
+
+    def tab(self, **context: Any) -> Any:
+        one = self.browser.new_context(**{**PROJECTOR, **context})
+        one.set_default_timeout(PATIENCE_MS)
+        page = one.new_page()
+        page.on("console", lambda said: self._complain(said))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.goto(self.address)
+        shows(page, "document.querySelector('#lesson-name').textContent !== ''")
+        return page
+
+    def _complain(self, said: Any) -> None:
+        if "status of 400" not in said.text:  # what the lab refuses is said on the page
+            self.complaints.append(f"{said.type}: {said.text}")
+
+    @property
+    def servers(self) -> list[psutil.Process]:
+        """All that it has started, workers included."""
+        return list(self.process.children(recursive=True)) if self.process.is_running() else []
+
+    def close(self) -> None:
+        if self.process.is_running():
+            started = self.servers
+            self.process.terminate()
+            assert self.process.wait(PATIENCE_S) == 0
+            until(lambda: not any(one.is_running() for one in started), "all gone")
+
+
+@pytest.fixture
+def live(browser: Any, tmp_path: Path) -> Iterator[Lab]:
+    (tmp_path / "lesson.toml").write_text(lesson())
+    lab = Lab(browser, tmp_path, "--lesson", "lesson.toml")
+    try:
+        yield lab
+    finally:
+        lab.close()
+    assert lab.complaints == []
+    own = urlsplit(lab.address).netloc
+    assert {urlsplit(url).netloc for url in lab.asked} <= {own, ""}
+
+
+def press(page: Any, name: str) -> None:
+    """A button, by keyboard alone."""
+    page.get_by_role("button", name=name, exact=True).focus()
+    page.keyboard.press("Enter")
+
+
+def running(page: Any) -> None:
+    page.wait_for_selector(".lab-side[data-phase=running]")
+
+
+def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
+    live: Lab, screenshots: Path
+) -> None:
+    page = live.tab()
+    press(page, "Lesson")
+    outcomes = []
+    for step, title in enumerate(("room", "queue", "full", "threads")):
+        if step:
+            page.get_by_role("button", name=f"step {step + 1}: {title}").focus()
+            page.keyboard.press("Enter")
+        page.wait_for_selector(".lab-choice")
+        panel = page.locator("#lesson")
+        assert title in panel.inner_text()
+        assert "The law" not in panel.inner_text()
+        page.locator(".lab-choice").first.focus()
+        page.keyboard.press("a")
+        shows(page, "document.querySelector('#lesson').innerText.includes('The law')")
+        assert "Then this." in panel.inner_text()
+        shows(page, "document.querySelector('#lesson').innerText.includes('Measured')")
+        outcomes.append(panel.inner_text())
+        assert "One. Two. Three." in outcomes[-1]
+    page.screenshot(path=str(screenshots / "live-told.png"))
+    whole = page.context.request.get(f"{live.address}lesson.html").text()
+    data = re.search(r'id="lab-recorded-data">(.*?)</script>', whole, re.DOTALL)
+    assert data is not None
+    recorded = json.loads(data[1])
+    assert [one["title"] for one in recorded["steps"]] == ["room", "queue", "full", "threads"]
+    for one, told in zip(recorded["steps"], outcomes, strict=True):
+        (measured,) = [line for line in one["outcome"] if line.startswith("Measured")]
+        assert measured in told.replace("\n", " ")
+        (side,) = one["trace"]["sides"]
+        answered = [move for move in side["moves"] if move[1] == 4]
+        assert len(answered) >= 10
+
+
+def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path) -> None:
+    page = live.tab()
+    press(page, "Start")
+    running(page)
+    clients = page.get_by_label("Clients", exact=True)
+    clients.fill("4")
+    shows(page, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.under_way === 4")
+    before = page.evaluate("Lab.live.state.sides[0].server")
+    pids = {one.pid for one in live.servers}
+    clients.fill("40")
+    shows(page, "Lab.live.sides[0].sample.under_way === 40")
+    shows(page, "document.querySelector('#words').textContent.includes('36')")
+    assert "36 wait in the kernel's accept queue" in page.locator(".lab-side-said").inner_text()
+    assert page.evaluate("Lab.live.state.sides[0].server") == before
+    assert pids <= {one.pid for one in live.servers}  # nothing was restarted
+    page.screenshot(path=str(screenshots / "live-queue.png"))
+
+
+def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(live: Lab) -> None:
+    page = live.tab()
+    workers = page.get_by_label("Workers", exact=True)
+    workers.fill("99")
+    workers.press("Tab")
+    page.wait_for_selector(".lab-error:visible")
+    assert workers.get_attribute("aria-invalid") == "true"
+    assert page.evaluate("Lab.live.state.sides[0].server.workers") == 4
+    assert live.servers == []
+
+
+def test_settings_start_the_server_anew_and_two_are_shown_side_by_side(
+    live: Lab, screenshots: Path
+) -> None:
+    page = live.tab()
+    press(page, "Start")
+    running(page)
+    first = {one.pid for one in live.servers}
+    workers = page.get_by_label("Workers", exact=True)
+    workers.fill("2")
+    workers.press("Tab")
+    shows(page, "Lab.live.state.sides[0].slots === 2")
+    until(lambda: not first & {one.pid for one in live.servers}, "other processes")
+    running(page)
+    press(page, "Two servers")
+    shows(page, "document.querySelectorAll('.lab-side[data-phase=running]').length === 2")
+    shows(page, "Lab.live.sides.every((one) => one.sample && one.sample.answered > 4)")
+    page.screenshot(path=str(screenshots / "live-two.png"))
+    press(page, "Stop")
+    until(lambda: live.servers == [], "no server left")
+
+
+def test_a_second_tab_watches_and_takes_over_when_the_first_is_gone(live: Lab) -> None:
+    first, second = live.tab(), live.tab()
+    press(first, "Start")
+    running(second)
+    assert first.locator("#role").is_hidden()
+    assert second.locator("#role").is_visible()
+    assert second.get_by_role("button", name="Stop").is_disabled()
+    shows(second, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.answered > 0")
+    first.context.close()
+    second.wait_for_selector("#role", state="hidden")
+    press(second, "Stop")
+    until(lambda: live.servers == [], "no server left")
+
+
+def test_tabs_that_die_leave_no_server(live: Lab) -> None:
+    page = live.tab()
+    press(page, "Start")
+    running(page)
+    assert live.servers
+    page.context.close()  # in mid-load
+    until(lambda: live.servers == [], "no server left")
+    again = live.tab()
+    assert again.evaluate("Lab.live.role") == "control"
+    assert again.evaluate("Lab.live.state.sides[0].phase") == "stopped"
+
+
+def test_a_lab_that_dies_leaves_nothing_and_its_page_says_so(live: Lab) -> None:
+    page = live.tab()
+    press(page, "Start")
+    running(page)
+    started = live.servers
+    assert started
+    live.process.kill()
+    live.process.wait()
+    until(lambda: not any(one.is_running() for one in started), "all gone")
+    shows(page, "document.querySelector('#status').textContent.includes('lost')")
+    live.complaints.clear()  # of a connection that was refused
+    page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "path", "status"),
+    [
+        ("GET", {"Host": "evil.example"}, "{token}", 403),
+        ("POST", {"Origin": "http://evil.example"}, "{token}act", 403),
+        ("POST", {"Origin": "null"}, "{token}act", 403),
+        ("GET", {}, "/", 404),
+        ("GET", {}, "/guessed/", 404),
+        ("GET", {}, "/guessed/stream", 404),
+        ("POST", {}, "/guessed/act", 404),
+        ("GET", {}, "{token}../course.py", 404),
+        ("GET", {}, "{token}none.js", 404),
+        ("POST", {}, "{token}act", 400),  # by nobody's tab
+    ],
+)
+def test_nobody_else_gets_in(
+    live: Lab, method: str, headers: dict[str, str], path: str, status: int
+) -> None:
+    parts = urlsplit(live.address)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
+    given = {"Host": parts.netloc, **headers}
+    body = json.dumps({"do": "start", "tab": "nobody"}) if method == "POST" else None
+    connection.request(method, path.replace("{token}", parts.path), body, given)
+    answer = connection.getresponse()
+    assert answer.status == status
+    answer.read()
+    connection.close()
+    assert live.servers == []
+
+
+def test_it_is_reached_from_this_machine_only(live: Lab) -> None:
+    listening = [one.laddr.ip for one in live.process.net_connections() if one.status == "LISTEN"]
+    assert listening == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "size"), [("projector", PROJECTOR), ("phone", PHONE)])
+def test_it_is_for_everybody(
+    live: Lab, screenshots: Path, name: str, size: dict[str, Any], scheme: str
+) -> None:
+    """No serious finding of axe, nothing beyond the edge, and motion for those who want it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = live.tab(**size, color_scheme=scheme, reduced_motion="reduce")
+    press(page, "Start")
+    running(page)
+    shows(page, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.answered > 0")
+    for part in ("hands-on", "lesson"):
+        if part == "lesson":
+            press(page, "Lesson")
+            page.wait_for_selector(".lab-choice")
+        found = axe.run(page).response["violations"]
+        serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+        assert serious == []
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0
+        page.screenshot(path=str(screenshots / f"live-{part}-{name}-{scheme}.png"))
