@@ -59,6 +59,11 @@ class Request(Struct):
     left_ns: int = 0
     drawn: bool = True
 
+    @property
+    def waits_for_a_worker(self) -> bool:
+        """As far as its client can tell: its connection is up, and a new one."""
+        return self.up_ns > 0 and not self.kept and not self.app_ns
+
 
 class Answer(NamedTuple):
     """`app`: from and until when it was in the app."""
@@ -165,23 +170,31 @@ class Places:
 
     # --- what is inferred ------------------------------------------------------------------------
 
-    def settle(self, now_ns: int, queue: int | None) -> None:
-        """`queue`: connections in the accept queue; None: nobody knows."""
+    def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
+        """`queue`: connections in the accept queue; None: nobody knows. `limit`: the most."""
         for number, one in self._requests.items():
             if one.left_ns and one.place == IN_APP:
                 self._move(Event(now_ns, "", number), one, IN_WORKER)
         if queue is None:
             return
         waiting = [
-            (one.up_ns, number, one) for number, one in self._requests.items()
-            if one.place in (QUEUED, IN_WORKER) and not one.kept and not one.left_ns
-        ]  # fmt: skip
-        inside = max(0, len(waiting) - queue)
+            (one.up_ns, number, one)
+            for number, one in self._requests.items()
+            if one.waits_for_a_worker
+        ]
+        beyond = max(0, len(waiting) - queue)
         # A class that accepts when it has a slot is between the two for a moment only
-        steady = inside if self._accepts_first else min(inside, self._before)
-        self._before = inside
+        steady = beyond if self._accepts_first else min(beyond, self._before)
+        self._before = beyond
+        # Where the queue is full, the kernel has dropped the last word of those that came last:
+        # they take themselves for connected, and it does not
+        full = not self._accepts_first and limit is not None and queue >= limit
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
-            place = IN_WORKER if place_of < steady else QUEUED
+            place = QUEUED
+            if full and place_of >= len(waiting) - steady:
+                place = CONNECTING
+            elif not full and place_of < steady:
+                place = IN_WORKER
             if one.place != place:
                 self._move(Event(now_ns, "", number), one, place)
 
@@ -191,6 +204,13 @@ class Places:
         """Those since the last time."""
         found, self._moves = self._moves, []
         return sorted(found, key=lambda move: move.at_ns)
+
+    def now(self, at_ns: int) -> list[Move]:
+        """Where those under way are that are drawn: for who has not seen them come."""
+        return [
+            Move(number, one.place, one.worker, at_ns)
+            for number, one in self._requests.items() if one.drawn
+        ]  # fmt: skip
 
     def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
         """`over_s`: of the answers of so many seconds, at most KEPT_S."""

@@ -60,15 +60,15 @@ def _played(
 ) -> tuple[list[Move], list[Sample]]:
     """Step by step, as if it were watched."""
     queue, moves, samples = facts.data.observations.queue, list[Move](), list[Sample]()
-    at_ns, length, event, look, step = facts.started_ns, None, 0, 0, 0
+    at_ns, length, limit, event, look, step = facts.started_ns, None, None, 0, 0, 0
     while at_ns < until_ns:
         at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, event
         while event < len(events) and events[event].at_ns <= at_ns:
             event += 1
         places.hear(events[first:event])
         while look < len(queue) and queue[look].at_ns <= at_ns:
-            length, look = queue[look].length, look + 1
-        places.settle(at_ns, length)
+            length, limit, look = queue[look].length, queue[look].limit, look + 1
+        places.settle(at_ns, length, limit)
         moves += places.moves()
         if step % SAMPLED == 0:
             seen = places.sample(at_ns)

@@ -51,6 +51,7 @@ class Recorder:
         ]
         side = {
             "server": server,
+            "load": load,
             "slots": configured_slots(server.server),
             "accepts_first": class_named(server.worker_class).accepts_first,
             "workers": server.workers,
@@ -109,7 +110,10 @@ def page(steps: Mapping[str, Any]) -> str:
     scripts = [(PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS]
     style = (PAGE / "live.css").read_text(encoding="utf-8")
     data = json.dumps(steps, separators=(",", ":"), default=_plain).replace("<", "\\u003c")
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {_hashes(scripts)}"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
+        f" script-src {_hashes(scripts)}"
+    )
     template = (PAGE / "recorded.html").read_text(encoding="utf-8")
     parts = {
         "POLICY": policy,

@@ -87,10 +87,11 @@ class Live:
         # What the clients said after the spans were read may be about spans nobody has seen yet
         self._later = [one for one in events if one.at_ns > now_ns]
         self.places.hear(one for one in events if one.at_ns <= now_ns)
-        queue = None
+        queue = limit = None
         with contextlib.suppress(Unseen):
-            queue = self._queues.sample().length
-        self.places.settle(now_ns, queue)
+            seen = self._queues.sample()
+            queue, limit = seen.length, seen.limit
+        self.places.settle(now_ns, queue, limit)
         moves = self.places.moves()
         return Looked(moves, queue, self._connections, self.places.in_app(), self.places.every)
 
@@ -162,6 +163,11 @@ class Side:
             if self.live is None:
                 return None
             return self.live.look(), self.live
+
+    def now(self) -> list[Move] | None:
+        """Where the requests under way are. None while no server runs."""
+        with self._lock:
+            return None if self.live is None else self.live.places.now(time.monotonic_ns())
 
     def measured(self, over_s: float) -> tuple[Sample, float | None, float | None] | None:
         """Of the last so many seconds: what was measured, the slowest and the fastest answer. None

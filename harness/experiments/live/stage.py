@@ -7,7 +7,7 @@ A thread looks at the servers twenty times a second and hands on what is new.
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness import codec
@@ -76,6 +76,7 @@ class Stage:
             self._driver = self._driver or name
             self._greet(name)
             put(self._state())
+            put(self._tick_message([self._present(side) for side in self.sides]))
             if self._course is not None:
                 put(codec.encode(self._course.message()))
             return name
@@ -273,9 +274,19 @@ class Stage:
             self._follow()
             sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
             if any(side is not None for side in sides) and self._tabs:
-                t = (time.monotonic_ns() - self._origin_ns) / 1e6
-                message = {"kind": "tick", "t": round(t, 1), "sides": sides}
-                self._publish(codec.encode(message))
+                self._publish(self._tick_message(sides))
+
+    def _tick_message(self, sides: Sequence[dict[str, object] | None]) -> bytes:
+        t = (time.monotonic_ns() - self._origin_ns) / 1e6
+        return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
+
+    def _present(self, side: Side) -> dict[str, object] | None:
+        """For a tab that has just come: where the requests under way are."""
+        moves = side.now()
+        if moves is None:
+            return None
+        told = as_told(moves, self._origin_ns)
+        return {"moves": told, "queue": None, "connections": None, "drawn": 1, "sample": None}
 
     def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
         found = side.look()

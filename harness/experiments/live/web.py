@@ -139,20 +139,22 @@ async def _events(stage: Stage, ended: asyncio.Event) -> AsyncIterator[bytes]:
         loop.call_soon_threadsafe(here)
 
     name = await asyncio.to_thread(stage.join, put)
-    over = asyncio.create_task(ended.wait())
+    over, next_one = asyncio.create_task(ended.wait()), None
     try:
         while not ended.is_set():
-            next_one = asyncio.create_task(waiting.get())
+            next_one = next_one or asyncio.create_task(waiting.get())
             done, _ = await asyncio.wait(
                 {next_one, over}, timeout=KEEP_S, return_when=asyncio.FIRST_COMPLETED
             )
             if next_one not in done:
-                next_one.cancel()
                 yield b": still here\n\n"
-            elif (message := next_one.result()) is None:
+                continue
+            message, next_one = next_one.result(), None
+            if message is None:
                 return
-            else:
-                yield b"data: %b\n\n" % message
+            yield b"data: %b\n\n" % message
     finally:
         over.cancel()
+        if next_one is not None:
+            next_one.cancel()
         stage.leave(name)

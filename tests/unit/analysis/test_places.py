@@ -87,6 +87,29 @@ def test_a_class_that_accepts_when_it_has_a_slot_is_in_between_for_a_moment_only
     assert told(places) == [(1, IN_WORKER, None)]
 
 
+def test_what_finds_no_room_in_a_full_queue_is_not_connected_whatever_it_thinks() -> None:
+    """The kernel dropped its last word: the client takes itself for connected."""
+    places = Places(accepts_first=False)
+    ups(places, 4)
+    for at_ns in (10, 11):
+        places.settle(at_ns, 2, 2)
+    assert told(places) == [(3, CONNECTING, None), (4, CONNECTING, None)]
+    places.settle(12, 1, 2)  # one was accepted, its slot is still to be seen
+    places.hear([Event(13, "s", 1, 9)])
+    places.settle(14, 2, 2)
+    now = {move.number: move.place for move in places.now(15)}
+    assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
+
+
+def test_who_comes_late_hears_where_they_are() -> None:
+    places = Places(accepts_first=False)
+    ups(places, 2)
+    places.hear([Event(9, "s", 1, 7)])
+    assert [(move.number, move.place, move.worker, move.at_ns) for move in places.now(20)] == [
+        (1, IN_APP, 0, 20), (2, QUEUED, None, 20),
+    ]  # fmt: skip
+
+
 def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
     places = Places(accepts_first=False)
     places.hear([Event(1, "b", 1), Event(1, "k", 1)])
