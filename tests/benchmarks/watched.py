@@ -56,7 +56,7 @@ def answers_in(live: Live) -> int:
 
 def main(pairs: int = 10, seconds: float = 4.0) -> None:
     side = Side(
-        ServerAsked(worker_class="gthread", workers=1, threads=8), sys.executable, "", print_
+        ServerAsked(worker_class="gthread", workers=1, threads=8), sys.executable, "", lambda: None
     )
     side.start(LoadAsked(clients=8, delay_s=0.02))
     while side.live is None:

@@ -402,3 +402,24 @@ def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> Non
     words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
     assert "Which generator sends the most at a high rate?" in words
     assert "61,235" in words
+
+
+def test_a_cell_is_played(open_page: Open) -> None:
+    """Where each request was: by a button, by a slider, faster."""
+    opened = open_page(document_of(recorded("lesson")))
+    page = opened.page
+    page.locator("details.cell").first.evaluate("one => one.open = true")
+    play = page.locator("details.play").first
+    play.locator("summary").click()
+    play.locator("canvas").first.wait_for()
+    scrub = play.get_by_role("slider").first
+    play.get_by_role("button", name="Play").press("Enter")
+    page.wait_for_function("document.querySelector('.lab-trace input[type=range]').value > 100")
+    play.get_by_role("button", name="Pause").press("Enter")
+    scrub.focus()
+    scrub.press("End")
+    page.wait_for_function(
+        "(() => { const one = document.querySelector('.lab-trace input[type=range]');"
+        " return Number(one.value) > 0.99 * Number(one.max); })()"
+    )
+    assert_sound(opened)

@@ -16,14 +16,14 @@ from harness.experiments.live.course import Course
 from harness.experiments.live.law import law, sentence
 from harness.experiments.live.side import Looked, Side
 from harness.model import EnvironmentProblem
+from harness.report import player
 from harness.report.messages import text
 from harness.server.limits import cores
 from harness.server.worker_classes import class_named, configured_slots
 from harness.terminal.console import tell
 
 PAGE = Path(__file__).with_name("page")
-# In the order in which they need each other; the page itself says the same
-SCRIPTS = ("places.js", "crowd.js", "frame.js", "scene.js", "player.js", "charts.js", "lesson.js")
+LESSON = "lesson.js"
 TICK_S, SAMPLED = 0.05, 5
 START_S = 60.0
 
@@ -107,8 +107,7 @@ def _follow(side: Side, course: Course) -> None:
 
 def page(steps: Mapping[str, Any]) -> str:
     """`steps`: the lesson as `Course.recorded` has it."""
-    scripts = [(PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    style = (PAGE / "live.css").read_text(encoding="utf-8")
+    scripts = [*player.scripts(), (PAGE / LESSON).read_text(encoding="utf-8")]
     data = json.dumps(steps, separators=(",", ":"), default=_plain).replace("<", "\\u003c")
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
@@ -118,7 +117,7 @@ def page(steps: Mapping[str, Any]) -> str:
     parts = {
         "POLICY": policy,
         "TITLE": _escaped(steps["title"]),
-        "STYLE": style,
+        "STYLE": player.style(),
         "DATA": data,
         "SCRIPTS": "\n".join(f"<script>{one}</script>" for one in scripts),
     }

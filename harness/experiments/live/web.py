@@ -30,8 +30,9 @@ from harness.experiments.live.asked import Refused
 from harness.experiments.live.course import TAKE_HOME
 from harness.experiments.live.recording import page as page_of
 from harness.experiments.live.stage import Stage
+from harness.report import player
 
-PAGE = Path(__file__).with_name("page")
+PLACES = (Path(__file__).with_name("page"), player.PLACE)
 BEHIND = 400  # messages, 20 s of them: a tab that is so far behind is let go
 KEEP_S = 10.0  # without news, a word that the lab is still there
 LONGEST_BYTES = 10_000  # of what a page asks for
@@ -96,9 +97,10 @@ class Site:
 
     async def page(self, request: Request) -> Response:
         name = request.path_params.get("name") or "page.html"
-        if name not in {path.name for path in PAGE.iterdir()}:
+        files = {path.name: path for place in PLACES for path in place.iterdir()}
+        if name not in files or files[name].suffix == ".py":
             return NOT_FOUND
-        return FileResponse(PAGE / name, headers=HEADERS)
+        return FileResponse(files[name], headers=HEADERS)
 
     async def stream(self, _request: Request) -> Response:
         events = _events(self._stage, self._ended)

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from harness.model import Column, Document, Finding, Table, Verdict
 from harness.numbers.units import MISSING
+from harness.report import player
 from harness.report.document import SWEEP
 from harness.report.grid import explained, grid
 from harness.report.html.colours import css, var
@@ -39,7 +40,7 @@ from harness.report.naming import level
 from harness.report.values import finite
 
 SIZE = 1_950_000  # bytes of the whole page
-FRAME = 10_000  # of these, headings of series and what is said of the cells that found no room
+FRAME = 80_000  # of these, the player, headings of series, what is said of cells without room
 FILTERED = 12  # rows of a table from which on these can be filtered
 MANY = 6  # cells without room: more are counted, not named
 
@@ -156,8 +157,10 @@ def _environment() -> jinja2.Environment:
         style=Markup((place / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         library=Markup(library()),
+        player=[Markup(one) for one in player.scripts()],
+        player_style=Markup(player.style()),
         policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-        f" script-src 'unsafe-eval' {_hash(library())} {_hash(script)}",
+        f" script-src 'unsafe-eval' {' '.join(map(_hash, (library(), script, *player.scripts())))}",
     )
     return environment
 

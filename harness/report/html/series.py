@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from harness.numbers.intervals import ratio
 from harness.report.html.figure import Figure, slug, some
 from harness.report.html.kernel import connects, queue, states
 from harness.report.html.over_time import cpu, memory, phases
+from harness.report.html.played import played
 from harness.report.html.timeline import timeline
 from harness.report.messages import text
 from harness.report.naming import Names, by_series, level
@@ -122,6 +124,11 @@ class CellOverTime(Struct, dict=True, frozen=True):
         )
         names = Finding("page.missing", {"names": missing})
         return (*self.seen.notes, *([names] if missing else []))
+
+    @property
+    def trace(self) -> dict[str, Any] | None:
+        """For the player; None where there is nothing to play."""
+        return played(self.cell, self.seen)
 
     @cached_property
     def figures(self) -> list[Figure]:

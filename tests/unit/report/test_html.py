@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.analysis import analyse
+from harness.experiments.results import document_of
 from harness.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
 from harness.report.document import of_sweep
 from harness.report.html import pictures, render
@@ -29,10 +30,12 @@ from harness.report.html.series import LONG, all_series, cells_over_time, headli
 from harness.report.html.series import over_time as observed
 from harness.report.html.timeline import SHORT
 from harness.report.messages import SENTENCES, say, text
+from harness.report.player import SCRIPTS
 from tests.builders.analysis import evidence, kept, sentence, server
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
 from tests.builders.page import Page, rendered
+from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -99,7 +102,7 @@ def test_its_policy_allows_only_its_own_scripts() -> None:
     assert policy.startswith("default-src 'none';")
     assert not re.search(r"https?:|\*", policy)
     run = [text for attributes, text in page.scripts if attributes.get("type") is None]
-    assert len(run) == 2
+    assert len(run) == 2 + len(SCRIPTS)
     for script in run:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
@@ -151,7 +154,7 @@ def test_foreign_text_is_only_text() -> None:
         ),
     )
     page = rendered(of_sweep(report))
-    assert len(page.scripts) == 4
+    assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
     assert page.text.count(EVIL) >= 8  # all of it can be read
     assert EVIL in json.dumps(page.json("charts")["states-sync-8"])
@@ -159,6 +162,23 @@ def test_foreign_text_is_only_text() -> None:
 
 
 # --- what is shown ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lesson", "good"])  # requests that have names, and others
+def test_each_cell_can_be_played(name: str) -> None:
+    whole = document_of(recorded(name))
+    page = rendered(whole)
+    traces = [
+        json.loads(text) for attributes, text in page.scripts
+        if attributes.get("type") == "application/json" and attributes.get("id") is None
+    ]  # fmt: skip
+    known = [one.trace for one in whole.timelines if one.trace is not None]
+    assert len(traces) == len(whole.timelines) == len(known) > 0
+    assert sorted(len(one["sides"][0]["moves"]) for one in traces) == sorted(
+        len(one.moves) for one in known
+    )
+    for one in traces:
+        assert one["sides"][0]["moves"][-1][3] <= one["length_ms"]
 
 
 def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:

@@ -9,8 +9,9 @@ import re
 
 from harness.analysis.places import ANSWERED, CONNECTING, Move, Sample
 from harness.experiments.live.asked import LoadAsked, ServerAsked
-from harness.experiments.live.recording import PAGE, SCRIPTS, Recorder, page
+from harness.experiments.live.recording import LESSON, PAGE, Recorder, page
 from harness.experiments.live.side import Looked
+from harness.report.player import SCRIPTS
 
 MS = 1_000_000
 SEEN = Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8)
@@ -49,9 +50,10 @@ def test_the_page_holds_all_it_needs_and_lets_nothing_else_run() -> None:
     for script in re.findall(r"<script>(.*?)</script>", whole, re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy[1]
-    assert whole.count("<script>") == len(SCRIPTS)
+    assert whole.count("<script>") == len(SCRIPTS) + 1
 
 
 def test_the_page_has_the_scripts_of_the_live_page_in_their_order() -> None:
     live = re.findall(r'<script src="([^"]+)">', (PAGE / "page.html").read_text())
-    assert [name for name in live if name in SCRIPTS] == list(SCRIPTS)
+    recorded = [*SCRIPTS, LESSON]
+    assert [name for name in live if name in recorded] == recorded
