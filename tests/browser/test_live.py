@@ -256,8 +256,8 @@ def test_a_lab_that_dies_leaves_nothing_and_its_page_says_so(live: Lab) -> None:
     live.process.wait()
     until(lambda: not any(one.is_running() for one in started), "all gone")
     shows(page, "document.querySelector('#status').textContent.includes('lost')")
-    live.complaints.clear()  # of a connection that was refused
     page.context.close()
+    live.complaints.clear()  # of connections that were refused
 
 
 @pytest.mark.parametrize(
