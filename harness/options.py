@@ -196,6 +196,10 @@ def rate(word: str) -> Rate:
 rates = list_of(rate)
 
 
+def jobs(word: str) -> int | str:
+    return word if word == "auto" else whole(word)
+
+
 def target_of_cells(text: str) -> str:
     """As `harness.slo` spells it."""
     try:

@@ -2059,8 +2059,10 @@ note.failures_in_times = no response times: {tool} mixes those of successes with
 note.missing = {samplers:, } missing: {why}
 note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
     server dropped anything
-note.beside = measured beside up to {most:# other cell} of this run
-note.again = measured again, alone: beside other cells the lab used {cores:.2f} of {of:# core}
+note.beside = {cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1
+    measures one cell after the other
+note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
+    leaves the figures as they are
 note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
 note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
     the mean service of {service_s:duration}
