@@ -196,9 +196,9 @@ def span_s(room: Room, todo: Sequence[tuple[str, float, float]]) -> float:
     cores of each."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
+        loaded = bool(ends)
         for one in tuple(waiting):
             key, seconds, cores = one
-            loaded = now_s > 0
             if room.fits(cores, now_s, loaded=loaded):
                 room.enter(key, cores, now_s, loaded=loaded)
                 ends[key] = now_s + seconds

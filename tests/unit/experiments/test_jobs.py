@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.cli import parse
 from harness.experiments.execution import asked_rps
-from harness.experiments.jobs import PART, START_S, Jobs, Room, sleeps, span_s
+from harness.experiments.jobs import PART, SPREAD_S, START_S, Jobs, Room, sleeps, span_s
 from harness.experiments.sweep.command import jobs_of
 from harness.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
 from harness.plan import predicted_s, product, trials
@@ -183,7 +183,10 @@ def test_how_long_they_take_together() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
     assert span_s(Room(1.0, None), six) == 10.0
     assert span_s(Room(1.0, 1), six) == 60.0
-    assert span_s(Room(0.35, None), six) == 26.0  # while loads run, servers start one by one
+    assert span_s(Room(0.35, None), six) == 20.0
+    # When the second ends, the third starts, and the last one no sooner than a while after that
+    more = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
+    assert span_s(Room(0.4, None), more) == pytest.approx(1.0 + SPREAD_S + 20.0)
     assert span_s(Room(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0
     assert span_s(Room(1.0, None), []) == 0.0
 
