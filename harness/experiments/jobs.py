@@ -34,7 +34,7 @@ REQUEST_S = 0.002
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
 WORKER_CORES = 0.012  # of an event loop that has nothing to do: its heartbeat
 OBSERVER_CORES = 0.05
-START_S, SPREAD_S = 1.0, 6.0  # CPU of start and stop of a server; over so long that is spread
+START_S, SPREAD_S = 0.6, 6.0  # CPU of start and stop of a server; over so long that is spread
 # The lab's apps that only sleep, where nobody tells them to compute
 SLEEPERS = frozenset(
     f"apps.{name}"

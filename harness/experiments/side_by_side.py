@@ -76,6 +76,7 @@ class Gate:
             self._measured.add(key)
 
     def leave(self, key: str) -> None:
+        """Whatever became of it."""
         with self._changed:
             self._done(key)
             self._measured.discard(key)
@@ -123,9 +124,6 @@ class Place(Turn):
         self._gate.calm(self._key)
         return time.monotonic() - began
 
-    def leave(self) -> None:
-        self._gate.leave(self._key)
-
 
 class Lane(Struct, frozen=True):
     """What became of a trial: its Record, and the cores that the whole lab used meanwhile."""
@@ -140,6 +138,8 @@ def _lane(task: trial.Task, gate: Gate) -> Lane:
         record = trial.run(replace(task, watch=gate.look), kept.append)
     except Ended:
         record = kept[-1]
+    finally:
+        gate.leave(task.key)
     if gate.ended and record.fault:  # of whatever kind: a server that was killed
         record = replace(record, fault=INTERRUPTED)
     return Lane(record, lab_cores(read_observations(task.directory).processes))

@@ -80,7 +80,6 @@ def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
     boots and does not answer what is expected."""
     turn = turn or Turn()
     with ExitStack() as stack:
-        stack.callback(turn.leave)
         turn.begin()
         _write_launch(launch)
         server = stack.enter_context(_one(launch, 1, frozenset(), turn))

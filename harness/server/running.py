@@ -67,9 +67,6 @@ class Turn:
         """It is up and warm, and what comes now is measured. Returns seconds that it waited."""
         return 0.0
 
-    def leave(self) -> None:
-        """It is gone, whatever became of it."""
-
 
 class Serving(Struct, kw_only=True):
     """A server that answers, whichever it is: what a trial needs to know of it."""
