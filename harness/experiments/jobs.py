@@ -28,13 +28,14 @@ from harness.plan import LEAST_LONE_S, load_for
 from harness.server.worker_classes import class_named, configured_slots
 
 PART = 1 / 3  # of the cores
-# CPU seconds of a request under Gunicorn: 1.0 (sync) to 1.5 ms (uvicorn), and a little more of it
-# where it wakes up its worker for itself; and of the load tools of which that is known
-REQUEST_S = 0.002
+# CPU seconds of a request under Gunicorn: 0.8 (sync) to 1.5 ms (uvicorn, of few that each wake it
+# up); and of the load tools of which that is known
+REQUEST_S = 0.0015
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
-WORKER_CORES = 0.012  # of an event loop that has nothing to do: its heartbeat
-OBSERVER_CORES = 0.05
+WORKER_CORES = 0.011  # of an event loop that has nothing to do: its heartbeat
+OBSERVER_CORES = 0.04
 START_S, SPREAD_S = 0.6, 6.0  # CPU of start and stop of a server; over so long that is spread
+STARTS_S = 0.5  # until it is up, and it is the turn of the next one; only for the prediction
 # The lab's apps that only sleep, where nobody tells them to compute
 SLEEPERS = frozenset(
     f"apps.{name}"
@@ -196,13 +197,15 @@ def span_s(room: Room, todo: Sequence[tuple[str, float, float]]) -> float:
     cores of each."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
-        loaded = bool(ends)
-        for one in tuple(waiting):
-            key, seconds, cores = one
+        loaded, begun = bool(ends), list[tuple[str, float, float]]()
+        for one in waiting:
+            key, _, cores = one
             if room.fits(cores, now_s, loaded=loaded):
                 room.enter(key, cores, now_s, loaded=loaded)
-                ends[key] = now_s + seconds
-                waiting.remove(one)
+                begun.append(one)
+        waiting = [one for one in waiting if one not in begun]
+        up_s = now_s + STARTS_S * max(0, len(begun) - 1)  # the last of them
+        ends |= {key: up_s + seconds for key, seconds, _ in begun}
         now_s = min((*ends.values(), *(room.later(now_s) if waiting else ())))
         for key in [key for key, end_s in ends.items() if end_s <= now_s]:
             room.leave(key)

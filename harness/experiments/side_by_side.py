@@ -3,6 +3,10 @@
     begin, where there is room ─► starts, when no other does ─► warm ─► waits until none starts
         ─► lone requests and load ─► ended: kept, unless the cores were too busy meanwhile
 
+Their threads take turns at the interpreter every half millisecond, or the seconds of a lone request
+would be those of others' threads, too. They are measured from moments a little apart: else all of
+them would be answered, and ask again, at once.
+
 To start takes all the cores for a moment, so servers start one after the other, and those that
 begin together are loaded when the last of them is up. While others are under load a server starts
 only where the cores have room for that (`jobs`).
@@ -11,10 +15,11 @@ What ends the lab ends all of them: their servers are killed, and what they wait
 """
 
 import contextlib
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from msgspec import Struct
@@ -30,6 +35,8 @@ from harness.server.process import Guarded
 from harness.server.running import Turn
 
 LOOK_S = 0.25  # whether there is room for another one now
+SWITCH_S = 0.0005  # as in `sys.setswitchinterval`, whose default is ten times that
+APART_S = 0.1
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 
 Begin = Callable[[Trial, Turn, Lab], trial.Task | None]
@@ -48,6 +55,7 @@ class Gate:
         self._starting = ""
         self._measured: set[str] = set()
         self._up: dict[str, Guarded] = {}
+        self._next_s = 0.0  # when the next one may be measured
         self.ended = False
 
     @property
@@ -73,7 +81,12 @@ class Gate:
         with self._changed:
             self._done(key)
             self._wait(lambda: not self._announced)
+            now_s = time.monotonic()
+            self._next_s = max(now_s, self._next_s) + APART_S
+            pause_s = self._next_s - APART_S - now_s
             self._measured.add(key)
+            self._changed.wait_for(lambda: self.ended, pause_s)
+            self.look()
 
     def leave(self, key: str) -> None:
         """Whatever became of it."""
@@ -145,6 +158,16 @@ def _lane(task: trial.Task, gate: Gate) -> Lane:
     return Lane(record, lab_cores(read_observations(task.directory).processes))
 
 
+@contextlib.contextmanager
+def switching(interval_s: float) -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
 class Lanes:
     """`begin(one, turn, lab)`: what there is to run; None where nothing is, which is on file then.
     `keep(record)` puts one on file, `ended(one, record)` learns of it. All of them are called by
@@ -165,7 +188,7 @@ class Lanes:
     def run(self, batch: Sequence[Trial]) -> list[tuple[Trial, float]]:
         """Returns those that are to run again, alone, and how many cores were used meanwhile."""
         waiting, again = list(batch), list[tuple[Trial, float]]()
-        with ThreadPoolExecutor(len(batch)) as pool:
+        with ThreadPoolExecutor(len(batch)) as pool, switching(SWITCH_S):
             try:
                 while waiting or self._running:
                     self._fill(waiting, pool)

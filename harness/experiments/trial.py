@@ -27,6 +27,7 @@ from harness.server.process import Guarded
 from harness.server.running import Faulty, Serving
 
 WATCH_S = 0.02
+LANE_WATCH_S = 0.1  # beside others: there is nothing to draw
 FLOOD_BYTES = 96 << 20  # no tool has that much to say
 NS = 1e9
 KEEP_BYTES = 1 << 20  # of a flood
@@ -212,7 +213,7 @@ def _watch(
 ) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
-    while not tool.wait(WATCH_S):
+    while not tool.wait(WATCH_S if task.lab is None else LANE_WATCH_S):
         fault = None
         if time.monotonic() > until:
             late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"

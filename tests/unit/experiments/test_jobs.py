@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.cli import parse
 from harness.experiments.execution import asked_rps
-from harness.experiments.jobs import PART, SPREAD_S, START_S, Jobs, Room, sleeps, span_s
+from harness.experiments.jobs import PART, SPREAD_S, START_S, STARTS_S, Jobs, Room, sleeps, span_s
 from harness.experiments.sweep.command import jobs_of
 from harness.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
 from harness.plan import predicted_s, product, trials
@@ -181,13 +181,13 @@ def test_beside_a_load_servers_start_at_a_distance() -> None:
 
 def test_how_long_they_take_together() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
-    assert span_s(Room(1.0, None), six) == 10.0
+    assert span_s(Room(1.0, None), six) == 10.0 + 5 * STARTS_S  # the last one's turn to start
     assert span_s(Room(1.0, 1), six) == 60.0
-    assert span_s(Room(0.35, None), six) == 20.0
+    assert span_s(Room(0.35, None), six) == 2 * (10.0 + 2 * STARTS_S)
     # When the second ends, the third starts, and the last one no sooner than a while after that
     more = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
-    assert span_s(Room(0.4, None), more) == pytest.approx(1.0 + SPREAD_S + 20.0)
-    assert span_s(Room(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0
+    assert span_s(Room(0.35, None), more) == pytest.approx(1.0 + STARTS_S + SPREAD_S + 20.0)
+    assert span_s(Room(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0 + 6 * STARTS_S
     assert span_s(Room(1.0, None), []) == 0.0
 
 
@@ -198,7 +198,7 @@ def test_what_is_left_is_less_the_more_has_run(app: App) -> None:
     whole_s = found.left_s(seconds, todo, {})
     assert whole_s is not None
     longest_s, sum_s = max(map(seconds, todo)), sum(map(seconds, todo))
-    assert whole_s == (longest_s if app is APP else sum_s)
+    assert whole_s == (longest_s + 2 * STARTS_S if app is APP else sum_s)
     later_s = found.left_s(seconds, todo, {one.key: 2.0 for one in todo})
     assert later_s is not None
     assert later_s < whole_s

@@ -193,13 +193,14 @@ def test_what_failed_does_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("error", [Stopped(2), EnvironmentProblem("the disk is full")])
 def test_whatever_ends_the_lab_ends_all_of_them(tmp_path: Path, error: BaseException) -> None:
-    """One is through; the others hang in a start that only the end of all ends."""
+    """One is through; the others hang in what only the end of all ends."""
     through = threading.Event()
 
     def step(one: Trial, turn: Turn) -> None:
         if one.cell.concurrency == 4:
             through.set()
             return
+        turn.calm()
         until(lambda: _ends(turn), "the end")
         raise Faulty("server", "it was killed")
 
