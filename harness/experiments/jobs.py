@@ -28,12 +28,13 @@ from harness.plan import LEAST_LONE_S, load_for
 from harness.server.worker_classes import class_named, configured_slots
 
 PART = 1 / 3  # of the cores
-# CPU seconds of a request under Gunicorn: 0.8 (sync) to 1.5 ms (uvicorn, of few that each wake it
-# up); and of the load tools of which that is known
-REQUEST_S = 0.0015
+LANES = 10  # at most: one process looks on at all of them, by threads that share an interpreter
+# CPU seconds of a request under Gunicorn: 0.3 (of an event loop that is awake) to 0.9 ms (gthread);
+# and of the load tools of which that is known
+REQUEST_S = 0.001
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
-WORKER_CORES = 0.011  # of an event loop that has nothing to do: its heartbeat
-OBSERVER_CORES = 0.04
+WORKER_CORES = 0.008  # of an event loop that has nothing to do: its heartbeat
+OBSERVER_CORES = 0.035
 START_S, SPREAD_S = 0.6, 6.0  # CPU of start and stop of a server; over so long that is spread
 STARTS_S = 0.5  # until it is up, and it is the turn of the next one; only for the prediction
 # The lab's apps that only sleep, where nobody tells them to compute
@@ -171,7 +172,7 @@ class Room:
         """`loaded`: some load is under way, which the start of another server would disturb."""
         if not self._loads:
             return True
-        if self._jobs is not None and len(self._loads) >= self._jobs:
+        if len(self._loads) >= min(self._jobs or LANES, LANES):
             return False
         taken = sum(self._loads.values()) + cores
         if loaded:
