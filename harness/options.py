@@ -197,6 +197,8 @@ rates = list_of(rate)
 
 
 def jobs(word: str) -> int | str:
+    if word != "auto" and not word.lstrip("-").isdigit():
+        raise Refused(f"{word!r} is neither a whole number nor auto")
     return word if word == "auto" else whole(word)
 
 
