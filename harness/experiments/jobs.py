@@ -34,8 +34,8 @@ LANES = 10  # at most: one process looks on at all of them, by threads that shar
 REQUEST_S = 0.001
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
 WORKER_CORES = 0.008  # of an event loop that has nothing to do: its heartbeat
-OBSERVER_CORES = 0.035
-START_S, SPREAD_S = 0.6, 6.0  # CPU of start and stop of a server; over so long that is spread
+OBSERVER_CORES = 0.03
+START_S, SPREAD_S = 0.9, 6.0  # CPU of start and stop of a server; over so long that is spread
 STARTS_S = 0.5  # until it is up, and it is the turn of the next one; only for the prediction
 # The lab's apps that only sleep, where nobody tells them to compute
 SLEEPERS = frozenset(

@@ -22,7 +22,7 @@ from harness.observe.run_queue import NS, RunQueue
 # Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
 # Steal stays: a core that was wanted and given to another machine was not to be had.
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
-FRESH_S = 0.2  # what the whole lab used is good for so long: to look takes ms where many run
+FRESH_S = 0.3  # what the whole lab used is good for so long: to look takes ms where many run
 
 
 class Tree:

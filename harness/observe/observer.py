@@ -41,6 +41,7 @@ from harness.observe.tcp import AcceptQueues, Connections
 from harness.observe.workers import sample_memory, sample_workers
 
 SHARE = 0.015  # of a core, per sampler
+BESIDE_SHARE = 0.005  # where other trials are looked at, too
 JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
@@ -55,9 +56,10 @@ class Sampler(Struct):
     most_s: float
     last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
     due_s: float | None = 0.0  # the moment (CLOCK_MONOTONIC) to ask; None once it has failed
+    share: float = SHARE
 
     def pause_s(self, cost_s: float) -> float:
-        pause_s = min(max(cost_s / SHARE, self.least_s), self.most_s)
+        pause_s = min(max(cost_s / self.share, self.least_s), self.most_s)
         return pause_s * random.uniform(1.0, 1.0 + JITTER)
 
 
@@ -107,6 +109,9 @@ class Observer:
             self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
             memory = partial(sample_memory, masters, workers, directory)
             self._after.append(Sampler("memory", memory, 0.0, 0.0))
+        if lab is not None:
+            for sampler in self.samplers:
+                sampler.share = BESIDE_SHARE
         self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
