@@ -4,8 +4,7 @@
                      + workers that wake up by themselves + the observer
 
 Requests that sleep leave the cores idle, so such trials do not feel each other as long as all of
-them together use less than a third of the cores. To start a server takes CPU, too: where loads are
-under way, that is spread over the next seconds, and where it does not fit the next one waits.
+them together use less than a third of the cores (`room`).
 
 Of an app of the user's nobody knows what a request takes before it was seen. Its trials run one at
 a time unless `--jobs` says otherwise; then the first one runs alone, and the others by what that
@@ -23,20 +22,18 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
+from harness.experiments.room import Room, span_s
 from harness.model import App, Cell, Observations, Plan, Record, Trial
 from harness.plan import LEAST_LONE_S, load_for
 from harness.server.worker_classes import class_named, configured_slots
 
 PART = 1 / 3  # of the cores
-LANES = 10  # at most: one process looks on at all of them, by threads that share an interpreter
 # CPU seconds of a request under Gunicorn: 0.3 (of an event loop that is awake) to 0.9 ms (gthread);
 # and of the load tools of which that is known
 REQUEST_S = 0.001
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
 WORKER_CORES = 0.008  # of an event loop that has nothing to do: its heartbeat
 OBSERVER_CORES = 0.03
-START_S, SPREAD_S = 0.9, 6.0  # CPU of start and stop of a server; over so long that is spread
-STARTS_S = 0.5  # until it is up, and it is the turn of the next one; only for the prediction
 # The lab's apps that only sleep, where nobody tells them to compute
 SLEEPERS = frozenset(
     f"apps.{name}"
@@ -111,7 +108,7 @@ class Jobs:
             return Used(app.sleep_s or 0.0, REQUEST_S + tool_s)
         return self._used.get(_served(cell))
 
-    def room(self) -> "Room":
+    def room(self) -> Room:
         return Room(self.most_cores, self._plan.jobs)
 
     def shares(self, one: Trial) -> bool:
@@ -158,57 +155,3 @@ class Jobs:
 def _served(cell: Cell) -> tuple[str, str]:
     """Of what requests take the same."""
     return cell.server.worker_class, cell.server.app.target
-
-
-class Room:
-    """What of the cores is taken by the trials that run now. Moments are seconds of any clock."""
-
-    def __init__(self, most_cores: float, jobs: int | None) -> None:
-        self._most_cores, self._jobs = most_cores, jobs
-        self._loads: dict[str, float] = {}
-        self._starts: list[tuple[float, float]] = []  # until when, cores
-
-    def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
-        """`loaded`: some load is under way, which the start of another server would disturb."""
-        if not self._loads:
-            return True
-        if len(self._loads) >= min(self._jobs or LANES, LANES):
-            return False
-        taken = sum(self._loads.values()) + cores
-        if loaded:
-            starts = sum(used for until_s, used in self._starts if until_s > at_s)
-            taken += starts + START_S / SPREAD_S
-        return taken <= self._most_cores
-
-    def enter(self, key: str, cores: float, at_s: float, *, loaded: bool) -> None:
-        self._loads[key] = cores
-        if loaded:
-            self._starts.append((at_s + SPREAD_S, START_S / SPREAD_S))
-
-    def leave(self, key: str) -> None:
-        del self._loads[key]
-
-    def later(self, at_s: float) -> list[float]:
-        """Moments from which on there is more room, whoever leaves."""
-        return [until_s for until_s, _ in self._starts if until_s > at_s]
-
-
-def span_s(room: Room, todo: Sequence[tuple[str, float, float]]) -> float:
-    """How long these trials take in it, begun in their order as soon as each fits: key, seconds and
-    cores of each."""
-    waiting, ends, now_s = list(todo), dict[str, float](), 0.0
-    while waiting or ends:
-        loaded, begun = bool(ends), list[tuple[str, float, float]]()
-        for one in waiting:
-            key, _, cores = one
-            if room.fits(cores, now_s, loaded=loaded):
-                room.enter(key, cores, now_s, loaded=loaded)
-                begun.append(one)
-        waiting = [one for one in waiting if one not in begun]
-        up_s = now_s + STARTS_S * max(0, len(begun) - 1)  # the last of them
-        ends |= {key: up_s + seconds for key, seconds, _ in begun}
-        now_s = min((*ends.values(), *(room.later(now_s) if waiting else ())))
-        for key in [key for key, end_s in ends.items() if end_s <= now_s]:
-            room.leave(key)
-            del ends[key]
-    return now_s

@@ -11,6 +11,7 @@ from itertools import combinations
 import pytest
 
 from harness.model import Record
+from harness.observe.observations import read_observations
 from harness.run_store import load as load_run
 from tests.integration.conftest import LONG_S, Lab, processes, send, until
 
@@ -65,6 +66,9 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     assert (full["backlog"], roomy["backlog"]) == (1, 64)
     one, other = records(lab)
     assert overlap(one, other)
+    seen = read_observations(lab.run / "raw" / other.key).counters
+    assert seen is not None
+    assert (seen.listen_overflows or 0) > 0  # what its cell would be blamed for
     assert full["kernel"]["socket_drops"] > 0
     assert roomy["kernel"]["socket_drops"] == 0
     for cell in (full, roomy):  # whose those are cannot be told
@@ -72,6 +76,31 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
         assert cell["kernel"]["syn_retransmits"] is None
     assert "handshakes.dropped" in json.dumps(full["reason"])
     assert "handshakes" not in json.dumps(roomy["reason"])
+
+
+OWN = """
+import time
+
+def app(environ, start_response):
+    time.sleep(0.5)
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+
+
+@pytest.mark.parametrize(("words", "together"), [((), False), (("--jobs", "3"), True)])
+def test_an_app_of_the_users_has_the_machine_for_itself_unless_asked(
+    lab: Lab, worker_class: str, words: tuple[str, ...], together: bool
+) -> None:
+    """And then, too, for its first cell, from which the others are predicted."""
+    (lab.place / "own.py").write_text(OWN)
+    load = ("--workers", "2", "--rounds", "4", "--tool", "fast", "--app", "own:app")
+    done = lab("sweep", worker_class, "1,2,4", *load, *words)
+    assert done.code == 0, done.err
+    first, *others = records(lab)
+    assert first.beside == ()
+    assert overlap(*others) == together
+    assert not any(overlap(first, other) for other in others)
 
 
 def both_loaded(lab: Lab, worker_class: str) -> subprocess.Popen[str]:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from harness.cli import parse
 from harness.experiments.execution import asked_rps
-from harness.experiments.jobs import PART, SPREAD_S, START_S, STARTS_S, Jobs, Room, sleeps, span_s
+from harness.experiments.jobs import PART, Jobs, sleeps
+from harness.experiments.room import SPREAD_S, START_S, STARTS_S, Room, span_s
 from harness.experiments.sweep.command import jobs_of
 from harness.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
 from harness.plan import predicted_s, product, trials

@@ -14,8 +14,9 @@ import pytest
 
 from harness.experiments import side_by_side
 from harness.experiments.execution import asked_rps
+from harness.experiments.gate import Ended, Gate, Place
 from harness.experiments.jobs import Jobs
-from harness.experiments.side_by_side import INTERRUPTED, Ended, Gate, Lanes, Place
+from harness.experiments.side_by_side import INTERRUPTED, Lanes
 from harness.experiments.trial import Task
 from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from harness.plan import product, trials
