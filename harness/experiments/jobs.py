@@ -148,7 +148,7 @@ class Jobs:
                     return None
                 took_s = max(0.0, took_s - so_far_s.get(one.key, 0.0))
                 spans.append((one.key, took_s, self.cores(one) or 0.0))
-            total_s += span_s(self.room(), spans)
+            total_s += span_s(self.room(), spans, so_far_s)
         return total_s
 
 

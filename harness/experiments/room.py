@@ -4,7 +4,7 @@ To start a server takes CPU, too. Where loads are under way, that is spread over
 and where it does not fit the next server waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 LANES = 10  # at most: one process looks on at all of them, by threads that share an interpreter
 START_S, SPREAD_S = 0.9, 6.0  # CPU of start and stop of a server; over so long that is spread
@@ -44,9 +44,11 @@ class Room:
         return [until_s for until_s, _ in self._starts if until_s > at_s]
 
 
-def span_s(room: Room, todo: Sequence[tuple[str, float, float]]) -> float:
+def span_s(
+    room: Room, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
+) -> float:
     """How long these trials take in it, begun in their order as soon as each fits: key, seconds and
-    cores of each."""
+    cores of each. `running`: of those that have started already."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
@@ -56,8 +58,10 @@ def span_s(room: Room, todo: Sequence[tuple[str, float, float]]) -> float:
                 room.enter(key, cores, now_s, loaded=loaded)
                 begun.append(one)
         waiting = [one for one in waiting if one not in begun]
-        up_s = now_s + STARTS_S * max(0, len(begun) - 1)  # the last of them
-        ends |= {key: up_s + seconds for key, seconds, _ in begun}
+        starts = [key for key, _, _ in begun if key not in running]
+        up_s = STARTS_S * max(0, len(starts) - 1)  # the last of them
+        for key, seconds, _ in begun:
+            ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(room.later(now_s) if waiting else ())))
         for key in [key for key, end_s in ends.items() if end_s <= now_s]:
             room.leave(key)
