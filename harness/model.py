@@ -325,6 +325,7 @@ class Plan(Struct, frozen=True):
     slo: str = ""  # the target of its cells (`harness.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
+    jobs: int | None = 1  # trials at the same time, at most; None: as many as leave cores idle
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -383,6 +384,9 @@ class Record(Struct, frozen=True):
     lone_begun_ns: tuple[int, ...] = ()  # of each of lone_s; others failed, before it or between
     # Of a mix: lone_s are rounds of its routes; what each request of a round stands for, sum 1
     lone_weights: tuple[float, ...] = ()
+    beside: tuple[str, ...] = ()  # keys of the trials that ran at the same time
+    # It ran beside others before, when the lab used so many cores; this is it again, alone
+    again_cores: float | None = None
     arrivals: Arrivals = "even"  # open model: with the seed and planned_duration_s, of asked_rps:
     schedule: int = 0  # what `harness.numbers.arrivals.schedule` makes again
 
@@ -524,6 +528,7 @@ class ProcessSample(Struct, frozen=True):
     tool_wait_s: float | None = None
     host_steal_s: float | None = None  # of host_busy_s: cores given to another machine
     lab_cpu_s: float | None = None  # of this process, which looks on
+    beside_cpu_s: float | None = None  # of the lab's other trials; None: there were none
 
 
 class ConnectionSample(Struct, frozen=True):
@@ -538,12 +543,14 @@ class ConnectionSample(Struct, frozen=True):
 
 class Counters(Struct, frozen=True):
     """How much the kernel's counters (TcpExt) grew during the load, in the whole network
-    namespace. None: this kernel does not have that one."""
+    namespace; `socket_drops` those of this server's listening sockets alone. None: this kernel does
+    not have that one, or others of the lab were counted in it, too."""
 
     listen_overflows: int | None = None
     listen_drops: int | None = None
     syn_retransmits: int | None = None
     syn_cookies: int | None = None  # TCPReqQFullDoCookies
+    socket_drops: int | None = None  # sk_drops
 
 
 class ServiceSample(Struct, frozen=True):

@@ -201,6 +201,12 @@ def rate(word: str) -> Rate:
 rates = list_of(rate)
 
 
+def jobs(word: str) -> int | str:
+    if word != "auto" and not word.lstrip("-").isdigit():
+        raise Refused(f"{word!r} is neither a whole number nor auto")
+    return word if word == "auto" else whole(word)
+
+
 def target_of_cells(text: str) -> str:
     """As `harness.slo` spells it."""
     try:

@@ -130,6 +130,9 @@ def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Findi
     else class by class."""
     if unfinished:
         yield Finding("note.unfinished", {"trials": unfinished, "command": "sweep", "run": run})
+    together = [facts for one in every for facts in one.valid if facts.record.beside]
+    if together:
+        yield Finding("note.beside", {"cells": len(together)})
     numbers = [facts.data.trial.number for series in every for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield Finding("note.capacity_needs_trials", {"trials": TRIALS})

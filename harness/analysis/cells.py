@@ -132,6 +132,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
             *measurement.notes,
             *_held(facts),
             *_pilot(facts),
+            *_again(facts),
             *mixed_notes(facts),
         ),
     )
@@ -148,6 +149,11 @@ def _pilot(facts: Facts) -> Iterable[Finding]:
     if facts.record.pilot_s is not None:
         values = {"pilot_s": facts.record.pilot_s, "load_s": facts.load_s}
         yield Finding("note.pilot", values)
+
+
+def _again(facts: Facts) -> Iterable[Finding]:
+    if facts.record.again_cores is not None:
+        yield Finding("note.again", {"cores": facts.record.again_cores})
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

@@ -226,6 +226,7 @@ class _Rates(Struct, frozen=True):
     host_irq: float | None
     host_steal: float | None
     lab_cpu: float | None
+    beside_cpu: float | None
 
     @classmethod
     def of(cls, part: Stretch) -> "_Rates":
@@ -243,7 +244,8 @@ class _Rates(Struct, frozen=True):
         unseen = self.tool_cpu is None and not part.elsewhere
         if self.host_busy is None or self.server_cpu is None or unseen:
             return None
-        ours = self.server_cpu, self.tool_cpu, self.lab_cpu, part.services
+        # Other trials of the lab are no other programs
+        ours = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
         nobodys = self.host_irq, self.host_steal
         return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*ours, *nobodys)))
 

@@ -6,7 +6,7 @@ the accept queue where the kernel counted overflows and both ends were looked at
 """
 
 from harness.analysis.facts import Facts
-from harness.analysis.handshakes import drops, growth, handshakes, steps
+from harness.analysis.handshakes import counted, drops, growth, handshakes, steps
 from harness.analysis.knee import REACHED
 from harness.analysis.occupancy import FULL, occupancy
 from harness.analysis.stall import stalled, whole_rps
@@ -73,7 +73,7 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
             **known,
             "longest": cell.accept_queue_max if found.full else None,
             "limit": cell.accept_queue_limit if found.full else None,
-            "counters": growth(found.counters),
+            **counted(found.counters),
             "half_open": found.half_open or None,
             "steps": steps(found),
             "never_accepted": found.never_accepted or None,

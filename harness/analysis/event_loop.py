@@ -112,9 +112,13 @@ def _held_ns(beat: Beat) -> int:
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
-    inside = [
-        one.host_steal_s
-        for one in facts.seen.processes
-        if one.host_steal_s is not None and window.contains(one.at_ns)
-    ]
-    return inside[-1] - inside[0] if inside else 0.0
+    """Of all cores; of other trials' part, what they had of the busy time."""
+    inside = [one for one in facts.seen.processes if window.contains(one.at_ns)]
+    known = [one for one in inside if one.host_steal_s is not None]
+    if not known:
+        return 0.0
+    first, last = known[0], known[-1]
+    stolen_s = (last.host_steal_s or 0.0) - (first.host_steal_s or 0.0)
+    busy_s = (last.host_busy_s or 0.0) - (first.host_busy_s or 0.0)
+    beside_s = (last.beside_cpu_s or 0.0) - (first.beside_cpu_s or 0.0)
+    return stolen_s * (1 - min(1.0, beside_s / busy_s)) if busy_s > 0 else stolen_s

@@ -153,12 +153,20 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def counters(self) -> Counters:
-        return self.seen.counters or Counters()
+        """Beside other trials the namespace's are nobody's: the server's own alone are known."""
+        found = self.seen.counters or Counters()
+        return Counters(socket_drops=found.socket_drops) if self.record.beside else found
+
+    @property
+    def dropped(self) -> int | None:
+        """Handshakes that were dropped during the load: by this server's sockets or, where the
+        kernel does not tell, by full accept queues of the network namespace. None: not known."""
+        own = self.counters.socket_drops
+        return self.counters.listen_overflows if own is None else own
 
     @property
     def overflowed(self) -> bool:
-        """Whether some accept queue of the network namespace was full during the load."""
-        return (self.counters.listen_overflows or 0) > 0
+        return (self.dropped or 0) > 0
 
     @cached_property
     def accept_queue(self) -> tuple[int | None, int | None]:

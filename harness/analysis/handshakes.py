@@ -2,8 +2,9 @@
 
 Connecting takes no time on loopback. Where the accept queue is full, the kernel drops the client's
 SYN, and the client's kernel repeats it after fixed times: the times to connect stand at steps. The
-kernel also counts what it drops, but in the whole network namespace, so the counters prove a drop
-only together with what this server's queue or this load's connections showed.
+kernel also counts what it drops: by listening socket, and in the whole network namespace. A socket
+drops a stray packet as well, and the namespace is also that of others, so either proves a drop only
+together with what this server's queue or this load's connections showed.
 
 Where the last packet of a handshake is dropped instead, the client believes that it is connected
 and connects at no step; only the counters, and what never reaches a worker, show it.
@@ -65,18 +66,31 @@ def handshakes(facts: Facts) -> Handshakes:
         full=full,
         half_open=max(map(half_open, seen.connections), default=0),
         dropped=facts.overflowed and bool(steps or never_accepted or full),
-        suspected=counters.listen_overflows is None and (longest_s or 0.0) >= 1 - EARLY_S,
+        suspected=facts.dropped is None and (longest_s or 0.0) >= 1 - EARLY_S,
     )
 
 
 def growth(counters: Counters) -> Mapping[str, int]:
-    """The counters that this kernel has, by the kernel's own names."""
+    """The counters that this kernel has, by the kernel's own names; beside other trials the one of
+    the server's own sockets."""
     known = {
         "ListenOverflows": counters.listen_overflows,
         "ListenDrops": counters.listen_drops,
         "TCPSynRetrans": counters.syn_retransmits,
     }
+    if _own_alone(counters):
+        known = {"sk_drops": counters.socket_drops}
     return {name: count for name, count in known.items() if count is not None}
+
+
+def counted(counters: Counters) -> Mapping[str, object]:
+    """What grew, and where that is counted."""
+    where = "handshakes.socket" if _own_alone(counters) else "handshakes.namespace"
+    return {"counters": growth(counters), "where": Finding(where)}
+
+
+def _own_alone(counters: Counters) -> bool:
+    return counters.listen_overflows is None and counters.socket_drops is not None
 
 
 def steps(found: Handshakes) -> Finding | None:
@@ -87,7 +101,7 @@ def steps(found: Handshakes) -> Finding | None:
 def drops(found: Handshakes) -> Finding | None:
     """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
     if found.dropped:
-        shown = {"counters": growth(found.counters), "steps": steps(found)}
+        shown = {**counted(found.counters), "steps": steps(found)}
         return Finding("handshakes.dropped", shown)
     if found.suspected:
         return Finding("handshakes.suspected", {"longest_s": found.longest_s})

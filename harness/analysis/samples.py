@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from harness.model import Finding, Observations, Record, Span, Usage
+from harness.model import Finding, Observations, ProcessSample, Record, Span, Usage
 
 NS = 1e9
 
@@ -53,7 +53,7 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     generator = per_second((one.at_ns, one.tool_cpu_s) for one in samples)
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
-    host = per_second((one.at_ns, one.host_busy_s) for one in samples)
+    host = per_second((one.at_ns, without_others(one)) for one in samples)
     return Usage(
         server_cores=per_second((one.at_ns, one.server_cpu_s) for one in samples),
         generator_cores=generator,
@@ -62,6 +62,21 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
         server_rss_bytes=_most(one.server_rss_bytes for one in samples),
         generator_rss_bytes=_most(one.tool_rss_bytes for one in samples),
     )
+
+
+def without_others(one: ProcessSample) -> float | None:
+    """CPU seconds of all cores, less what other trials of the lab used."""
+    if one.host_busy_s is None:
+        return None
+    return max(0.0, one.host_busy_s - (one.beside_cpu_s or 0.0))
+
+
+def lab_cores(samples: Sequence[ProcessSample]) -> float:
+    """Cores that the whole lab used: this trial's processes, those of others, and the lab itself;
+    what is not known is not in it."""
+    names = ("server_cpu_s", "tool_cpu_s", "lab_cpu_s", "beside_cpu_s")
+    rates = (per_second((one.at_ns, getattr(one, name)) for one in samples) for name in names)
+    return sum(rate or 0.0 for rate in rates)
 
 
 def _most(values: Iterable[int | None]) -> int | None:

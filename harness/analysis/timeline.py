@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from harness.analysis.facts import Facts
 from harness.analysis.phases import over_time, phases_of, responses_of, timed
-from harness.analysis.samples import NS
+from harness.analysis.samples import NS, without_others
 from harness.analysis.trace import trace
 from harness.model import (
     Bar,
@@ -158,7 +158,7 @@ def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -
         passed_s = (now.at_ns - before.at_ns) / NS
         if passed_s <= 0:
             continue
-        busy = _rate(before.host_busy_s, now.host_busy_s, passed_s)
+        busy = _rate(without_others(before), without_others(now), passed_s)
         yield Moment(
             at_s=clock.at_s(now.at_ns),
             server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),

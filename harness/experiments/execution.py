@@ -1,4 +1,4 @@
-"""Executes the trials of a plan, each kept before the next begins."""
+"""Executes the trials of a plan, each kept as it ends: alone, or beside others (`jobs`)."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -14,17 +14,23 @@ from harness import run_store
 from harness.analysis.facts import unusable
 from harness.analysis.open_model import capacity_of
 from harness.experiments import trial
+from harness.experiments.jobs import Jobs
 from harness.experiments.length import longer
 from harness.experiments.planning import lacks
 from harness.experiments.reading import report_of, trial_data
+from harness.experiments.side_by_side import Lanes
 from harness.load import hosts
 from harness.load.locust import missing_hosts
 from harness.load.registry import tool_named
 from harness.model import App, EnvironmentProblem, Fault, Plan, Record, Trial
+from harness.observe.cpu import Lab
+from harness.observe.observations import read_observations
+from harness.observe.tcp import drops_are_told
 from harness.plan import load_for, longer_s, predicted_s, records_for, trials
+from harness.server import preflight
 from harness.server.gunicorn import running
-from harness.server.running import Launch
-from harness.terminal.progress import Progress
+from harness.server.running import Launch, Turn
+from harness.terminal.progress import Progress, Several
 
 WARMUP_S = 0.005  # the lab's own apps can be warmed up with cheaper requests
 
@@ -42,7 +48,15 @@ def no_services(_one: Trial, launch: Launch) -> Launch:
 
 def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict) -> Progress:
     """The usual display."""
-    return Progress(todo, predict, partial(longer_s, plan))
+    if plan.jobs == 1:
+        return Progress(todo, predict, partial(longer_s, plan))
+    jobs = Jobs(plan, preflight.cores() or 1, asked_rps, drops_known=True)
+    return Several(todo, predict, partial(longer_s, plan), partial(jobs.left_s, predict))
+
+
+def asked_rps(one: Trial) -> float | None:
+    """As far as that is known beforehand."""
+    return one.cell.rate.rps if one.cell.rate else None
 
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
@@ -82,35 +96,90 @@ class LoneResponse:
 def execute(
     directory: Path, plan: Plan, todo: list[Trial], prepare_launch: PrepareLaunch, display: Display
 ) -> None:
-    """Run `todo`, each trial kept before the next begins.
+    """Run `todo`, each trial kept as it ends.
 
     Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more.
     """
-    known = Unavailable(plan)
-    lone, rates = LoneResponse(plan), Rates(directory)
+    lone = LoneResponse(plan)
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
         screen = stack.enter_context(display(directory, plan, todo, lone.predict))
-        for one in todo:
-            screen.begin(one)
-            why = known.why(one) or lacks(one.cell.tool)
-            rps = Fault("unavailable", why) if why else rates.of(one)
-            if isinstance(rps, Fault):
-                record = Record(one.key, rps)
-                writer.ended(record)
+        execution = Execution(directory, plan, prepare_launch, writer, screen, lone)
+        while todo:
+            batch, todo = execution.jobs.next(todo, lone.predict)
+            if len(batch) == 1:
+                execution.alone(batch[0])
             else:
-                task = task_for(plan, one, directory, rps, prepare_launch)
-                trial.forget(task.directory)
-                writer.began(task.key)
-                record = trial.run(replace(task, watch=screen.watch), writer.ended)
-                lone.learn(one, record)
-                stderr = run_store.read_text(task.directory / "tool" / "stderr")
-                if plan.load_hosts and (missing := missing_hosts(stderr)):
-                    raise EnvironmentProblem(missing)  # the next would wait in vain as well
-                known.learn(one, record)
-            screen.end(one, record)
-            if record.fault and record.fault.kind == "storage":
-                raise EnvironmentProblem(record.fault.reason)
+                execution.together(batch)
+
+
+class Execution:
+    """Begins trials, keeps their records, and learns from them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        plan: Plan,
+        prepare_launch: PrepareLaunch,
+        writer: run_store.Writer,
+        screen: Any,
+        lone: LoneResponse,
+    ) -> None:
+        self._directory, self._plan, self._prepare_launch = directory, plan, prepare_launch
+        self._writer, self._screen, self._lone = writer, screen, lone
+        self._known, self._rates = Unavailable(plan), Rates(directory)
+        told = plan.jobs != 1 and drops_are_told()
+        self.jobs = Jobs(plan, preflight.cores() or 1, self._rps, drops_known=told)
+
+    def alone(self, one: Trial, again_cores: float | None = None) -> None:
+        """`again_cores`: that were used when it ran beside others."""
+
+        def keep(record: Record) -> None:
+            self._writer.ended(replace(record, again_cores=again_cores))
+
+        task = self._begin(one)
+        if task is not None:
+            record = trial.run(replace(task, watch=self._screen.watch), keep)
+            self._ended(one, record)
+
+    def together(self, batch: Sequence[Trial]) -> None:
+        lanes = Lanes(self.jobs, self._begin, self._writer.ended, self._ended)
+        for one, cores in lanes.run(batch):
+            self.alone(one, cores)
+
+    def _rps(self, one: Trial) -> float | None:
+        found = self._rates.of(one)
+        return None if isinstance(found, Fault) else found
+
+    def _begin(
+        self, one: Trial, turn: Turn | None = None, lab: Lab | None = None
+    ) -> trial.Task | None:
+        """What there is to run, which is on file as begun; None where nothing is."""
+        self._screen.begin(one)
+        why = self._known.why(one) or lacks(one.cell.tool)
+        rps = Fault("unavailable", why) if why else self._rates.of(one)
+        if isinstance(rps, Fault):
+            record = Record(one.key, rps)
+            self._writer.ended(record)
+            self._screen.end(one, record)
+            return None
+        task = task_for(self._plan, one, self._directory, rps, self._prepare_launch, turn)
+        trial.forget(task.directory)
+        self._writer.began(task.key)
+        return replace(task, lab=lab)
+
+    def _ended(self, one: Trial, record: Record) -> None:
+        place = self._directory / "raw" / one.key
+        self._lone.learn(one, record)
+        stderr = run_store.read_text(place / "tool" / "stderr")
+        if self._plan.load_hosts and (missing := missing_hosts(stderr)):
+            raise EnvironmentProblem(missing)  # the next would wait in vain as well
+        self._known.learn(one, record)
+        if self._plan.jobs != 1:
+            self.jobs.learn(one, record, read_observations(place))
+        self._screen.end(one, record)
+        if record.fault and record.fault.kind == "storage":
+            raise EnvironmentProblem(record.fault.reason)
 
 
 class Unavailable:
@@ -187,15 +256,16 @@ def task_for(
     directory: Path,
     rps: float | None = None,
     prepare_launch: PrepareLaunch = no_services,
+    turn: Turn | None = None,
 ) -> trial.Task:
-    """A trial on the server that its cell asks for."""
+    """A trial on the server that its cell asks for. `turn`: where others start beside it."""
     if one.cell.server.null is not None:
         return trial.null_task(one, directory)
     launch = prepare_launch(one, launch_for(plan, one, directory, rps))
     return trial.Task(
         key=one.key,
         directory=launch.trial,
-        up=lambda: running(launch),
+        up=lambda: running(launch, turn),
         load=lambda lone_s: load_for(plan, one.cell, lone_s, rps, one.number),
         command=tool_named(one.cell.tool).command,
         services=launch.services,

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from harness.experiments.length import drained, keep_pilot
 from harness.load.registry import tool_named
 from harness.model import Command, Fault, Load, Record, Trial
+from harness.observe.cpu import Lab
 from harness.observe.maps import shrink
 from harness.observe.observer import Observer
 from harness.server.null_server import null_server
@@ -26,6 +27,7 @@ from harness.server.process import Guarded
 from harness.server.running import Faulty, Serving
 
 WATCH_S = 0.02
+LANE_WATCH_S = 0.1  # beside others: there is nothing to draw
 FLOOD_BYTES = 96 << 20  # no tool has that much to say
 NS = 1e9
 KEEP_BYTES = 1 << 20  # of a flood
@@ -45,7 +47,8 @@ class Task(Struct, frozen=True):
     """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
     does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
     again and again while the load runs. `services`: what the server works with, and is to be looked
-    at too: pids by name. `longer`: the load that is to follow another, whose record is given."""
+    at too: pids by name. `longer`: the load that is to follow another, whose record is given.
+    `lab`: where other trials run at the same time."""
 
     key: str
     directory: Path  # where the trial writes; absolute
@@ -56,6 +59,7 @@ class Task(Struct, frozen=True):
     services: Mapping[str, int] = {}
     longer: Longer = no_longer
     needs: bool = False
+    lab: Lab | None = None
 
 
 def null_task(one: Trial, run_directory: Path) -> Task:
@@ -197,7 +201,11 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     place = (server.host, server.port, server.process.pid)
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
     pids = tuple(server.proofs)
-    return Observer(task.directory, *place, pids, others, states_s, task.services, needs=task.needs)
+    return Observer(
+        *(task.directory, *place, pids, others, states_s, task.services),
+        needs=task.needs,
+        lab=task.lab,
+    )
 
 
 def _watch(
@@ -205,7 +213,7 @@ def _watch(
 ) -> Fault | None:
     limit_s = load.deadline_s + TOOL_SLACK_S
     until = time.monotonic() + limit_s
-    while not tool.wait(WATCH_S):
+    while not tool.wait(WATCH_S if task.lab is None else LANE_WATCH_S):
         fault = None
         if time.monotonic() > until:
             late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"

@@ -7,6 +7,9 @@ sample (0.5 ms with 70 processes): /proc/PID/task/TID/children is not there on e
 """
 
 import contextlib
+import math
+import os
+import threading
 import time
 from collections.abc import Mapping
 
@@ -19,6 +22,7 @@ from harness.observe.run_queue import NS, RunQueue
 # Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
 # Steal stays: a core that was wanted and given to another machine was not to be had.
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
+FRESH_S = 0.3  # what the whole lab used is good for so long: to look takes ms where many run
 
 
 class Tree:
@@ -29,7 +33,7 @@ class Tree:
         if pid is None:  # which psutil would take for this process
             raise psutil.NoSuchProcess(0)
         self._root = psutil.Process(pid)
-        self._cpu_s = 0.0
+        self.used_s = 0.0  # CPU, as far as it was looked at
         self.pids: tuple[int, ...] = ()  # that were there when it was last looked at
 
     def used(self) -> tuple[float, int] | None:
@@ -49,8 +53,8 @@ class Tree:
                 more_s, more_bytes = _used(member)
                 cpu_s, rss_bytes = cpu_s + more_s, rss_bytes + more_bytes
         # One that ended between the look at its parent and at itself is in neither, this once
-        self._cpu_s = max(self._cpu_s, cpu_s)
-        return self._cpu_s, rss_bytes
+        self.used_s = max(self.used_s, cpu_s)
+        return self.used_s, rss_bytes
 
 
 def _used(process: psutil.Process) -> tuple[float, int]:
@@ -107,10 +111,29 @@ class Services:
         )
 
 
-class Processes:
-    """Samples what has been used since the first sample, of the servers and of a load tool."""
+class Lab:
+    """CPU seconds of this process and of all that it has started, what has ended included. Asked by
+    the observer of each trial that runs, in threads of their own."""
 
-    def __init__(self, *server_pids: int | None) -> None:
+    def __init__(self) -> None:
+        self._tree, self._lock = Tree(os.getpid()), threading.Lock()
+        self._looked_s = -math.inf
+
+    def cpu_s(self) -> float:
+        with self._lock:
+            if time.monotonic() - self._looked_s >= FRESH_S:
+                self._tree.used()
+                self._looked_s = time.monotonic()
+            return self._tree.used_s
+
+
+class Processes:
+    """Samples what has been used since the first sample, of the servers and of a load tool. `lab`:
+    where other trials run at the same time, which are no strangers."""
+
+    def __init__(self, *server_pids: int | None, lab: Lab | None = None) -> None:
+        self._lab = lab
+        self._beside_zero_s: float | None = None
         self._count = len(server_pids)
         self._servers = Services({str(number): pid for number, pid in enumerate(server_pids)})
         self._tool: Tree | None = None
@@ -133,6 +156,7 @@ class Processes:
         """Raises psutil.Error when the server is gone or hidden."""
         servers = self._servers.used().values()
         alive = len(servers) == self._count  # None once one of them has ended
+        server_s = sum(cpu_s for cpu_s, _ in servers)
         tool = self._tool.used() if self._tool else None
         self._server_queue.look(self._servers.pids)
         self._tool_queue.look(self._tool.pids if self._tool else ())
@@ -141,7 +165,7 @@ class Processes:
         steal = None if host.steal_s is None else host.steal_s - (zero.steal_s or 0.0)
         return ProcessSample(
             at_ns=time.monotonic_ns(),
-            server_cpu_s=sum(cpu_s for cpu_s, _ in servers) if alive else None,
+            server_cpu_s=server_s if alive else None,
             tool_cpu_s=tool[0] if tool else None,
             host_busy_s=host.busy_s - zero.busy_s,
             server_rss_bytes=sum(rss_bytes for _, rss_bytes in servers) if alive else None,
@@ -152,4 +176,16 @@ class Processes:
             tool_wait_s=self._tool_queue.waited_s,
             host_steal_s=steal,
             lab_cpu_s=lab_s - lab_zero_s,
+            beside_cpu_s=self._beside_s(server_s + lab_s) if alive else None,
         )
+
+    def _beside_s(self, own_s: float) -> float | None:
+        """What the lab used since the first sample but for the server and this process, `own_s`,
+        and the load tool, which may have ended meanwhile."""
+        if self._lab is None:
+            return None
+        tool_s = self._tool.used_s if self._tool else 0.0
+        beside_s = self._lab.cpu_s() - own_s - tool_s
+        if self._beside_zero_s is None:
+            self._beside_zero_s = beside_s
+        return beside_s - self._beside_zero_s

@@ -37,10 +37,12 @@ def parse_netstat(text: str) -> dict[str, int]:
     return {name: int(value) for name, value in zip(names[1:], values[1:], strict=True)}
 
 
-def sample_counters() -> CountersSample:
-    """Raises OSError or ValueError where the kernel keeps no such counters."""
+def sample_counters(socket_drops: int | None = None) -> CountersSample:
+    """With what the server's own sockets have dropped, where that is known. Raises OSError or
+    ValueError where the kernel keeps no such counters."""
     found = parse_netstat(NETSTAT.read_text())
     counts = {ours: found[theirs] for ours, theirs in NAMES.items() if theirs in found}
+    counts |= {} if socket_drops is None else {"socket_drops": socket_drops}
     return CountersSample(time.monotonic_ns(), counts)
 
 

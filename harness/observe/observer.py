@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -35,13 +34,14 @@ from msgspec import Struct
 from harness import codec
 from harness.model import QueueSample
 from harness.observe.app_metrics import sample_app_metrics
-from harness.observe.cpu import Processes, Services
-from harness.observe.kernel import sample_counters, syn_steps_s
+from harness.observe.cpu import Lab, Processes, Services
+from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
 from harness.observe.tcp import AcceptQueues, Connections
 from harness.observe.workers import sample_memory, sample_workers
 
 SHARE = 0.015  # of a core, per sampler
+BESIDE_SHARE = 0.005  # where other trials are looked at, too
 JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
@@ -56,16 +56,11 @@ class Sampler(Struct):
     most_s: float
     last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
     due_s: float | None = 0.0  # the moment (CLOCK_MONOTONIC) to ask; None once it has failed
+    share: float = SHARE
 
     def pause_s(self, cost_s: float) -> float:
-        pause_s = min(max(cost_s / SHARE, self.least_s), self.most_s)
+        pause_s = min(max(cost_s / self.share, self.least_s), self.most_s)
         return pause_s * random.uniform(1.0, 1.0 + JITTER)
-
-
-def cpu_s() -> float:
-    """CPU of this thread, and of the programs that were run and awaited."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.thread_time() + children.ru_utime + children.ru_stime
 
 
 class Observer:
@@ -83,17 +78,19 @@ class Observer:
         services: Mapping[str, int] | None = None,
         *,
         needs: bool = False,
+        lab: Lab | None = None,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
         servers beside it, added up. `states_s`: the connections are looked at as often as this at
         least, whatever that costs. `services`: what the app stands on, pids by name. `needs`: the
-        CPU of each worker is sampled, and after the load its memory."""
+        CPU of each worker is sampled, and after the load its memory. `lab`: where other trials run
+        at the same time."""
         places = ((host, port), *((name, number) for name, number, _ in others))
         self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
         masters = (server_pid, *(pid for _, _, pid in others))
-        self._processes = Processes(*masters)
+        self._processes = Processes(*masters, lab=lab)
         connections, metrics = Connections(places, workers), partial(sample_app_metrics, directory)
         self.samplers = [
             # Jitter included, the queue is seen at least every 100 ms
@@ -102,7 +99,7 @@ class Observer:
             # Every half second at least, jitter included, though a hundred processes cost more than
             # the share: a load of a few seconds has no other word on its CPU
             Sampler("processes", self._processes.sample, 0.25, 0.4),
-            Sampler("counters", sample_counters, 1.0, 5.0),
+            Sampler("counters", self._counters, 1.0, 5.0),
             Sampler("app_metrics", metrics, 0.1, 0.4),
         ]
         if services:
@@ -112,6 +109,9 @@ class Observer:
             self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
             memory = partial(sample_memory, masters, workers, directory)
             self._after.append(Sampler("memory", memory, 0.0, 0.0))
+        if lab is not None:
+            for sampler in self.samplers:
+                sampler.share = BESIDE_SHARE
         self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -147,6 +147,9 @@ class Observer:
         if self._thread.is_alive():
             self._thread.join(GIVE_UP_S)
 
+    def _counters(self) -> CountersSample:
+        return sample_counters(self._queues.drops())
+
     def _run(self) -> None:
         try:
             with ExitStack() as stack:
@@ -179,7 +182,7 @@ class Observer:
         return max(0.0, min(due_s) - time.monotonic()) if due_s else threading.TIMEOUT_MAX
 
     def _take(self, handle: int, sampler: Sampler) -> None:
-        before_s, sampler.due_s = cpu_s(), None
+        before_s, sampler.due_s = time.thread_time(), None
         try:
             sample = sampler.ask()
         except Exception as error:  # of any kind: it is lost, the others and the trial go on
@@ -189,7 +192,7 @@ class Observer:
         if sample is not None:
             self.latest[sampler.name] = sample
             _write(handle, sampler.name, sample)
-            sampler.due_s = time.monotonic() + sampler.pause_s(cpu_s() - before_s)
+            sampler.due_s = time.monotonic() + sampler.pause_s(time.thread_time() - before_s)
 
 
 def _write(handle: int, kind: str, value: object) -> None:

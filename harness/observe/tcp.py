@@ -51,6 +51,16 @@ class AcceptQueues:
         except (OSError, subprocess.SubprocessError, Unseen) as error:
             raise Unseen(f"inet_diag: {self._refused}; ss: {error}") from error
 
+    def drops(self) -> int | None:
+        """Handshakes that these sockets, and no others, have dropped since they began; None where
+        the kernel does not tell."""
+        try:
+            found = [_listener(host, port, drops=True).drops for host, port in self._places]
+        except (OSError, AttributeError, Unseen):
+            return None
+        known = [count for count in found if count is not None]
+        return sum(known) if len(known) == len(found) else None
+
     def _sum(self, ask: Callable[[str, int], tuple[int, int]]) -> QueueSample:
         at_ns = time.monotonic_ns()
         lengths, limits = zip(*(ask(host, port) for host, port in self._places), strict=True)
@@ -58,11 +68,22 @@ class AcceptQueues:
 
 
 def _by_kernel(host: str, port: int) -> tuple[int, int]:
+    found = _listener(host, port)
+    return found.receive_queue, found.send_queue
+
+
+def _listener(host: str, port: int, *, drops: bool = False) -> inet_diag.Socket:
     address = socket.inet_pton(family(host), host), port
-    for one in inet_diag.sockets(family(host), 1 << LISTEN, port):
+    for one in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops):
         if one.local == address:
-            return one.receive_queue, one.send_queue
+            return one
     raise Unseen(f"nothing listens on {host} port {port}")
+
+
+def drops_are_told() -> bool:
+    """Whether this kernel says of each listening socket what it dropped."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return AcceptQueues([listener.getsockname()[:2]]).drops() is not None
 
 
 def _by_ss(host: str, port: int) -> tuple[int, int]:

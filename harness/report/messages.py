@@ -1778,7 +1778,8 @@ load_tool.no_files = {requests:# request} could open no file (errno 24): raise u
 
 # handshakes that a full accept queue dropped
 handshakes.namespace = counted in the whole network namespace
-handshakes.dropped = the accept queue was full: {counters:values} ({+handshakes.namespace})
+handshakes.socket = counted by its own listening socket
+handshakes.dropped = the accept queue was full: {counters:values} ({where})
     [[; {steps}]]
 handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
     was full and the kernel dropped handshakes
@@ -1792,7 +1793,7 @@ diagnosis.stall = Slots stood idle for {idle_s:duration} of {load_s:duration} wh
     {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
     repeat ever more slowly]]{+diagnosis.end}
 diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
-    is {limit})]] and the kernel dropped handshakes: {counters:values} ({+handshakes.namespace})
+    is {limit})]] and the kernel dropped handshakes: {counters:values} ({where})
     [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
     handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
     worker]]{+diagnosis.end}
@@ -2074,6 +2075,10 @@ note.failures_in_times = no response times: {tool} mixes those of successes with
 note.missing = {samplers:, } missing: {why}
 note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
     server dropped anything
+note.beside = {cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1
+    measures one cell after the other
+note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
+    leaves the figures as they are
 note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
 note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
     the mean service of {service_s:duration}

@@ -22,6 +22,7 @@ from harness.report.naming import AMOUNTS, taken
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
+COUNTED = "listen_overflows listen_drops syn_retransmits socket_drops"
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
@@ -102,7 +103,7 @@ def cell(result: CellResult) -> dict[str, Any]:
         **fields(result, "response_ms connect_ms service_ms waiting_ms"),
         "waiting_split_ms": milliseconds(result.breakdown, [f"{part}_s" for part in PARTS]),
         "split_exact": result.breakdown.exact,
-        "kernel": fields(result.counters, "listen_overflows listen_drops syn_retransmits") | queue,
+        "kernel": fields(result.counters, COUNTED) | queue,
         "cpu": fields(usage, "server_cores generator_cores host_busy"),
         "core_wait": {
             **{name: rounded(getattr(wait, name, None)) for name in CORES},

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.server.process import Guarded
-from harness.server.running import Faulty, Launch, Running, explained, numbered, read_proofs
+from harness.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
 from harness.server.versions import with_version
 from harness.server.warmup import warm_up
 from harness.server.worker_classes import WORKER_CLASSES, class_named
@@ -75,22 +75,25 @@ FORCED: Mapping[str, tuple[object, str]] = {
 
 
 @contextmanager
-def running(launch: Launch) -> Iterator[Running]:
+def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
     """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
-    all their processes, afterwards. Raises Faulty: "unavailable" when it does not boot or the app
-    is of the wrong kind, "answer" when it boots and does not answer what is expected."""
-    _write_launch(launch)
+    all their processes, afterwards. `turn`: where servers of other trials start, too. Raises
+    Faulty: "unavailable" when it does not boot or the app is of the wrong kind, "answer" when it
+    boots and does not answer what is expected."""
+    turn = turn or Turn()
     with ExitStack() as stack:
-        server = stack.enter_context(_one(launch, 1, frozenset()))
+        turn.begin()
+        _write_launch(launch)
+        server = stack.enter_context(_one(launch, 1, frozenset(), turn))
         for number in range(2, launch.server.instances + 1):
-            other = stack.enter_context(_one(launch, number, frozenset(server.proofs)))
+            other = stack.enter_context(_one(launch, number, frozenset(server.proofs), turn))
             server.others.append(other)
             server.proofs |= other.proofs
         yield server
 
 
 @contextmanager
-def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Running]:
+def _one(launch: Launch, number: int, strangers: frozenset[int], turn: Turn) -> Iterator[Running]:
     """One of them, by its number; `strangers`: the workers of those before it."""
     began, trial = time.monotonic(), str(launch.trial)
     listening = numbered(launch.trial, "listening.json", number)
@@ -107,7 +110,8 @@ def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Run
         stdout=log,
         grace_s=GRACE_S + 1.0,
     ) as process:
-        proofs = _proofs(launch, process, log, listening, strangers)
+        turn.started(process)
+        proofs = _proofs(launch, process, log, listening, strangers, turn)
         _check_kind(launch, proofs)
         host, port = json.loads(listening.read_text())["address"]
         server = Running(
@@ -122,16 +126,22 @@ def _one(launch: Launch, number: int, strangers: frozenset[int]) -> Iterator[Run
             strangers=strangers,
             start_s=time.monotonic() - began,
         )
-        warm_up(server)
+        warm_up(server, turn)
         yield server
 
 
 def _proofs(
-    launch: Launch, process: Guarded, log: Path, listening: Path, strangers: frozenset[int]
+    launch: Launch,
+    process: Guarded,
+    log: Path,
+    listening: Path,
+    strangers: frozenset[int],
+    turn: Turn,
 ) -> dict[int, dict[str, object]]:
     """Those of all its workers, as soon as each has loaded the app."""
     until, workers = time.monotonic() + BOOT_S, launch.server.workers
     while True:
+        turn.look()
         proofs = read_proofs(launch.trial, but=strangers)
         if len(proofs) >= workers and listening.exists():
             return proofs

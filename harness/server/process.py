@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ class Guarded:
         self.wait_s: float | None = None
         self._ended = False
         self._unread = b""
+        self._talking = threading.Lock()  # `abandon` closes what `stop` writes to
         options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
         words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
         places = (str(grace_s), str(stdout), str(stderr or stdout))
@@ -90,14 +92,15 @@ class Guarded:
     def stop(self) -> None:
         """TERM, then KILL after the grace; returns when nothing of it is left."""
         if not self._ended:
-            with contextlib.suppress(BrokenPipeError):  # the guard is gone
-                os.write(self._stdin.fileno(), b"stop\n")
-                self.wait(self._grace_s + GUARD_SLACK_S)
+            with contextlib.suppress(BrokenPipeError), self._talking:  # the guard is gone
+                if not self._stdin.closed:
+                    os.write(self._stdin.fileno(), b"stop\n")
+            self.wait(self._grace_s + GUARD_SLACK_S)
         self.kill()
 
     def kill(self) -> None:
         """KILL at once; returns when nothing of it is left: the guard's exit says so."""
-        self._stdin.close()
+        self.abandon()
         until = time.monotonic() + GUARD_SLACK_S
         with contextlib.suppress(subprocess.TimeoutExpired):
             while self._guard.poll() is None and time.monotonic() < until:
@@ -112,7 +115,8 @@ class Guarded:
     def abandon(self) -> None:
         """KILL at once, and do not wait: for another thread than the one that uses it, which will
         see its program end."""
-        self._stdin.close()
+        with self._talking:
+            self._stdin.close()
 
     def _listen(self, timeout_s: float) -> None:
         """Read what the guard says, for at most `timeout_s`."""

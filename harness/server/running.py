@@ -51,6 +51,23 @@ class Launch(Struct, frozen=True):
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
 
 
+class Turn:
+    """Whose turn it is, where several servers start beside each other. A single one never waits."""
+
+    def begin(self) -> None:
+        """Before it starts."""
+
+    def started(self, process: Guarded) -> None:
+        """It may have to be ended from outside."""
+
+    def look(self) -> None:
+        """Again and again while it boots. Raises where it is not to go on."""
+
+    def calm(self) -> float:
+        """It is up and warm, and what comes now is measured. Returns seconds that it waited."""
+        return 0.0
+
+
 class Serving(Struct, kw_only=True):
     """A server that answers, whichever it is: what a trial needs to know of it."""
 

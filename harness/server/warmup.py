@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from harness.excerpt import first_lines
 from harness.model import App, Fault, Finding, Route
 from harness.observe.spans import served
-from harness.server.running import Faulty, Running, explained, read_proofs
+from harness.server.running import Faulty, Running, Turn, explained, read_proofs
 
 LONE_TIMEOUT_S = 60.0
 # Lone requests of an app whose time is known: one alone would be all noise where they are short
@@ -37,8 +37,9 @@ NS = 1e9
 FAILURES = (OSError, http.client.HTTPException)
 
 
-def warm_up(server: Running) -> None:
-    """The readiness request, short bursts until every worker has served one, lone requests.
+def warm_up(server: Running, turn: Turn) -> None:
+    """The readiness request, short bursts until every worker has served one, lone requests, which
+    must be no others' turn to start.
 
     The latter of warm workers: the first request of each may connect to a database or fill a cache,
     and would make the bound several times too low.
@@ -49,12 +50,13 @@ def warm_up(server: Running) -> None:
     first_s = max(answering(lones, launch.warmup_path))
     burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, [one.route for one in lones], time.monotonic() + burst_s)
+    waited_s = turn.calm()
     ask_alone(server, lones)
     if failed := sum(lone.failed for lone in lones):
         counts = {"failed": failed, "requests": failed + sum(lone.answered for lone in lones)}
         server.warnings.append(Finding("note.lone_failed", counts))
     server.proofs = read_proofs(launch.trial, but=server.strangers)
-    server.warmup_s = time.monotonic() - began
+    server.warmup_s = time.monotonic() - began - waited_s
 
 
 def routes_of(app: App) -> tuple[Route, ...]:

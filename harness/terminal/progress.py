@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -133,6 +133,46 @@ class Progress:
         line = Table.grid(padding=(0, 2))
         line.add_row(bar, Text(f"{words}, {self._wait(ahead)} left"))
         return line
+
+
+class Several(Progress):
+    """Of trials that run side by side. `left_s(todo, so_far_s)`: until all of them are done, of
+    which some run already, by key."""
+
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        more_s: Callable[[Trial], float],
+        left_s: Callable[[Sequence[Trial], Mapping[str, float]], float | None],
+    ) -> None:
+        super().__init__(todo, predict, more_s)
+        self._left_s, self._start_s = left_s, time.monotonic()
+
+    def _running(self) -> dict[str, float]:
+        """Since when each of them has run, in their order."""
+        now_s = time.monotonic()
+        return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
+
+    def _left(self) -> float | None:
+        return self._left_s(self._todo, self._running())
+
+    def _wait(self, seconds: float) -> str:
+        """And what the longest of them may become."""
+        more_s = max(map(self._more_s, self._todo), default=0.0)
+        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
+
+    def __rich__(self) -> RenderableType:
+        running, left = self._running(), self._left()
+        done_s = time.monotonic() - self._start_s
+        total_s = done_s + left if left is not None else None
+        line = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
+        wait = "" if left is None else f", {self._wait(left)} left"
+        line.add_row(bar, Text(f"{self._done} of {self._counted()} done{wait}"))
+        names = {one.key: self._name(one) for one in self._todo}
+        rows = [f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in running.items()]
+        return Group(line, Text("\n".join(rows)))
 
 
 class Within(Progress):

@@ -21,13 +21,14 @@ def noisy(
     irq: float = 0.0,
     steal: float | None = 0.0,
     lab: float = 0.0,
+    beside: float | None = None,
 ) -> TrialData:
     """The same trial where so many cores were used all the time, of 2, and so many threads waited
     for one. Not so the lone requests before it: they took less time, by what a request waits."""
     assert trial.record is not None
     assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
-    busy = server_cores + tool_cores + others + irq + (steal or 0.0) + lab
+    busy = server_cores + tool_cores + others + irq + (steal or 0.0) + lab + (beside or 0.0)
     samples = (
         ProcessSample(
             ns(at),
@@ -41,6 +42,7 @@ def noisy(
             tool_wait_s=None if tool_wait is None else at * tool_wait,
             host_steal_s=None if steal is None else at * steal,
             lab_cpu_s=at * lab,
+            beside_cpu_s=None if beside is None else at * beside,
         )
         for at in (load_s * step / STEPS for step in range(STEPS + 1))
     )

@@ -140,7 +140,7 @@ def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: 
 
 
 def words(scenario: Scenario, scratch: str) -> list[str]:
-    line = [sys.executable, "-m", "harness", "sweep", *scenario.argv]
+    line = [sys.executable, "-m", "harness", "sweep", *scenario.argv, "--jobs", "1"]
     if "--app" in scenario.argv:
         line += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():

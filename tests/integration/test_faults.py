@@ -30,8 +30,9 @@ from tests.builders.processes import running
 from tests.builders.processes import send as send_all
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
 
-# Seconds long, so that a busy machine meets it in the middle of the load, too
-SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2")
+# Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
+# other (side by side: `test_jobs.py`)
+SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2", "--jobs", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,8 @@ def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
     only(worker_class, "sync")
-    found = cells(lab, "sync", "4", *WORDS, "--rate", "50%,15", "--duration", "10")
+    words = ("--rate", "50%,15", "--duration", "10", "--jobs", "1")
+    found = cells(lab, "sync", "4", *WORDS, *words)
     closed, half, over = found
     assert [cell["rate"] for cell in found] == [None, "50%", "15"]
     assert half["asked_rps"] == pytest.approx(closed["throughput_rps"] / 2, rel=1e-3)

@@ -97,6 +97,8 @@ BAD = {
     "rate 0": ([*GOOD, "--tool", "fast", "--rate", "0"], "a rate of 0"),
     "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "a rate of -5"),
     "rate above the capacity": ([*GOOD, "--tool", "fast", "--rate", "120%"], "at most 100%"),
+    "jobs 0": ([*GOOD, "--jobs", "0"], "must be at least 1"),
+    "jobs of another kind": ([*GOOD, "--jobs", "many"], "neither a whole number nor auto"),
     "no time": ([*GOOD, "--tool", "fast", "--duration", "0"], "greater than 0 seconds"),
     "unknown tool": ([*GOOD, "--tool", "wkr"], "did you mean wrk?"),
     "unknown format": ([*GOOD, "--format", "yaml"], "--format"),

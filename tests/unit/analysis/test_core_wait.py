@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from harness.analysis import TrialData
 from harness.analysis.core_wait import core_wait, disturbance, lost_share
+from harness.analysis.samples import lab_cores
+from harness.analysis.timeline import timeline
 from harness.model import CoreWait, Finding, ServiceSample
 from harness.report.messages import text
 from tests.builders.analysis import bare, derived, evidence, judged, recording, seeing
@@ -121,8 +123,8 @@ def test_waiting_for_each_other_is_no_disturbance() -> None:
 
 
 def test_what_is_not_others() -> None:
-    """Interrupts, steal, the lab itself, and what the app stands on."""
-    trial = four(server_wait=0.4, others=0.0, irq=0.3, steal=0.2, lab=0.1)
+    """Interrupts, steal, the lab itself and its other trials, and what the app stands on."""
+    trial = four(server_wait=0.4, others=0.0, irq=0.3, steal=0.2, lab=0.1, beside=0.5)
     assert found(trial).others_cores == pytest.approx(0, abs=1e-6)
     assert found(trial).steal_cores == pytest.approx(0.2)
     ends = [
@@ -131,6 +133,23 @@ def test_what_is_not_others() -> None:
     busy = [ServiceSample(at, {"storage": (at - ends[0]) / 1e9}, {}) for at in ends]
     beside = seeing(four(server_wait=0.4, others=1.2), services=tuple(busy))
     assert found(beside).others_cores == pytest.approx(0.2)
+
+
+def test_beside_other_trials_strangers_are_still_told_from_the_lab() -> None:
+    noise = four(server_wait=0.4, others=1.2, beside=0.3)
+    assert found(noise).others_cores == pytest.approx(1.2)
+    assert found(noise).disturbed
+    assert not found(four(server_wait=0.4, others=0.0, beside=1.5)).disturbed
+
+
+def test_the_machine_is_as_busy_as_without_other_trials() -> None:
+    alone, beside = four(others=0.4), four(others=0.4, beside=0.6)
+    assert derived(beside).usage == derived(alone).usage
+    moments = [
+        [moment.host_busy for moment in timeline(derived(trial)).usage] for trial in (alone, beside)
+    ]
+    assert moments[1] == pytest.approx(moments[0])
+    assert lab_cores(beside.observations.processes) == pytest.approx(0.1 + 0.05 + 0.6)
 
 
 def test_what_nobody_saw_is_missing() -> None:

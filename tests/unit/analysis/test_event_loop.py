@@ -180,6 +180,15 @@ def test_time_that_the_host_took_is_not_blamed_on_the_app() -> None:
     assert said(seeing(beating(ASGI, SELDOM), processes=tuple(taken))) is None
 
 
+def test_what_the_host_took_of_other_trials_is_not_taken_off() -> None:
+    """All but a hundredth of what was busy was theirs."""
+    samples = [
+        replace(one, host_busy_s=1.0 * n, host_steal_s=0.05 * n, beside_cpu_s=0.99 * n)
+        for n, one in enumerate(ASGI.observations.processes)
+    ]
+    assert said(seeing(beating(ASGI, SELDOM), processes=tuple(samples))) is not None
+
+
 def test_a_loop_that_nobody_else_waits_for_is_not_spoken_of() -> None:
     alone = evidence(server("asgi", 2), 2, slots=[2])
     assert said(beating(alone, SELDOM)) is None

@@ -21,6 +21,7 @@ from tests.builders.analysis import (
     evidence,
     judged,
     noted,
+    recording,
     saying,
     seeing,
     with_spans,
@@ -106,6 +107,33 @@ def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
     assert noted(cell)["note.counters_of_others"].values["counters"]["ListenOverflows"] == 40
     # late, but this kernel dropped nothing
     assert not shows_drops(judged(dropping(counters=Counters(0, 0, 0, 0))))
+
+
+def beside(trial: TrialData) -> TrialData:
+    """The same, while another trial ran."""
+    return recording(trial, beside=("another",))
+
+
+def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None:
+    """Whatever the namespace counts, which is theirs, too."""
+    cell = judged(beside(dropping(counters=replace(DROPS, socket_drops=7))))
+    found = every(cell.diagnosis)["diagnosis.full_queue"]
+    assert found.values["counters"] == {"sk_drops": 7}
+    assert found.values["where"] == Finding("handshakes.socket")
+    assert cell.counters == Counters(socket_drops=7)
+    quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
+    assert not shows_drops(quiet)
+    assert "note.counters_of_others" not in noted(quiet)
+
+
+def test_where_nobody_knows_whose_drops_it_were_it_is_likely() -> None:
+    assert "handshakes.suspected" in every(judged(beside(dropping())).reason)
+
+
+def test_alone_its_own_sockets_decide_as_well() -> None:
+    """Beside other programs that drop: what was late was so for another reason."""
+    assert not shows_drops(judged(dropping(counters=replace(DROPS, socket_drops=0))))
+    assert shows_drops(judged(dropping(counters=replace(DROPS, socket_drops=40))))
 
 
 def test_without_counters_it_is_likely() -> None:

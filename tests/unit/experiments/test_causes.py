@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness import run_store
 from harness.cli import main
@@ -14,7 +17,7 @@ from harness.experiments.calibration import disturbance
 from harness.experiments.execution import Unavailable
 from harness.experiments.reading import find
 from harness.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
-from harness.terminal.progress import Progress
+from harness.terminal.progress import Progress, Several, describe
 from tests.builders.analysis import evidence, seeing
 from tests.builders.plan import plan
 from tests.builders.runs import recorded
@@ -60,6 +63,38 @@ def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().err.splitlines()
     assert sum("GET / answered 400; its log: a" in line for line in lines) == 1
     assert sum("invalid for the same reason" in line for line in lines) == 2
+
+
+def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [trial("sync", connections=n) for n in (4, 8, 16)]
+    so_far: list[Mapping[str, float]] = []
+
+    def left_s(left: Sequence[Trial], running: Mapping[str, float]) -> float:
+        so_far.append(dict(running))
+        return 10.0 * len(left)
+
+    def lines(shown: Several) -> list[str]:
+        console = Console(width=100, record=True, file=io.StringIO())
+        console.print(shown)
+        return console.export_text().splitlines()
+
+    with Several(todo, lambda _: 10.0, lambda _: 0.0, left_s) as shown:
+        for one in todo:
+            shown.begin(one)
+        assert set(so_far[0]) == set()
+        first, *rows = lines(shown)
+        assert "0 of 3 cells done, 30 s left" in first
+        assert [row.split("s  ")[1].strip() for row in rows] == [describe(one) for one in todo]
+        shown.end(todo[1], Record(todo[1].key, None))
+        first, *rows = lines(shown)
+        assert "1 of 3 cells done, 20 s left" in first
+        assert not any(describe(todo[1]) in row for row in rows)
+        assert len(rows) == 2
+    assert set(so_far[-1]) == {todo[0].key, todo[2].key}
+    announced, done = capsys.readouterr().err.splitlines()
+    assert announced == "3 cells, about 30 s"
+    assert done.startswith("[1/3] ")
+    assert done.endswith("20 s left")
 
 
 def test_the_newest_run_is_one_with_something_to_report(

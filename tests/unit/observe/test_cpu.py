@@ -10,7 +10,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from harness.observe.cpu import Processes, Tree
+from harness.observe import cpu
+from harness.observe.cpu import Lab, Processes, Tree
 from tests.builders.conditions import until
 
 TICK_S = 0.01  # CPU times are counted in these
@@ -107,3 +108,43 @@ def test_a_server_that_never_ran_is_not_this_process() -> None:
     usage = Processes(os.getpid())
     usage.follow(None)
     assert usage.sample().tool_cpu_s is None
+
+
+def test_other_trials_are_what_the_lab_started_beside_this_one(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server and a tool of its own, and a process of another trial, which ends: it has used what
+    it has used."""
+    monkeypatch.setattr(cpu, "FRESH_S", 0.0)
+    server = busy(stack)
+    usage = Processes(server.pid, lab=Lab())
+    first = usage.sample()
+    assert first.beside_cpu_s == 0.0
+    tool = busy(stack)
+    usage.follow(tool.pid)
+    alone = usage.sample()
+    assert alone.beside_cpu_s is not None
+    assert alone.beside_cpu_s <= 0.1  # ticks of four clocks: it used 0.2 s
+    other = busy(stack)
+    second = usage.sample()
+    assert second.beside_cpu_s is not None
+    assert second.beside_cpu_s - alone.beside_cpu_s >= 0.2 - 8 * TICK_S
+    for process in (other, tool):
+        end(process)
+        process.wait()
+    third = usage.sample()
+    assert third.beside_cpu_s is not None
+    assert third.beside_cpu_s >= second.beside_cpu_s - 8 * TICK_S
+
+
+def test_alone_there_is_nothing_beside(stack: ExitStack) -> None:
+    assert Processes(busy(stack).pid).sample().beside_cpu_s is None
+
+
+def test_what_the_lab_used_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(Tree, "used", lambda self: looks.append(self))
+    monkeypatch.setattr(cpu, "FRESH_S", 1000.0)
+    lab = Lab()
+    assert lab.cpu_s() == lab.cpu_s()
+    assert len(looks) == 1

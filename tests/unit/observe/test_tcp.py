@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from harness.model import ConnectionSample
 from harness.observe.inet_diag import sockets
 from harness.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
-from harness.observe.tcp import AcceptQueues, Connections, Unseen, parse_ss
+from harness.observe.tcp import AcceptQueues, Connections, Unseen, drops_are_told, parse_ss
 from tests.builders.conditions import LONG_S, until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
@@ -84,6 +84,41 @@ def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
     watched = AcceptQueues([("127.0.0.9", address(listener)[1])])
     with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):
         watched.sample()
+
+
+@linux
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None:
+    """One lets two in and drops the others' SYNs, which the kernel repeats; the other has room."""
+    full, roomy = listening(stack, 1, host), listening(stack, 64, host)
+    watched, other = AcceptQueues([address(full)]), AcceptQueues([address(roomy)])
+    both = AcceptQueues([address(full), address(roomy)])
+    assert (watched.drops(), other.drops()) == (0, 0)
+    for listener in (full, roomy):
+        for _ in range(6):
+            client = stack.enter_context(socket.socket(listener.family))
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+    until(lambda: (watched.drops() or 0) >= 4, "all that did not fit were dropped")
+    assert other.drops() == 0
+    assert (both.drops() or 0) >= 4
+    assert sample_counters(watched.drops()).counts["socket_drops"] >= 4
+
+
+@linux
+def test_whose_drops_they_are_is_known_here() -> None:
+    assert drops_are_told()
+
+
+@linux
+def test_without_a_kernel_that_tells_drops_are_not_known(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = AcceptQueues([address(listening(stack, 7))])
+    monkeypatch.delattr(socket, "AF_NETLINK")
+    assert watched.drops() is None
+    assert not drops_are_told()
+    assert "socket_drops" not in sample_counters(None).counts
 
 
 @linux

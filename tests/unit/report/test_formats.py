@@ -42,7 +42,7 @@ CELL_KEYS = {
 GROUPS = {
     "waiting_split_ms": set(PARTS),
     "kernel": {
-        *("listen_overflows", "listen_drops", "syn_retransmits"),
+        *("listen_overflows", "listen_drops", "syn_retransmits", "socket_drops"),
         *("accept_queue_max", "accept_queue_limit"),
     },
     "cpu": {"server_cores", "generator_cores", "host_busy"},
