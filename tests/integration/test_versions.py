@@ -29,4 +29,5 @@ def test_every_version_serves(lab: Lab, worker_class: str) -> None:
         assert cell["served_by"]["gunicorn"] == version
         assert (cell["failed"], cell["requests"]) == (0, 10)
     proven = [record["proof"]["gunicorn"] for record in lab.records() if record["proof"]]
-    assert proven == [version for version in VERSIONS if version not in missing]
+    # Side by side: on file as they end
+    assert sorted(proven) == [version for version in VERSIONS if version not in missing]
