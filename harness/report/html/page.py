@@ -166,8 +166,9 @@ def _environment() -> jinja2.Environment:
 
 
 def emphasised(finding: Finding) -> Markup:
-    """What it says, with what it is about in bold."""
-    subject = next((name for name in SUBJECTS if finding.values.get(name)), None)
+    """What it says, with what it is about in bold: a name, as a number names nothing."""
+    found = ((name, finding.values.get(name)) for name in SUBJECTS)
+    subject = next((name for name, one in found if one and not isinstance(one, int)), None)
     if subject is None:
         return escape(text(finding))
     bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))

@@ -164,6 +164,12 @@ def test_foreign_text_is_only_text() -> None:
 # --- what is shown ----------------------------------------------------------------------------
 
 
+def test_a_number_of_cells_is_not_what_a_note_is_about() -> None:
+    said = emphasised(Finding("note.beside", {"cells": 6}))
+    assert said.startswith("6 cells ran side by side")
+    assert "<strong>" not in said
+
+
 @pytest.mark.parametrize("name", ["lesson", "good"])  # requests that have names, and others
 def test_each_cell_can_be_played(name: str) -> None:
     whole = document_of(recorded(name))
