@@ -1,0 +1,45 @@
+"""The player's files: shipped, and in the colours of the page that they stand in."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.experiments.live.recording import LESSON, PAGE
+from harness.report.html.colours import css
+from harness.report.player import PLACE, SCRIPTS, STYLE
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def variables(text: str) -> dict[str, str]:
+    return dict(re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]+)", text))
+
+
+@pytest.mark.parametrize("dark", [0, 1])
+def test_its_colours_are_those_of_the_page(dark: int) -> None:
+    style = (PLACE / STYLE).read_text()
+    light, _, other = style.partition("@media screen and (prefers-color-scheme:dark)")
+    mine = variables((light, other.partition("}}")[0])[dark])
+    page = variables(css(dark))
+    shared = mine.keys() & page.keys()
+    assert len(shared) >= 10
+    assert {name: mine[name] for name in shared} == {name: page[name] for name in shared}
+    assert all(name.startswith("lab-") for name in mine.keys() - page.keys())
+
+
+def test_all_it_needs_is_shipped() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shipped = data["tool"]["setuptools"]["package-data"]
+    for package, files in {
+        "harness.report.player": [PLACE / name for name in (*SCRIPTS, STYLE)],
+        "harness.experiments.live": [*PAGE.iterdir()],
+        "harness.experiments": [ROOT / "harness/experiments/lesson.toml"],
+    }.items():
+        here = ROOT / package.replace(".", "/")
+        found = {path for pattern in shipped[package] for path in here.glob(pattern)}
+        assert set(files) <= found
+    assert (PAGE / LESSON).is_file()
