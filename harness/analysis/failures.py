@@ -125,7 +125,7 @@ def _by_server(facts: Facts, wrong: int) -> int:
 
 
 def _shed(facts: Facts) -> int:
-    return _refused(facts).total() or _quicklywrong_statuses(facts)
+    return _refused(facts).total() or _quickly_wrong(facts)
 
 
 def shed_share(facts: Facts) -> float:
@@ -154,7 +154,7 @@ def _refused(facts: Facts) -> Counter[str]:
     return Counter({str(one): found[one] for one in sorted(REFUSED) if found[one]})
 
 
-def _quicklywrong_statuses(facts: Facts) -> int:
+def _quickly_wrong(facts: Facts) -> int:
     """Wrong answers without a status that took hardly any time in the app; 0 where they did."""
     wrong = facts.outcome.wrong
     if facts.measurement.timings or not wrong or not facts.record.lone_s:

@@ -107,14 +107,6 @@ class Places:
     def under_way(self) -> int:
         return len(self._requests)
 
-    def in_app(self) -> dict[int, int]:
-        """Requests, by the number of their worker."""
-        found = dict.fromkeys(self._workers.values(), 0)
-        for one in self._requests.values():
-            if one.place == IN_APP and one.worker is not None:
-                found[one.worker] += 1
-        return found
-
     def worker(self, pid: int) -> int:
         return self._workers.setdefault(pid, len(self._workers))
 

@@ -25,21 +25,14 @@ from harness.experiments.lesson_fields import (
     whole,
     words,
 )
-from harness.model import App, Cell, Server, UsageError
-from harness.plan import SLEEP_ENV
-from harness.server.worker_classes import ASGI_CLASSES, CLASSES, configured_slots
+from harness.experiments.own_apps import MOST, OWN_APPS, at_once, server_of
+from harness.model import Cell, UsageError
+from harness.server.worker_classes import CLASSES
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 TOOL = "fast"  # follows each request, so that every part of its wait is exact
 PER_CONNECTION = 4  # requests, where a step does not say how many
 LETTERS = "abcdefgh"  # of choices
-
-# What a step may ask of the app: the classes that can serve it, None for all
-APPS: Mapping[str, frozenset[str] | None] = {
-    "sleep": None,
-    "blocking": ASGI_CLASSES,
-    "imported": frozenset({"gevent"}),
-}
 
 # What a file may say, and what a step has where it does not say so
 OF_LESSON = {"title": Field(words), "step": Field(tables(1, 30))}
@@ -48,13 +41,13 @@ OF_STEP = {
     "title": Field(words),
     "changed": Field(words),
     "worker_class": Field(one_of(CLASSES)),
-    "workers": Field(whole(1, 16), 4),
-    "threads": Field(whole(1, 64), 1),
-    "worker_connections": Field(whole(1, 2000), 1000),
-    "backlog": Field(whole(1, 4096), 2048),
-    "app": Field(one_of(APPS), "sleep"),
+    "workers": Field(whole(1, MOST["workers"]), 4),
+    "threads": Field(whole(1, MOST["threads"]), 1),
+    "worker_connections": Field(whole(1, MOST["worker_connections"]), 1000),
+    "backlog": Field(whole(1, MOST["backlog"]), 2048),
+    "app": Field(one_of(OWN_APPS), "sleep"),
     "delay": Field(seconds, 1.0),
-    "connections": Field(whole(1, 500)),
+    "connections": Field(whole(1, MOST["clients"])),
     "requests": Field(whole(2, 10_000), None),
     "at_once": Field(whole(1, 100_000), None),
     "question": Field(words),
@@ -123,14 +116,13 @@ def _step(table: object, number: int, where: str) -> Step:
     if len(right) != 1:
         raise UsageError(f"{where}: exactly one choice must be right, not {len(right)}")
     cell = _cell(said, number, where)
-    blocks = said["app"] != "sleep"
     return Step(
         title=said["title"],
         changed=said["changed"],
         cell=cell,
         app=said["app"],
         delay_s=said["delay"],
-        at_once=said["at_once"] or (said["workers"] if blocks else configured_slots(cell.server)),
+        at_once=said["at_once"] or at_once(said["app"], cell.server),
         question=said["question"],
         choices=tuple(one["text"] for one in choices),
         reactions=tuple(one["reaction"] for one in choices),
@@ -141,24 +133,14 @@ def _step(table: object, number: int, where: str) -> Step:
 
 def _cell(said: Mapping[str, Any], number: int, where: str) -> Cell:
     name, app, connections = said["worker_class"], said["app"], said["connections"]
-    serves = APPS[app]
-    if serves is not None and name not in serves:
-        able = " or ".join(sorted(serves))
+    if name not in (serves := OWN_APPS[app].classes):
+        able = " or ".join(serves)
         raise UsageError(f"{where}, app: {app!r} is for worker_class {able}, not {name}")
     requests = said["requests"] or PER_CONNECTION * connections
     if requests < 2 * connections:  # else no moment is neither start nor end
         raise UsageError(f"{where}, requests: must be at least 2 for each connection")
-    server = Server(
-        *(name, said["workers"], said["threads"], said["backlog"], said["worker_connections"]),
-        app=_app(app, name, said["delay"]),
-        preload=app == "imported",
-    )
+    server = server_of(
+        app, name, said["workers"], said["threads"], said["backlog"], said["worker_connections"],
+        said["delay"],
+    )  # fmt: skip
     return Cell(server, TOOL, connections, name=f"step-{number}", requests=requests)
-
-
-def _app(kind: str, worker_class: str, delay_s: float) -> App:
-    asgi = worker_class in ASGI_CLASSES
-    sleeps = "apps.sleep_asgi:app" if asgi else "apps.sleep_wsgi:app"
-    targets = {"blocking": "apps.blocking_asgi:app", "imported": "apps.imported_sleep:app"}
-    env = ((SLEEP_ENV, f"{delay_s:g}"),)
-    return App(targets.get(kind, sleeps), env=env, sleep_s=delay_s)

@@ -6,19 +6,15 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from harness.model import App, Server
-from harness.plan import SLEEP_ENV
-from harness.server.worker_classes import ASGI_CLASSES, CLASSES, class_named
+from harness.experiments.own_apps import MOST, OWN_APPS, server_of
+from harness.model import Server
+from harness.server.worker_classes import CLASSES, class_named
 
 Model = Literal["closed", "open"]
 
 # The most of each; the least is 1, of durations 0
-LIMITS: Mapping[str, float] = {
-    "clients": 500, "rate": 1000, "delay_s": 10, "cpu_ms": 1000,
-    "workers": 16, "threads": 64, "worker_connections": 2000, "backlog": 4096,
-}  # fmt: skip
+LIMITS: Mapping[str, float] = {**MOST, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATIONS = ("delay_s", "cpu_ms")
-WHOLE = ("clients", "workers", "threads", "worker_connections", "backlog")
 BRIEF_S = 0.001  # of a request that says nothing else: those that the lab sends before the load
 
 
@@ -28,29 +24,6 @@ class Refused(ValueError):
     def __init__(self, why: str, field: str = "") -> None:
         self.field = field
         super().__init__(why)
-
-
-class AppRow(Struct, frozen=True):
-    """One of the lab's apps: `targets`, for classes that serve WSGI and those that serve ASGI."""
-
-    title: str
-    wsgi: str = ""
-    asgi: str = ""
-    classes: tuple[str, ...] = CLASSES
-    preload: bool = False
-
-
-APPS: Mapping[str, AppRow] = {
-    "sleep": AppRow("waits", "apps.sleep_wsgi:app", "apps.sleep_asgi:app"),
-    "blocking": AppRow(
-        "waits and lets nobody else run (time.sleep in async def)",
-        asgi="apps.blocking_asgi:app", classes=tuple(sorted(ASGI_CLASSES)),
-    ),
-    "imported": AppRow(
-        "waits by a sleep that was imported before it was patched",
-        wsgi="apps.imported_sleep:app", classes=("gevent",), preload=True,
-    ),
-}  # fmt: skip
 
 
 class ServerAsked(Struct, frozen=True):
@@ -63,12 +36,8 @@ class ServerAsked(Struct, frozen=True):
 
     @property
     def server(self) -> Server:
-        row = APPS[self.app]
-        target = row.asgi if self.worker_class in ASGI_CLASSES else row.wsgi
-        app = App(target, env=((SLEEP_ENV, f"{BRIEF_S:g}"),), sleep_s=BRIEF_S)
-        threads = self.threads if class_named(self.worker_class).slots == "threads" else 1
-        amounts = (self.workers, threads, self.backlog, self.worker_connections)
-        return Server(self.worker_class, *amounts, app=app, preload=row.preload)
+        amounts = (self.workers, self.threads, self.backlog, self.worker_connections)
+        return server_of(self.app, self.worker_class, *amounts, BRIEF_S)
 
     @property
     def heeds(self) -> tuple[str, ...]:
@@ -97,12 +66,12 @@ def changed_server(now: ServerAsked, words: Mapping[str, Any]) -> ServerAsked:
     found = replace(now, **_checked(now, words))
     if found.worker_class not in CLASSES:
         raise Refused(f"{found.worker_class!r} is none of {', '.join(CLASSES)}", "worker_class")
-    if found.app not in APPS:
-        raise Refused(f"{found.app!r} is none of {', '.join(APPS)}", "app")
-    if found.worker_class not in APPS[found.app].classes:
+    if found.app not in OWN_APPS:
+        raise Refused(f"{found.app!r} is none of {', '.join(OWN_APPS)}", "app")
+    if found.worker_class not in OWN_APPS[found.app].classes:
         if "app" not in words:  # the class was changed: the app that all of them serve
             return replace(found, app="sleep")
-        able = " and ".join(APPS[found.app].classes)
+        able = " and ".join(OWN_APPS[found.app].classes)
         raise Refused(f"this app is for {able}, not for {found.worker_class}", "app")
     return found
 
@@ -128,7 +97,7 @@ def _checked(now: Struct, words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(name: str, value: Any) -> float | int:
-    least, most, whole = 0 if name in DURATIONS else 1, LIMITS[name], name in WHOLE
+    least, most, whole = 0 if name in DURATIONS else 1, LIMITS[name], name in MOST
     kind = "whole number" if whole else "number"
     fine = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not fine or not least <= value <= most or (whole and value != int(value)):

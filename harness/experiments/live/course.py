@@ -56,22 +56,23 @@ class Course:
 
     def go(self, place: object) -> None:
         """To the question of a step; beyond the last one, to the end."""
-        whole = isinstance(place, int) and not isinstance(place, bool)
-        if not whole or not 0 <= place <= len(self._lesson.steps):  # type: ignore[operator]
+        if type(place) is not int or not 0 <= place <= len(self._lesson.steps):
             raise Refused(f"the lesson has {len(self._lesson.steps)} steps", "step")
         self.phase = "end" if place == len(self._lesson.steps) else "ask"
         if self.phase == "ask":
-            self._place = int(place)  # type: ignore[call-overload]
+            self._place = place
         self._guess, self._outcome = None, ()
 
     def guess(self, choice: object) -> None:
         """None: no guess."""
-        known = [None, *range(len(self.step.choices))]
         if self.phase != "ask":
             raise Refused("the guess comes before the load", "choice")
-        if choice not in known or isinstance(choice, bool):
+        if choice is None:
+            self._guess = None
+        elif type(choice) is int and choice in range(len(self.step.choices)):
+            self._guess = choice
+        else:
             raise Refused("there is no such choice", "choice")
-        self._guess = choice  # type: ignore[assignment]
         self.phase = "run"
 
     def left_out(self, why: str) -> None:

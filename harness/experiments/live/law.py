@@ -10,29 +10,24 @@ from typing import Any
 from msgspec import Struct
 
 from harness.experiments.live.asked import LoadAsked, ServerAsked
+from harness.experiments.own_apps import OWN_APPS, at_once
 from harness.model import Finding
-from harness.server.worker_classes import class_named, configured_slots
+from harness.server.worker_classes import class_named
 
 
 class Law(Struct, frozen=True):
-    """`rps`: the throughput; `response_s`: of each request, None where chance decides it; `knee`:
-    clients from which on requests wait, None: never. `at_once`: None: without limit."""
+    """`rps`: the throughput, None where the app does nothing that bounds it; `response_s`: of each
+    request, None where chance decides it; `knee`: clients from which on requests wait, None: never.
+    `at_once`: None: without limit."""
 
-    rps: float
+    rps: float | None
     knee: float | None
     response_s: float | None
     at_once: int | None
 
 
-def at_once(server: ServerAsked) -> int | None:
-    """Requests in the app at the same time; None: without limit."""
-    if server.app in ("blocking", "imported"):  # whatever the class allows
-        return server.workers
-    return configured_slots(server.server)
-
-
 def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
-    slots, cpu_s = at_once(server), load.cpu_ms / 1000
+    slots, cpu_s = at_once(server.app, server.server), load.cpu_ms / 1000
     service_s = load.delay_s + cpu_s
     bounds = []
     if slots is not None and service_s > 0:
@@ -45,7 +40,7 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
         rps = load.rate if bound is None else min(load.rate, bound)
         return Law(rps, knee, service_s if bound is None else None, slots)
     if service_s <= 0:  # what Gunicorn itself takes is all there is
-        return Law(0.0, None, None, slots)
+        return Law(None, None, None, slots)
     rps = load.clients / service_s if bound is None else min(load.clients / service_s, bound)
     return Law(rps, knee, load.clients / rps, slots)
 
@@ -59,7 +54,7 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
         "workers": server.workers,
         "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
         "at_once": found.at_once,
-        "blocks": Finding("live.blocks") if server.app != "sleep" else None,
+        "blocks": Finding("live.blocks") if OWN_APPS[server.app].blocks else None,
     }
     if load.model == "open":
         return _open(found, load, values)
@@ -74,7 +69,7 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
     if found.at_once is None or load.clients <= found.at_once:
         return Finding("live.room", values)
     waiting = load.clients - found.at_once
-    if row.accepts_first or server.app != "sleep":
+    if row.accepts_first or OWN_APPS[server.app].blocks:
         return Finding("live.waits.inside", {**values, "waiting": waiting})
     room = server.backlog + 1
     refused = waiting - room if waiting > room else None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import codec
 from harness.analysis.places import Move, Sample, as_told
 from harness.experiments.lesson import Lesson
 from harness.experiments.live.asked import LoadAsked, ServerAsked
@@ -108,7 +109,7 @@ def _follow(side: Side, course: Course) -> None:
 def page(steps: Mapping[str, Any]) -> str:
     """`steps`: the lesson as `Course.recorded` has it."""
     scripts = [*player.scripts(), (PAGE / LESSON).read_text(encoding="utf-8")]
-    data = json.dumps(steps, separators=(",", ":"), default=_plain).replace("<", "\\u003c")
+    data = json.dumps(steps, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
         f" script-src {_hashes(scripts)}"
@@ -124,12 +125,6 @@ def page(steps: Mapping[str, Any]) -> str:
     for name, value in parts.items():
         template = template.replace(f"<!--{name}-->", value)
     return template
-
-
-def _plain(value: object) -> object:
-    from harness import codec
-
-    return codec.plain(value)
 
 
 def _hashes(scripts: Sequence[str]) -> str:

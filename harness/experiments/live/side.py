@@ -43,7 +43,6 @@ class Looked(Struct, frozen=True):
     moves: list[Move]
     queue: int | None
     connections: int | None
-    in_app: dict[int, int]
     every: int
 
 
@@ -93,7 +92,7 @@ class Live:
             queue, limit = seen.length, seen.limit
         self.places.settle(now_ns, queue, limit)
         moves = self.places.moves()
-        return Looked(moves, queue, self._connections, self.places.in_app(), self.places.every)
+        return Looked(moves, queue, self._connections, self.places.every)
 
     def sample(self) -> Sample:
         return self.places.sample(time.monotonic_ns())

@@ -14,7 +14,6 @@ from harness import codec
 from harness.analysis.places import as_told
 from harness.experiments.lesson import Lesson
 from harness.experiments.live.asked import (
-    APPS,
     LIMITS,
     LoadAsked,
     Refused,
@@ -26,6 +25,7 @@ from harness.experiments.live.course import Course
 from harness.experiments.live.law import law, sentence
 from harness.experiments.live.recording import Recorder
 from harness.experiments.live.side import Looked, Side
+from harness.experiments.own_apps import OWN_APPS
 from harness.report.messages import text
 from harness.server.limits import cores
 from harness.server.worker_classes import CLASSES, class_named, configured_slots
@@ -34,7 +34,6 @@ TICK_S = 0.05
 SAMPLED = 10  # ticks
 ALONE_S = 3.0  # a tab that is reloaded is back by then
 END_S = 5.0  # a server ends
-MS = 1e3
 
 Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
 
@@ -99,7 +98,7 @@ class Stage:
         role = "control" if name == self._driver else "watch"
         classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
         apps = [{"name": name, "title": row.title, "classes": row.classes}
-                for name, row in APPS.items()]  # fmt: skip
+                for name, row in OWN_APPS.items()]  # fmt: skip
         steps = [{"title": one.title} for one in self._lesson.steps]
         lesson = {"title": self._lesson.title, "steps": steps}
         known = {"limits": LIMITS, "classes": classes, "apps": apps, "lesson": lesson}
@@ -266,7 +265,7 @@ class Stage:
     def _tick(self) -> None:
         number = 0
         while not self._closed.wait(TICK_S):
-            if self.alone_s > ALONE_S:
+            if self.alone_s > ALONE_S and any(side.phase != "stopped" for side in self.sides):
                 with self._lock:
                     if not self._tabs:
                         self._stop({})

@@ -37,7 +37,8 @@ from harness.load.generators.request import destination
 from harness.load.generators.words import Words
 
 MOST = 1000  # requests at once, at a rate
-WAITING_MOST = 2000  # due and not sent, since so many are under way: what comes then is lost
+WAITING_MOST = 2000  # due and not sent, since so many are under way: what comes then fails
+UNSENT = "unsent"
 NEVER_S = 1e9
 ENOUGH_BYTES = 1 << 20  # of events that nobody reads: newer ones are forgotten
 
@@ -72,9 +73,9 @@ class LiveEngine(Engine):
                 raise EOFError
             *lines, self._unheard = (self._unheard + heard).split(b"\n")
             if lines:
-                self._obey(json.loads(lines[-1]))
+                self.obey(json.loads(lines[-1]))
 
-    def _obey(self, asked: Mapping[str, Any]) -> None:
+    def obey(self, asked: Mapping[str, Any]) -> None:
         url, now = asked["url"], time.monotonic_ns()
         self._words = Words((url,), 1, keepalive=asked["keepalive"], deadline_s=NEVER_S)
         self._to = destination(self._words, url)
@@ -111,6 +112,10 @@ class LiveEngine(Engine):
         while self._next_ns <= now:
             if len(self._due) < WAITING_MOST:
                 self._due.append(self._next_ns)
+            else:
+                self._tell("b", self._number, self._next_ns)
+                self._tell("f", self._number, self._next_ns, UNSENT)
+                self._number += 1
             self._next_ns += self._gap_ns()
         while self._due and (self._idle or self._alive < MOST):
             slot = self._idle.pop() if self._idle else self._client()
@@ -174,7 +179,7 @@ def main(argv: list[str]) -> int:
     for pipe in (commands, events):
         os.set_blocking(pipe, False)
     engine = LiveEngine(asked["url"], commands, events)
-    engine._obey(asked)
+    engine.obey(asked)
     with contextlib.suppress(EOFError, BrokenPipeError):
         engine.run()
     return 0

@@ -15,8 +15,8 @@ def played(cell: CellResult, seen: Timeline) -> dict[str, Any] | None:
     closed = asked.rate is None
     load = {
         "model": "closed" if closed else "open",
-        "clients": asked.concurrency if closed else 0,
-        "rate": 0 if closed else cell.asked_rps or 0,
+        "clients": asked.concurrency if closed else None,
+        "rate": None if closed else cell.asked_rps,
         "keepalive": asked.keepalive,
     }
     side = {

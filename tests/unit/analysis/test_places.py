@@ -53,9 +53,8 @@ def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
     places.hear([Event(3, "s", 4, 100)])
     assert told(places) == []
     places.hear([Event(1, "b", 4), Event(2, "c", 4)])
-    assert places.in_app() == {0: 1}
+    assert [(move.place, move.worker) for move in places.now(5)] == [(IN_APP, 0)]
     places.hear([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
-    assert places.in_app() == {0: 0}
     places.hear([Event(3, "s", 4, 100)])  # long over
     assert places.under_way == 0
     assert [place for _, place, _ in told(places)].count(IN_APP) == 1
@@ -123,7 +122,6 @@ def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> N
     places.moves()
     places.settle(5, 0)
     assert told(places) == [(1, IN_WORKER, 0)]
-    assert places.in_app() == {0: 0}
 
 
 def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:

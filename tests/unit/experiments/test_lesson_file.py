@@ -10,7 +10,6 @@ import pytest
 
 from harness.cli import main
 from harness.experiments.lesson import (
-    APPS,
     OF_CHOICE,
     OF_LESSON,
     OF_STEP,
@@ -20,6 +19,7 @@ from harness.experiments.lesson import (
     read,
 )
 from harness.experiments.lesson_words import law
+from harness.experiments.own_apps import OWN_APPS
 from harness.model import UsageError
 from harness.server.worker_classes import CLASSES, configured_slots
 
@@ -190,7 +190,7 @@ def test_nothing_is_revealed_before_the_guess() -> None:
 
 def test_every_field_is_explained_where_lessons_are_written() -> None:
     head = SHIPPED.read_text(encoding="utf-8").partition("\ntitle = ")[0]
-    for name in {*OF_STEP, *OF_CHOICE, *APPS}:
+    for name in {*OF_STEP, *OF_CHOICE, *OWN_APPS}:
         assert re.search(rf"\b{name}s?\b", head), name
     assert tomllib.loads(SHIPPED.read_text(encoding="utf-8")).keys() == OF_LESSON.keys()
 

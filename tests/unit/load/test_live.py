@@ -32,6 +32,9 @@ class Server(ThreadingHTTPServer):
         self.paths: list[str] = []
         self.status = 200
 
+    def handle_error(self, *_: object) -> None:
+        """Clients that are gone are nobody's concern."""
+
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -177,6 +180,18 @@ def test_at_a_rate_requests_come_whether_others_are_answered_or_not(
     assert 0.1 < lasted_s < 0.5
     load.ask(clients=1)
     load.until(lambda lines: under_way(lines) <= 1)
+
+
+def test_what_nobody_is_free_to_send_fails(server: Server, load: Load) -> None:
+    """More than a thousand are under way, and two thousand wait for one of them to end."""
+    load.ask(rate=20_000.0)
+    load.until(lambda lines: any(line[0] == "f" and line[3] == "unsent" for line in lines))
+    begun = {line[1] for line in load.lines if line[0] == "b"}
+    failed = {line[1] for line in load.lines if line[0] == "f" and line[3] == "unsent"}
+    assert failed <= begun
+    load.process.kill()
+    load.process.wait()
+    server.may.set()
 
 
 def test_a_failure_has_its_cause(server: Server, load: Load) -> None:

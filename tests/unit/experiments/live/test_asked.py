@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harness.experiments.live.asked import (
-    APPS,
     DURATIONS,
     LIMITS,
     LoadAsked,
@@ -18,6 +17,7 @@ from harness.experiments.live.asked import (
     changed_server,
 )
 from harness.experiments.live.law import law, sentence
+from harness.experiments.own_apps import OWN_APPS
 from harness.report.messages import text
 from harness.server.worker_classes import ASGI_CLASSES, CLASSES
 
@@ -60,7 +60,7 @@ def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_and_app_makes_a_server(name: str) -> None:
-    for app, row in APPS.items():
+    for app, row in OWN_APPS.items():
         if name in row.classes:
             server = ServerAsked(worker_class=name, app=app, threads=4).server
             assert server.app.target == (row.asgi if name in ASGI_CLASSES else row.wsgi)
@@ -76,6 +76,11 @@ def test_the_law_of_a_closed_loop() -> None:
     assert (unlimited.rps, unlimited.knee, unlimited.response_s) == (100, None, 1)
     blocked = law(ServerAsked(worker_class="uvicorn", app="blocking"), LoadAsked(clients=8), 2)
     assert (blocked.rps, blocked.knee) == (4, 4)
+
+
+def test_the_law_says_nothing_of_requests_that_do_nothing() -> None:
+    found = law(ServerAsked(), LoadAsked(delay_s=0), 2)
+    assert (found.rps, found.knee, found.response_s) == (None, None, None)
 
 
 def test_who_computes_is_bounded_by_cores_and_workers() -> None:
