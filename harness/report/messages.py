@@ -842,10 +842,9 @@ advise.reach.gap = No rate between the two was tried.
 advise.reach.open = {last}, and it may hold beyond.
 advise.reach.none = {first:sentence}
 advise.reach.last = The target[[ (but {but:list}, which is not shown)]] holds up to {rps:number}
-    requests/s ({launches:# launch/launches}[[; {voids} more discarded, as other programs took the
-    cores]])
+    requests/s ({launches:# launch/launches}[[; {voids} more discarded]])
 advise.reach.last.few = The target was kept at {rps:number} requests/s in
-    {launches:# launch/launches}[[ ({voids} more discarded, as other programs took the cores)]],
+    {launches:# launch/launches}[[ ({voids} more discarded)]],
     too few to promise it
 advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
     it[[: {why:; }]]
@@ -904,7 +903,8 @@ advise.left_out.removed = Gunicorn {version} removed it; to consider it all the 
 advise.left_out.limits = no settings keep to {limits:list}
 advise.left_out.fault = {why}
 advise.left_out.unknown = what its requests need is not known: {why}
-advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it breaks {term}
+advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it
+    breaks {terms:list}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
 advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
     load tool was late or the cell was invalid

@@ -35,7 +35,7 @@ from harness import codec
 from harness.analysis.target import judge, requests_of, value_of, word
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.standing import LEAST, Standing, passes, standing
-from harness.experiments.advise.study import Launch, Study, holds
+from harness.experiments.advise.study import DISTURBED, Launch, Study, holds
 from harness.model import Finding, Needs, Plan, Server
 from harness.slo import Term, parse
 
@@ -51,7 +51,6 @@ ENOUGH = 8  # launches left: with fewer, others are held against what it was see
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates that are forecast to break the target
-DISTURBED = "advise.void.disturbed"
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
 MOST_VOIDS_BESIDE = 2  # at another rate
 LOWEST = 0.02  # of the target's rate

@@ -24,6 +24,7 @@ from harness.run_store import Run
 from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
 
+DISTURBED = "advise.void.disturbed"
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 
 
@@ -144,7 +145,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     def disturbed(self) -> int:
         """Launches that say nothing because other programs took the cores."""
         voids = (one.void for one in self.launches)
-        return sum(why is not None and why.code == "advise.void.disturbed" for why in voids)
+        return sum(why is not None and why.code == DISTURBED for why in voids)
 
     def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
         """Its launches at that rate that say something."""
@@ -291,15 +292,17 @@ def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
     launch = Launch(*place, facts, None)
     if cell.core_wait is not None and cell.core_wait.doubtful and not holds(launch, terms):
         values = {"share": cell.core_wait.taken}
-        return replace(launch, void=Finding("advise.void.disturbed", values))
+        return replace(launch, void=Finding(DISTURBED, values))
     return replace(launch, void=_late(launch, terms))
 
 
 def _late(launch: Launch, terms: Sequence[Term]) -> Finding | None:
-    """Where it broke a time by no more than what the load tool itself was late."""
-    late_s = launch.cell.lag.p95
-    for term in terms:
+    """Where all that it broke are times, by no more than what the load tool itself was late."""
+    late_s, broken = launch.cell.lag.p95, [one for one in terms if not holds(launch, [one])]
+    if not late_s or not broken:
+        return None
+    for term in broken:
         value = value_of(term.metric, launch.requests) if term.kind == "time" else None
-        if late_s and value is not None and not term.holds(value) and term.holds(value - late_s):
-            return Finding("advise.void.late", {"late_s": late_s, "term": str(term)})
-    return None
+        if value is None or not term.holds(value - late_s):
+            return None
+    return Finding("advise.void.late", {"late_s": late_s, "terms": tuple(map(str, broken))})

@@ -15,6 +15,7 @@ from harness.experiments.advise.study import _late
 from harness.model import Finding, Summary, Usage
 from harness.report.messages import text
 
+BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
 
 
@@ -76,4 +77,5 @@ def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
     assert (found is not None) == void
     if found is not None:
         assert text(found).startswith("the load tool sent 120 ms late (p95)")
+    assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
     assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
