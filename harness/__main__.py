@@ -4,14 +4,18 @@ Signals come first: to import what a command needs takes a moment, in which a Ct
 cleanly as later.
 """
 
+import faulthandler
 import sys
 
 from harness.terminal import interrupt
+
+STDERR = 2  # by its number: also where `sys.stderr` is none that has one
 
 
 def main() -> int:
     """Returns the exit code."""
     interrupt.end_at_once()
+    faulthandler.enable(STDERR)  # an interpreter that crashes says where
     from harness import cli
 
     try:

@@ -131,6 +131,17 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
     left(lab, worker_class)
 
 
+@pytest.mark.once
+def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> None:
+    process = in_mid_cell(lab, worker_class)
+    send(process.pid, signal.SIGSEGV)
+    _, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in err
+    assert "execution.py" in err  # the lines it stood at
+    until(lambda: not processes(str(lab.place)), "everything gone")
+
+
 def _arbiter(lab: Lab) -> list[int]:
     workers = lab.workers()
     return [one.parent for one in running() if one.pid in workers]
