@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from harness import codec
 from harness.load.generators.document import FORMAT
 from harness.load.routes import (
     FILE,
@@ -179,7 +180,7 @@ class Document(msgspec.Struct, frozen=True):
 
 def converted(said: object, kind: type[T]) -> T:
     """What a generator said, checked. Raises ValueError."""
-    return msgspec.convert(said, kind, dec_hook=lambda _, value: Histogram.from_json(value))
+    return codec.convert(said, kind, lambda _, value: Histogram.from_json(value))
 
 
 def _agree(name: str, said: Document, line: str) -> None:

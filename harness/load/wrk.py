@@ -28,6 +28,7 @@ from typing import Annotated
 
 import msgspec
 
+from harness import codec
 from harness.load.routes import Count
 from harness.load.tool import Tool, given_twice
 from harness.model import (
@@ -211,7 +212,7 @@ def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
         why = "wrk's report is not whole: its last line is not the script's"
         raise ParseError(why, stderr.strip().partition("\n")[0] or last)
     try:  # not strict: Lua's whole numbers have decimals
-        return msgspec.json.decode(last.removeprefix(MARKER), type=_Exact, strict=False), last
+        return codec.decode(last.removeprefix(MARKER), _Exact, strict=False), last
     except (ValueError, RecursionError) as error:
         raise ParseError(f"the script's line cannot be read ({error})", last) from None
 

@@ -84,6 +84,15 @@ def test_load_starts_no_process_and_opens_no_file(path: Path) -> None:
     assert not names & FILES
 
 
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_only_the_codec_reads_with_msgspec(path: Path) -> None:
+    """What it reads by, it must not work out in two threads at once."""
+    calls = {ast.unparse(node.func) for node in nodes(path) if isinstance(node, ast.Call)}
+    reading = {"msgspec.json.decode", "msgspec.json.Decoder", "msgspec.convert"}
+    assert not [name for name in imports(path) if within(name, ("msgspec.json", "msgspec.convert"))]
+    assert calls & reading == (reading if path.name == "codec.py" else set())
+
+
 @pytest.mark.parametrize("package", ["apps", "harness"])
 def test_modules_import_each_other_in_no_circle(package: str) -> None:
     paths = [path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")]

@@ -1,0 +1,48 @@
+"""What the lab writes, and reads again from several threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# Threads that all read a type for the first time, each round another one. Where they meet a type
+# that is half worked out, the interpreter crashes: with `msgspec.json.decode` in the first rounds.
+READERS = """
+import sys, threading
+import msgspec
+from harness import codec
+
+DEPTH, THREADS, ROUNDS = 60, 3, 30
+sys.setswitchinterval(1e-5)
+document = {"a": 1}
+for number in range(10, 0, -1):
+    document = {"a": 1, "inner": document}
+read = []
+for number in range(ROUNDS):
+    kind = msgspec.defstruct("Last", [("a", int)])
+    for depth in range(DEPTH):
+        kind = msgspec.defstruct(f"Level{depth}", [("a", int), ("inner", kind | None, None)])
+    begin = threading.Barrier(THREADS)
+    def reads():
+        begin.wait()
+        read.append(codec.convert(document, kind) if number % 2 else
+                    codec.decode(codec.encode(document), kind))
+    threads = [threading.Thread(target=reads) for _ in range(THREADS)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+print(len(read), {one.inner.inner.a for one in read})
+"""
+
+
+def test_threads_read_a_type_for_the_first_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", READERS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "90 {1}\n"), done.stderr
