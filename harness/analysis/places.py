@@ -1,16 +1,18 @@
 """Where each request under way is, from moment to moment, by what three sources say. Pure.
 
     the client    when it began, when its connection was up, when it was answered or failed
-    the probe     when it was in the app, and of which worker
+    the probe     when its connection was accepted, when it was in the app, and of which worker
     the kernel    how many connections are in the accept queue
 
 A connection that is up and whose request is not in the app is in the accept queue, or accepted and
-waiting inside a worker: which of them, nobody tells. The queue is first in, first out, so that the
-kernel's number says it: those that came last are in it. That is inferred, as is all of IN_WORKER.
+waiting inside a worker. The probe tells of an accept when the request enters the app: in a trial
+that is over it is known of all that did. While it is watched nobody tells which of them it is. The
+queue is first in, first out, so that the kernel's number says it: those that came last are in it.
+That is inferred: IN_WORKER of no worker.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import takewhile
 from statistics import median
 from typing import NamedTuple
@@ -26,12 +28,12 @@ RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
 KEPT_S = 40.0  # of answers that are known
 DRAWN = 600  # requests at once that are drawn; of more only a part is
 MS_NS = 1e6
-ORDER = "bcksxef"  # of events at the same nanosecond
+ORDER = "bckasxef"  # of events at the same nanosecond
 
 
 class Event(NamedTuple):
-    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`); s, x: the request
-    entered, left the app of the worker `pid`."""
+    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`); a: the worker `pid`
+    accepted its connection; s, x: the request entered, left its app."""
 
     at_ns: int
     kind: str
@@ -40,6 +42,8 @@ class Event(NamedTuple):
 
 
 class Move(NamedTuple):
+    """`worker`: None where it is in none, or nobody knows in which."""
+
     number: int
     place: int
     worker: int | None
@@ -47,22 +51,23 @@ class Move(NamedTuple):
 
 
 class Request(Struct):
-    """`app_ns`, `left_ns`: when it entered and left the app, 0: not yet. What has left it waits for
-    its answer."""
+    """`accepted_ns`: as the probe tells. `app_ns`, `left_ns`: when it entered and left the app. 0:
+    not yet. What has left it waits for its answer."""
 
     begun_ns: int
     place: int = CONNECTING
     worker: int | None = None
     up_ns: int = 0  # its connection
     kept: bool = False
+    accepted_ns: int = 0
     app_ns: int = 0
     left_ns: int = 0
     drawn: bool = True
 
     @property
     def waits_for_a_worker(self) -> bool:
-        """As far as its client can tell: its connection is up, and a new one."""
-        return self.up_ns > 0 and not self.kept and not self.app_ns
+        """As far as is told: its connection is up, a new one, and nobody has accepted it."""
+        return self.up_ns > 0 and not (self.kept or self.accepted_ns or self.app_ns)
 
 
 class Answer(NamedTuple):
@@ -87,10 +92,11 @@ class Sample(Struct, frozen=True):
 
 
 class Places:
-    """`accepts_first`: the class accepts connections before it has a slot for them."""
+    """`accepts_first`: the class accepts connections before it has a slot for them. `timed`: the
+    requests whose accept will be told."""
 
-    def __init__(self, *, accepts_first: bool) -> None:
-        self._accepts_first = accepts_first
+    def __init__(self, *, accepts_first: bool, timed: Set[int] = frozenset()) -> None:
+        self._accepts_first, self._timed = accepts_first, timed
         self._requests: dict[int, Request] = {}
         self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
         self._workers: dict[int, int] = {}  # their numbers, by pid
@@ -134,8 +140,11 @@ class Places:
             request.up_ns, request.kept = event.at_ns, event.kind == "k"
             if request.place == CONNECTING:
                 self._move(event, request, IN_WORKER if request.kept else QUEUED)
+        elif event.kind == "a":
+            request.worker, request.accepted_ns = self.worker(event.pid), event.at_ns
+            self._move(event, request, IN_WORKER)
         elif event.kind == "s":
-            if request.worker is None:  # else it is told again, with its end
+            if not request.app_ns:  # else it is told again, with its end
                 request.worker, request.app_ns = self.worker(event.pid), event.at_ns
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
@@ -181,12 +190,14 @@ class Places:
         # Where the queue is full, the kernel has dropped the last word of those that came last:
         # they take themselves for connected, and it does not
         full = not self._accepts_first and limit is not None and queue >= limit
+        unknown = 0  # of those that wait, whether somebody has accepted them
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
             place = QUEUED
-            if full and place_of >= len(waiting) - steady:
-                place = CONNECTING
-            elif not full and place_of < steady:
-                place = IN_WORKER
+            if full:
+                place = CONNECTING if place_of >= len(waiting) - steady else QUEUED
+            elif number not in self._timed:
+                unknown += 1
+                place = IN_WORKER if unknown <= steady else QUEUED
             if one.place != place:
                 self._move(Event(now_ns, "", number), one, place)
 

@@ -16,6 +16,7 @@ from harness.model import Timing, Trace
 
 STEP_NS = 50_000_000  # between two looks at the queue, as in the live lesson
 SAMPLED = 5  # steps
+SEEN_NS = 1_000_000  # what lasts shorter is not shown
 MS_NS = 1e6
 
 Sample = tuple[float, float | None, float | None, float | None, int | None, int | None]
@@ -31,7 +32,8 @@ def trace(facts: Facts, most: int) -> Trace | None:
     events = sorted(_events(facts, timings, most), key=lambda event: event.at_ns)
     if not events:
         return None
-    places = Places(accepts_first=facts.data.worker_class.accepts_first)
+    accepts_first, timed = facts.data.worker_class.accepts_first, set(_timed(facts, timings))
+    places = Places(accepts_first=accepts_first, timed=timed)
     for pid in facts.per_worker:
         places.worker(pid)
     moves, samples = _played(facts, places, events, until_ns)
@@ -41,7 +43,7 @@ def trace(facts: Facts, most: int) -> Trace | None:
     return Trace(
         server=facts.cell.server,
         slots=facts.slots,
-        accepts_first=facts.data.worker_class.accepts_first,
+        accepts_first=accepts_first,
         length_ms=_ms(facts, until_ns),
         moves=tuple((one.number, one.place, one.worker, _ms(facts, one.at_ns)) for one in moves),
         samples=tuple(samples),
@@ -95,6 +97,7 @@ def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
 def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Event]:
     """`timings`: of the requests that are played; none where nothing tells which span is whose."""
     numbers = {one.request_id: number for number, one in enumerate(timings, 1)}
+    accepted_ns = _timed(facts, timings)
     for one in timings:
         yield from _of_client(facts, one, numbers[one.request_id])
     spans = facts.spans if timings else facts.spans[:most]
@@ -104,9 +107,22 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
             continue
         if not timings:
             yield Event(span.start_ns, "b", number)
+        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= SEEN_NS:
+            yield Event(accepted_ns[number], "a", number, span.pid)
         yield Event(span.start_ns, "s", number, span.pid)
         if span.end_ns is not None:
             yield Event(span.end_ns, "x" if timings else "e", number, span.pid)
+
+
+def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
+    """When the new connections were accepted, by the number of their request, where the probe tells
+    it."""
+    numbers = {one.request_id: number for number, one in enumerate(timings, 1) if not one.reused}
+    return {
+        numbers[span.request_id]: span.accept_ns
+        for span in facts.spans
+        if span.accept_ns is not None and span.request_id in numbers
+    }
 
 
 def _of_client(facts: Facts, one: Timing, number: int) -> Iterator[Event]:

@@ -449,8 +449,8 @@ page.chart_failed = This chart could not be drawn; its description and numbers a
 page.no_scripts = The charts need scripts; everything else, numbers included, is above.
 page.cell = {load}: {verdict}[[, {rate_rps:number} requests/s]]
 page.play = Play it: where each request was
-page.play.named = As its client, the probe and the kernel saw it. That a request waits inside a
-    worker is inferred, and drawn so.
+page.play.named = As its client, the probe and the kernel saw it. A hollow dot was accepted by a
+    worker as far as the length of the queue tells.
 page.play.in_app = The load tool did not name its requests: only what was in the app is known one by
     one, and what waits as a number.
 page.play.part = These are the first {length_s:duration} of the load.

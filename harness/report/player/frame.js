@@ -41,7 +41,7 @@
       to.stroke();
     }
     if (scene.slotted) paintSlots(to, scene);
-    if (scene.at.accepted) paintInferred(to, scene);
+    if (scene.at.accepted) paintAccepted(to, scene);
   };
 
   function paintBox(to, scene, box, title) {
@@ -83,10 +83,10 @@
     to.stroke();
   }
 
-  function paintInferred(to, scene) {
+  function paintAccepted(to, scene) {
     const box = scene.at.accepted;
     to.save();
-    to.setLineDash([5, 4]);
+    if (scene.inferred) to.setLineDash([5, 4]);
     to.strokeStyle = scene.colour.soft;
     outline(to, box, 5);
     to.stroke();
@@ -95,7 +95,7 @@
     to.font = `12px ${FONT}`;
     to.fillText("accepted", box.x + 5, box.y + 15, box.w - 10);
     to.fillStyle = scene.colour.soft;
-    to.fillText("inferred", box.x + 5, box.y + 30, box.w - 34);
+    if (scene.inferred) to.fillText("inferred", box.x + 5, box.y + 30, box.w - 34);
   }
 
   Lab.paintNumbers = (to, scene) => {

@@ -128,7 +128,7 @@
     const entries = [
       ["connect", "connecting"],
       ["accept-queue", "in accept queue"],
-      ["in-worker", "accepted, not yet in the app (inferred: hollow, dashed)"],
+      ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
       ["transfer", "answered"],
       ["failed", "failed"],

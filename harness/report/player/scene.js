@@ -63,7 +63,8 @@
       this.rooms.waiting.fill(8);
       this.rooms.seats = 1;
       this.stale = this.fresh = true;
-      this.inferred = false;
+      this.accepts = false; // somebody waits accepted, though the class does not accept first
+      this.inferred = false; // of somebody there it is inferred, not known
     }
 
     // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null where not known
@@ -168,7 +169,9 @@
       this.room(rooms, "clients", this.clients());
       const [accepted] = crowd.waiting[ACCEPTED]; // the first has waited longest
       const waits = accepted !== undefined && this.now - crowd.since[accepted] > LASTING_MS;
-      if (waits) this.room(this, "inferred", true);
+      if (waits) this.room(this, "accepts", true);
+      if (crowd.waiting[ACCEPTED].some((dot) => crowd.worker[dot] < 0))
+        this.room(this, "inferred", true);
     }
 
     room(holder, name, value) {
@@ -205,7 +208,7 @@
       const [clients, connection, queue, workers, done] = boxes(this.width, this.height);
       this.tall = clients.tall;
       const [syn, links] = cut(inset(connection, 5), 0.6, this.tall);
-      const accepts = this.side.accepts_first || this.inferred;
+      const accepts = this.side.accepts_first || this.accepts;
       const { accepted, dots, area } = splitWorkers(workers, this.tall, accepts);
       this.at = { clients, connection, queue, workers, done, links, accepted };
       const first = this.tall ? "bottom" : "right";
@@ -286,7 +289,7 @@
       to.stroke();
     }
 
-    // Connecting, in the accept queue, and (hollow: inferred) accepted
+    // Connecting, in the accept queue, and accepted; hollow: by whom is not known, only inferred
     paintWaiting() {
       const { context: to, crowd } = this;
       this.repeated = 0;
@@ -294,18 +297,28 @@
         const one = this.grids.waiting[place],
           list = crowd.waiting[place],
           last = one.room - 1;
-        to.beginPath();
         for (let i = 0; i < list.length; i++) {
-          const dot = list[i],
-            seat = i < last ? i : last;
-          this.step(dot, gridX(one, seat), gridY(one, seat), one.r);
-          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
-          if (place === CONNECTING && this.now - crowd.since[dot] >= SYN_MS) this.repeated++;
+          const seat = i < last ? i : last;
+          this.step(list[i], gridX(one, seat), gridY(one, seat), one.r);
+          if (place === CONNECTING && this.now - crowd.since[list[i]] >= SYN_MS) this.repeated++;
         }
         to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
         to.lineWidth = Math.max(1.2, one.r * 0.4);
-        if (place === ACCEPTED) to.stroke();
-        else to.fill();
+        this.pathOf(list, place, false);
+        to.fill();
+        if (place !== ACCEPTED || !this.inferred) continue;
+        this.pathOf(list, place, true);
+        to.stroke();
+      }
+    }
+
+    // Those whose place is inferred, or those of whom it is known
+    pathOf(list, place, inferred) {
+      const { context: to, crowd } = this;
+      to.beginPath();
+      for (const dot of list) {
+        if ((place === ACCEPTED && crowd.worker[dot] < 0) === inferred)
+          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
       }
     }
 

@@ -116,6 +116,22 @@ def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
     assert told(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
 
 
+def test_who_is_known_to_be_accepted_waits_in_that_worker() -> None:
+    """And whose accept will be told is in the queue until then, however long that looks."""
+    places = Places(accepts_first=True, timed={1, 2})
+    ups(places, 3)
+    places.settle(10, 0)
+    assert told(places) == [(3, IN_WORKER, None)]  # of this one nobody will tell
+    places.hear([Event(11, "a", 2, 8)])
+    assert told(places) == [(2, IN_WORKER, 0)]
+    places.settle(12, 5)  # a number of others does not bring it back
+    assert told(places) == [(3, QUEUED, None)]
+    places.hear([Event(13, "s", 2, 8), Event(14, "a", 1, 9), Event(14, "s", 1, 9)])
+    assert told(places) == [(2, IN_APP, 0), (1, IN_WORKER, 1), (1, IN_APP, 1)]
+    places.settle(15, 0)
+    assert told(places) == [(3, IN_WORKER, None)]
+
+
 def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> None:
     places = Places(accepts_first=True)
     places.hear([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])

@@ -10,7 +10,7 @@ import pytest
 
 from harness import run_store
 from harness.analysis.facts import Facts, facts_of
-from harness.analysis.places import ANSWERED, CONNECTING, IN_APP, QUEUED
+from harness.analysis.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
 from harness.analysis.trace import trace
 from harness.experiments.reading import trial_data
 from harness.model import Trace
@@ -78,6 +78,40 @@ def test_no_more_are_in_the_app_than_spans_were_open(name: str) -> None:
         assert most_spans > 0
         # A request leaves the picture's app a step later, when it is answered or looked for
         assert most <= most_spans + len(facts.per_worker)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
+    """To the tenth of a millisecond, and nobody else, but what was answered a little later."""
+    for facts in trials(name):
+        one = played(facts)
+        if not one.named:
+            continue
+        numbers = {
+            timing.request_id: number
+            for number, timing in enumerate(
+                sorted(facts.measurement.timings, key=lambda timing: timing.start_s), 1
+            )
+            if not timing.reused
+        }
+        workers = {pid: number for number, pid in enumerate(facts.per_worker)}
+        accepted = {
+            (numbers[span.request_id], workers[span.pid]):
+            (span.accept_ns - facts.started_ns) / 1e6
+            for span in facts.spans
+            if span.request_id in numbers and span.accept_ns is not None
+            and span.start_ns - span.accept_ns >= 1_000_000
+        }  # fmt: skip
+        first: dict[int, tuple[int, int | None, float]] = {}
+        for number, place, worker, at_ms in one.moves:
+            if place in (IN_WORKER, IN_APP):
+                first.setdefault(number, (place, worker, at_ms))
+        waited = {
+            (number, worker): at_ms
+            for number, (place, worker, at_ms) in first.items()
+            if place == IN_WORKER and number in numbers.values() and worker is not None
+        }
+        assert waited == pytest.approx(accepted, abs=0.1)
 
 
 def test_who_served_what_is_told_by_the_workers_number() -> None:
