@@ -11,7 +11,7 @@ queue is first in, first out, so that the kernel's number says it: those that ca
 That is inferred: IN_WORKER of no worker.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
 from itertools import takewhile
 from statistics import median
@@ -26,19 +26,20 @@ from harness.numbers.quantiles import quantile
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
 KEPT_S = 40.0  # of answers that are known
-DRAWN = 600  # requests at once that are drawn; of more only a part is
+DRAWN = 600  # requests at once that are drawn; of more only a part is, of those that wait
 MS_NS = 1e6
 ORDER = "bckasxef"  # of events at the same nanosecond
 
 
 class Event(NamedTuple):
-    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`); a: the worker `pid`
-    accepted its connection; s, x: the request entered, left its app."""
+    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`), f with its `cause`;
+    a: the worker `pid` accepted its connection; s, x: the request entered, left its app."""
 
     at_ns: int
     kind: str
     number: int
     pid: int = 0
+    cause: str = ""
 
 
 class Move(NamedTuple):
@@ -80,7 +81,8 @@ class Answer(NamedTuple):
 
 class Sample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
-    by Little's law, of all that were under way meanwhile, as in `window`. None: there were none."""
+    by Little's law, of all that were under way meanwhile, as in `window`. None: there were none.
+    `failed`, `answered`: since the beginning; `causes`: how many failed of what."""
 
     rps: float | None
     mean: float | None
@@ -89,14 +91,18 @@ class Sample(Struct, frozen=True):
     failed: int
     answered: int
     under_way: int
+    causes: dict[str, int] = {}
 
 
 class Places:
     """`accepts_first`: the class accepts connections before it has a slot for them. `timed`: the
-    requests whose accept will be told."""
+    requests whose accept will be told. `slots`: requests in the app at once at most; None: without
+    limit, or nobody knows."""
 
-    def __init__(self, *, accepts_first: bool, timed: Set[int] = frozenset()) -> None:
-        self._accepts_first, self._timed = accepts_first, timed
+    def __init__(
+        self, *, accepts_first: bool, slots: int | None = None, timed: Set[int] = frozenset()
+    ) -> None:
+        self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
         self._requests: dict[int, Request] = {}
         self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
         self._workers: dict[int, int] = {}  # their numbers, by pid
@@ -105,6 +111,8 @@ class Places:
         self._newest = 0  # request that began
         self._before = 0  # connections that seemed to wait in workers at the last look
         self.answered = self.failed = 0
+        self._causes: Counter[str] = Counter()
+        self._at = [0] * (FAILED + 1)  # requests at each place
         self.every = 1  # of so many requests one is drawn
         self.recent_s = RECENT_S
         self._first_ns: int | None = None  # when the first request began
@@ -112,6 +120,11 @@ class Places:
     @property
     def under_way(self) -> int:
         return len(self._requests)
+
+    @property
+    def counts(self) -> list[int]:
+        """Requests that connect, are in the accept queue, in a worker, in the app: all of them."""
+        return self._at[:ANSWERED]
 
     def worker(self, pid: int) -> int:
         return self._workers.setdefault(pid, len(self._workers))
@@ -131,6 +144,7 @@ class Places:
         self._first_ns = self._first_ns or event.at_ns
         request = Request(event.at_ns, drawn=event.number % self.every == 0)
         self._requests[event.number] = request
+        self._at[CONNECTING] += 1
         self._move(event, request, CONNECTING)
         for early in self._early.pop(event.number, ()):
             self._go_on(early, request)
@@ -146,6 +160,7 @@ class Places:
         elif event.kind == "s":
             if not request.app_ns:  # else it is told again, with its end
                 request.worker, request.app_ns = self.worker(event.pid), event.at_ns
+                request.drawn = request.drawn or self._at[IN_APP] < DRAWN
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
             request.left_ns = event.at_ns
@@ -163,8 +178,11 @@ class Places:
             self._recent.append(Answer(at_ns, (at_ns - request.begun_ns) / NS, in_app))
         else:
             self.failed += 1
+            self._causes[event.cause] += 1
 
     def _move(self, event: Event, request: Request, place: int) -> None:
+        self._at[request.place] -= 1
+        self._at[place] += 1
         request.place = place
         if request.drawn:
             self._moves.append(Move(event.number, place, request.worker, event.at_ns))
@@ -190,6 +208,8 @@ class Places:
         # Where the queue is full, the kernel has dropped the last word of those that came last:
         # they take themselves for connected, and it does not
         full = not self._accepts_first and limit is not None and queue >= limit
+        if full and self._slots is not None:  # no more can be in between than there are free slots
+            steady = max(steady, beyond - max(0, self._slots - self._at[IN_APP]))
         unknown = 0  # of those that wait, whether somebody has accepted them
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
             place = QUEUED
@@ -226,7 +246,8 @@ class Places:
         opens_ns = max(since_ns, self._first_ns or 0)
         rps = self._rps(answers, opens_ns, now_ns)
         mean = self._under_way_s(answers, opens_ns, now_ns) / rps if rps else None
-        return Sample(rps, mean, p50, p95, self.failed, self.answered, self.under_way)
+        totals = (self.failed, self.answered, self.under_way, dict(self._causes))
+        return Sample(rps, mean, p50, p95, *totals)
 
     def latest(self, since_ns: int) -> list[Answer]:
         """Those since then."""

@@ -33,7 +33,7 @@ def trace(facts: Facts, most: int) -> Trace | None:
     if not events:
         return None
     accepts_first, timed = facts.data.worker_class.accepts_first, set(_timed(facts, timings))
-    places = Places(accepts_first=accepts_first, timed=timed)
+    places = Places(accepts_first=accepts_first, slots=facts.slots, timed=timed)
     for pid in facts.per_worker:
         places.worker(pid)
     moves, samples = _played(facts, places, events, until_ns)

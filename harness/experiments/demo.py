@@ -98,6 +98,9 @@ class Presenter:
         self._stack.close()
         if error == (None, None, None):
             print("\n".join(table(self._told)), flush=True)
+            if self._lesson.end:
+                say(self._lesson.end)
+                print(flush=True)
 
     def begin(self, one: Trial) -> None:
         """Put the question, wait for a key, tell the law, and leave the answer to the run."""

@@ -10,7 +10,7 @@ from harness.experiments.lesson_words import Told, score
 from harness.terminal.console import one_key
 from harness.terminal.picture import COLUMNS, WIDTH, over_time
 
-LONGEST = 36  # characters of a title in the table
+LONGEST = 34  # characters of a title in the table
 
 
 def say(paragraph: str = "", indent: str = "") -> None:
@@ -60,6 +60,6 @@ def table(told: Sequence[Told]) -> list[str]:
         title = title if len(title) <= LONGEST else f"{title[: LONGEST - 3]}..."
         *letters, law_said, found = others
         marks = "".join(f"{letter:<6}" for letter in letters)
-        lines.append(f"{title:<{LONGEST + 2}}{marks}{law_said:<14}{found}".rstrip())
+        lines.append(f"{title:<{LONGEST + 1}}{marks}{law_said:<13}{found}".rstrip())
     lines.insert(1, "-" * (WIDTH - 2))
     return [*lines, "", *([score(told), ""] if guessed else [])]

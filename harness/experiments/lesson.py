@@ -35,7 +35,7 @@ PER_CONNECTION = 4  # requests, where a step does not say how many
 LETTERS = "abcdefgh"  # of choices
 
 # What a file may say, and what a step has where it does not say so
-OF_LESSON = {"title": Field(words), "step": Field(tables(1, 30))}
+OF_LESSON = {"title": Field(words), "end": Field(words, ""), "step": Field(tables(1, 30))}
 OF_CHOICE = {"text": Field(words), "reaction": Field(words), "right": Field(flag, False)}
 OF_STEP = {
     "title": Field(words),
@@ -90,8 +90,11 @@ class Step(Struct, frozen=True):
 
 
 class Lesson(Struct, frozen=True):
+    """`end`: what there is to remember, "" for nothing."""
+
     title: str
     steps: tuple[Step, ...]
+    end: str = ""
 
 
 def read(path: Path = SHIPPED) -> Lesson:
@@ -103,8 +106,9 @@ def read(path: Path = SHIPPED) -> Lesson:
     except ValueError as error:  # no UTF-8, or no TOML
         raise UsageError(f"{path} is not a TOML file: {error}") from error
     said = fields(found, OF_LESSON, str(path))
-    steps = enumerate(said["step"], 1)
-    return Lesson(said["title"], tuple(_step(one, n, f"{path}, step {n}") for n, one in steps))
+    numbered = enumerate(said["step"], 1)
+    steps = tuple(_step(one, n, f"{path}, step {n}") for n, one in numbered)
+    return Lesson(said["title"], steps, said["end"])
 
 
 def _step(table: object, number: int, where: str) -> Step:

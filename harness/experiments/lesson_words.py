@@ -25,11 +25,13 @@ PARTS = {
 
 
 class Measured(Struct, frozen=True):
-    """`whole`: of the whole load, of which a steady part would tell the wrong story."""
+    """`whole`: of the whole load, of which a steady part would tell the wrong story. `slowest_s`:
+    where it is far from the mean."""
 
     rps: float
     response_s: float
     whole: bool = False
+    slowest_s: float | None = None
 
 
 def law(step: Step) -> str:
@@ -71,13 +73,19 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     if cell.throughput_rps is None or response_s is None:
         return None
     if facts is not None and overflowed(facts) and (whole := whole_load(facts)) is not None:
-        return Measured(whole.rps, in_flight_s(facts, whole) / whole.completed, whole=True)
+        mean_s = in_flight_s(facts, whole) / whole.completed
+        slowest_s = max(_took_s(facts), default=None)
+        return Measured(whole.rps, mean_s, whole=True, slowest_s=slowest_s)
     stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
     return Measured(cell.throughput_rps, response_s, whole=stalled)
 
 
 def measured_in_short(found: Measured | None) -> str:
-    return say("lesson.short", rps=found.rps, response_s=found.response_s) if found else "-"
+    if found is None:
+        return "-"
+    if found.slowest_s is not None:
+        return say("lesson.short.apart", rps=found.rps, slowest_s=found.slowest_s)
+    return say("lesson.short", rps=found.rps, response_s=found.response_s)
 
 
 def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[str]:
@@ -132,9 +140,12 @@ def _full(facts: Facts) -> Iterable[str]:
     if (whole := whole_load(facts)) is not None:
         still = idle(facts, whole)
         yield say("lesson.idle", idle_s=still.idle_s, load_s=still.load_s)
-    took_s = [one.end_s for one in facts.measurement.timings if one.end_s is not None]
-    if took_s:
+    if took_s := _took_s(facts):
         yield say("lesson.apart", fastest_s=min(took_s), slowest_s=max(took_s))
+
+
+def _took_s(facts: Facts) -> list[float]:
+    return [one.end_s for one in facts.measurement.timings if one.end_s is not None]
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -151,11 +162,22 @@ class Told(Struct, frozen=True):
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:
-        """Title, guess, right, law, measured."""
+        """Title, guess, right, law, measured: the choices by their letters."""
         guess = "-" if self.guess is None else self.step.letters[self.guess]
-        right, short = self.step.letters[self.step.right], measured_in_short(self.measured)
-        found = say("lesson.left_out") if self.left_out else short
-        return (self.step.title, guess, right, law_in_short(self.step), found)
+        right = self.step.letters[self.step.right]
+        return (self.step.title, guess, right, law_in_short(self.step), self.found)
+
+    @property
+    def in_words(self) -> tuple[str, str | None, str, str, str]:
+        """The same with the choices' own words; None: no guess."""
+        title, _, _, *numbers = self.row
+        guess = None if self.guess is None else self.step.choices[self.guess]
+        return (title, guess, self.step.choices[self.step.right], numbers[0], numbers[1])
+
+    @property
+    def found(self) -> str:
+        """What was measured, in short."""
+        return say("lesson.left_out") if self.left_out else measured_in_short(self.measured)
 
 
 def score(told: Iterable[Told]) -> str:

@@ -34,7 +34,7 @@ OWN_APPS: Mapping[str, OwnApp] = {
         asgi="apps.blocking_asgi:app", classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
     ),
     "imported": OwnApp(
-        "waits by a sleep that was imported before it was patched",
+        "waits and lets nobody else run (sleep imported before monkey patching)",
         wsgi="apps.imported_sleep:app", classes=("gevent",), blocks=True, preload=True,
     ),
 }  # fmt: skip

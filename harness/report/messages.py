@@ -973,22 +973,31 @@ advise.chart.breaks_rps = measured to break at
 live.no_answer = there was no answer
 live.blocks = The app lets nobody else run in its worker.
 live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves[[ up to
-    {at_once:# request} at once]]: with {clients:# client} nobody waits.[[ {blocks}]]
+    {at_once:# request} at once]]: with {clients:# client} nobody waits for a slot.[[
+    {shares}]][[ {blocks}]]
+live.shares = What computes at the same time shares {cores:# core}.
 live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
     {at_once:# request} at once: of {clients:# client}, {waiting} wait in the kernel's accept
     queue.[[ {refused} find no room there: the kernel drops what they send, and they try again.]]
 live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
     {at_once:# request} at once: of {clients:# client}, {waiting} wait, most of them inside a
-    worker that has accepted them.[[ {blocks}]]
+    worker that has accepted them.[[ {bound}]][[ {blocks}]]
+live.bound = A connection that is kept stays with its worker: others may be free meanwhile.
 live.cores = Each request computes, and {cores:number} cores do no more: of {clients:# client},
     some wait for a core, whatever the worker class.
 live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
-live.open = {rate:number} requests/s come at random, of at most {bound:number}: slots are taken
-    {busy:percent} of the time, and requests that come close together wait.[[ {blocks}]]
+live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
+    {busy:percent} of the slots are taken, and requests that come close together wait.[[ {blocks}]]
+live.open.cores = {rate:number} requests/s come at random, of at most {bound:number}: the cores
+    that it can use are busy {busy:percent} of the time, and requests that come close together wait
+    for them.
+live.open.seldom = {rate:number} requests/s come at random, of at most {bound:number}: on average
+    {taken:number} of {at_once:# slot} are taken, so that hardly any request waits.[[ {shares}]][[
+    {blocks}]]
 live.open.room = {rate:number} requests/s come at random, and nothing limits how many are served at
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
-    and more wait, until there is no room.[[ {blocks}]]
+    and more wait.[[ {blocks}]]
 # --- what is known before a run starts ------------------------------------------------------------
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open
@@ -1016,22 +1025,26 @@ plan.load_hosts = each trial begins when the load hosts have joined, within {joi
 
 # --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
 lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
-    requests/s at best; each takes {connections} / {rps:number} = {response_s:duration}.
+    requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
+    requests/s = {response_s:duration} in the mean.
 lesson.slots = {slots:# slot}
 lesson.slots.unlimited = as many slots as come
 lesson.short = {rps:number}/s, {response_s:duration}
+lesson.short.apart = {rps:number}/s, up to {slowest_s:duration}
 lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
 lesson.guessed.right = That is right.
 lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
-    {response_s:duration} each (the law: {law_s:duration}).
+    a mean of {response_s:duration} each (the law: {law_s:duration}).
 lesson.over_whole = over the whole load
 lesson.nothing = Nothing can be said: {reason:sentence}
 lesson.failed = {failed:# request} failed.
 lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.
 lesson.full = The accept queue was full: the kernel dropped {drops:# packet}[[, and clients sent a
     SYN again {repeats:# time}]][[; {steps}]].
+lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
+    the slowest {slowest_s:duration}.
 lesson.apart = The fastest request took {fastest_s:duration}, the slowest {slowest_s:duration}.
 lesson.parts = Where a request spent its time: {parts:, }.
 lesson.part = {name} {spent_s:duration}

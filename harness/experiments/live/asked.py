@@ -40,6 +40,11 @@ class ServerAsked(Struct, frozen=True):
         return server_of(self.app, self.worker_class, *amounts, BRIEF_S)
 
     @property
+    def blocks(self) -> bool:
+        """Its app lets nobody else run in its worker."""
+        return OWN_APPS[self.app].blocks
+
+    @property
     def heeds(self) -> tuple[str, ...]:
         """The settings among these that its class makes something of."""
         ignored = class_named(self.worker_class).ignores

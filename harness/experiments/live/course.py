@@ -30,6 +30,11 @@ class Course:
         self.phase: Phase = "ask"
 
     @property
+    def place(self) -> int:
+        """Of the step that is given, or was given last."""
+        return self._place
+
+    @property
     def step(self) -> Step:
         return self._lesson.steps[self._place]
 
@@ -85,12 +90,14 @@ class Course:
         """What came of it."""
         step, found, lines = self.step, None, list[str]()
         if seen.rps is not None and seen.mean is not None:
-            found = Measured(seen.rps, seen.mean)
+            far = slowest_s is not None and slowest_s > 2 * step.response_s
+            found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
             values = {"over": "", "rps": found.rps, "response_s": found.response_s}
             law_of = {"law_rps": step.rps, "law_s": step.response_s}
             lines.append(say("lesson.measured", **values, **law_of))
-        if fastest_s is not None and slowest_s is not None and slowest_s > 2 * step.response_s:
-            lines.append(say("lesson.apart", fastest_s=fastest_s, slowest_s=slowest_s))
+        if found is not None and found.slowest_s is not None and fastest_s is not None:
+            times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
+            lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
         if seen.failed:
             lines.append(say("lesson.failed", failed=seen.failed))
         self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
@@ -110,7 +117,7 @@ class Course:
             "reactions": step.reactions,
             "outcome": [answer(step, None), *self._outcome],
             "why": step.why,
-            "measured": told.row[-1],
+            "measured": told.found,
             "trace": trace,
         }
 
@@ -118,7 +125,7 @@ class Course:
     def recorded(self) -> dict[str, object]:
         """The steps that were seen, to be played again."""
         steps = [self._kept[place] for place in sorted(self._kept)]
-        return {"title": self._lesson.title, "steps": steps}
+        return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
     def message(self) -> dict[str, object]:
         """What the page is told: nothing before its time."""
@@ -139,7 +146,8 @@ class Course:
             "reaction": step.reactions[self._guess] if after and self._guess is not None else None,
             "outcome": [answer(step, self._guess), *self._outcome] if phase == "told" else [],
             "why": step.why if phase == "told" else None,
-            "table": [one.row for one in told] if phase == "end" else [],
+            "table": [one.in_words for one in told] if phase == "end" else [],
             "score": score(told) if phase == "end" else "",
+            "end": self._lesson.end if phase == "end" else "",
             "page": TAKE_HOME if phase == "end" and self._kept else None,
         }

@@ -5,14 +5,19 @@ each, X = min(N, C) / S requests per second, and each takes R = N / X. More clie
 N* = Xmax S wait. Requests that compute are bounded by the cores, too, and in one worker by one.
 """
 
+from math import sqrt
 from typing import Any
 
 from msgspec import Struct
 
 from harness.experiments.live.asked import LoadAsked, ServerAsked
-from harness.experiments.own_apps import OWN_APPS, at_once
+from harness.experiments.own_apps import at_once
 from harness.model import Finding
 from harness.server.worker_classes import class_named
+
+# Where nothing limits them, requests under way are Poisson: more than so many standard deviations
+# above the mean in one moment of 30 000 (of a normal distribution)
+SELDOM = 4
 
 
 class Law(Struct, frozen=True):
@@ -54,23 +59,22 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
         "workers": server.workers,
         "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
         "at_once": found.at_once,
-        "blocks": Finding("live.blocks") if OWN_APPS[server.app].blocks else None,
+        "blocks": Finding("live.blocks") if server.blocks else None,
+        "shares": Finding("live.shares", {"cores": cores}) if load.cpu_ms > 0 else None,
     }
     if load.model == "open":
         return _open(found, load, values)
     if load.delay_s + load.cpu_ms <= 0:
         return Finding("live.nothing_to_do", values)
-    computed = found.knee is not None and (
-        found.at_once is None or found.knee < 0.99 * found.at_once
-    )
-    if computed and found.knee is not None and load.clients > found.knee:
+    if _computed(found) and found.knee is not None and load.clients > found.knee:
         return Finding("live.cores", {**values, "clients": load.clients, "cores": cores})
     values["clients"] = load.clients
     if found.at_once is None or load.clients <= found.at_once:
         return Finding("live.room", values)
     waiting = load.clients - found.at_once
-    if row.accepts_first or OWN_APPS[server.app].blocks:
-        return Finding("live.waits.inside", {**values, "waiting": waiting})
+    if row.accepts_first or server.blocks:
+        bound = Finding("live.bound") if load.keepalive and server.workers > 1 else None
+        return Finding("live.waits.inside", {**values, "waiting": waiting, "bound": bound})
     room = server.backlog + 1
     refused = waiting - room if waiting > room else None
     return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
@@ -83,6 +87,17 @@ def _open(found: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
     service_s = load.delay_s + load.cpu_ms / 1000
     bound = found.knee / service_s
     values["bound"] = bound
+    values["busy"] = load.rate / bound
     if load.rate >= bound:
         return Finding("live.open.over", values)
-    return Finding("live.open", {**values, "busy": load.rate / bound})
+    if _computed(found) or found.at_once is None:
+        return Finding("live.open.cores", values)
+    taken = load.rate * service_s  # Little
+    if taken + SELDOM * sqrt(taken) < found.at_once:
+        return Finding("live.open.seldom", {**values, "taken": taken})
+    return Finding("live.open", values)
+
+
+def _computed(found: Law) -> bool:
+    """The cores bound it, not the slots."""
+    return found.knee is not None and (found.at_once is None or found.knee < 0.99 * found.at_once)

@@ -54,6 +54,7 @@ class Recorder:
             "server": server,
             "load": load,
             "slots": configured_slots(server.server),
+            "blocked": found.at_once if server.blocks else None,
             "accepts_first": class_named(server.worker_class).accepts_first,
             "workers": server.workers,
             "sentence": text(sentence(server, load, cores())),

@@ -26,7 +26,7 @@ from harness.observe.tcp import AcceptQueues, Unseen
 from harness.server.gunicorn import running
 from harness.server.process import Guarded
 from harness.server.running import Faulty, Launch, Running
-from harness.server.worker_classes import class_named
+from harness.server.worker_classes import class_named, configured_slots
 
 Phase = Literal["stopped", "starting", "running", "failed"]
 
@@ -38,12 +38,14 @@ AT_ONCE = 1 << 20  # bytes of events
 
 
 class Looked(Struct, frozen=True):
-    """Since the look before. `connections`: of the clients, None: not told yet."""
+    """Since the look before. `connections`: of the clients, None: not told yet. `counts`: as in
+    `Places`."""
 
     moves: list[Move]
     queue: int | None
     connections: int | None
     every: int
+    counts: list[int]
 
 
 class Live:
@@ -51,8 +53,9 @@ class Live:
 
     def __init__(self, server: Running, commands: int, events: int) -> None:
         self._server, self._commands, self._events = server, commands, events
-        row = class_named(server.launch.server.worker_class)
-        self.places = Places(accepts_first=row.accepts_first)
+        asked = server.launch.server
+        first = class_named(asked.worker_class).accepts_first
+        self.places = Places(accepts_first=first, slots=configured_slots(asked))
         self._spans = Following(server.launch.trial)
         self._queues = AcceptQueues(((server.host, server.port),))
         self._unread, self._later = b"", list[Event]()
@@ -92,7 +95,7 @@ class Live:
             queue, limit = seen.length, seen.limit
         self.places.settle(now_ns, queue, limit)
         moves = self.places.moves()
-        return Looked(moves, queue, self._connections, self.places.every)
+        return Looked(moves, queue, self._connections, self.places.every, self.places.counts)
 
     def sample(self) -> Sample:
         return self.places.sample(time.monotonic_ns())
@@ -105,11 +108,11 @@ class Live:
         *lines, self._unread = heard.split(b"\n")
         found = []
         for line in lines:
-            kind, number, at_ns, _ = line.decode("ascii").split(" ", 3)
+            kind, number, at_ns, cause = line.decode("ascii").split(" ", 3)
             if kind == "o":
                 self._connections = int(number)
             else:
-                found.append(Event(int(at_ns), kind, int(number)))
+                found.append(Event(int(at_ns), kind, int(number), cause=cause))
         return found
 
 
@@ -124,15 +127,16 @@ class Side:
         self.why: str | None = None
         self.live: Live | None = None
         self._load, self._seed = LoadAsked(), 0
-        self._lock = threading.Lock()  # of `live`
+        self._lock = threading.Lock()  # of all that is here
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, load: LoadAsked, seed: int = 0) -> None:
         """Anew where it runs. Returns at once."""
-        before, self._stop = self._stop, threading.Event()
-        before.set()
-        self._load, self._seed = load, seed
+        with self._lock:
+            self._stop.set()
+            self._stop = threading.Event()
+            self._load, self._seed = load, seed
         self._set("starting")
         waits_for = self._thread
         self._thread = threading.Thread(
@@ -149,7 +153,8 @@ class Side:
 
     def stop(self) -> None:
         """Returns at once; `join` waits for the end."""
-        self._stop.set()
+        with self._lock:
+            self._stop.set()
         self._set("stopped")
 
     def join(self, timeout_s: float) -> None:
@@ -227,9 +232,8 @@ class Side:
     def _while_it_runs(
         self, stop: threading.Event, server: Running, live: Live, tool: Guarded
     ) -> None:
-        live.load(self._load, self._seed)
+        self._set("running", stop=stop)  # before it is looked at: what is heard earlier is stale
         self._set_live(live)
-        self._set("running")
         looked_s = time.monotonic()
         while not stop.wait(STEP_S):
             if live.full:
@@ -249,13 +253,20 @@ class Side:
     def _end(self, stop: threading.Event, why: str) -> None:
         """It failed, unless somebody had stopped it."""
         self._set_live(None)
-        if not stop.is_set():
-            self._set("failed", why)
+        self._set("failed", why, stop)
 
     def _set_live(self, live: Live | None) -> None:
         with self._lock:
             self.live = live
+            if live is not None:
+                live.load(self._load, self._seed)
 
-    def _set(self, phase: Phase, why: str | None = None) -> None:
-        self.phase, self.why = phase, why
+    def _set(
+        self, phase: Phase, why: str | None = None, stop: threading.Event | None = None
+    ) -> None:
+        """Unless somebody has stopped it meanwhile."""
+        with self._lock:
+            if stop is not None and stop.is_set():
+                return
+            self.phase, self.why = phase, why
         self._changed()

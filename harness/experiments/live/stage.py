@@ -48,6 +48,7 @@ class Stage:
         self._python, self._gunicorn, self._missing = python, gunicorn, missing
         self._lesson = lesson
         self._course: Course | None = None
+        self._left: Course | None = None  # to be gone on with
         self._ran_s: float | None = None  # since when the load of its step has run
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
@@ -174,9 +175,10 @@ class Stage:
     # --- the lesson ------------------------------------------------------------------------------
 
     def _go(self, words: Mapping[str, Any]) -> None:
-        """To a step, whose question comes before anything runs."""
-        course = self._course or Course(self._lesson)
-        course.go(words.get("step"))
+        """To a step, whose question comes before anything runs; without one, to where it was
+        left."""
+        course = self._course or self._left or Course(self._lesson)
+        course.go(words.get("step", course.place))
         self._course = course
         for side in self.sides:
             side.stop()
@@ -197,7 +199,7 @@ class Stage:
         self._told_lesson()
 
     def _leave(self, _words: Mapping[str, Any]) -> None:
-        self._course = None
+        self._left, self._course = self._course or self._left, None
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property
@@ -257,6 +259,7 @@ class Stage:
             "server": asked,
             "heeds": asked.heeds,
             "slots": configured_slots(asked.server),
+            "blocked": found.at_once if asked.blocks else None,
             "accepts_first": class_named(asked.worker_class).accepts_first,
             "sentence": text(sentence(asked, self.load, cores())),
             "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
@@ -285,7 +288,8 @@ class Stage:
         if moves is None:
             return None
         told = as_told(moves, self._origin_ns)
-        return {"moves": told, "queue": None, "connections": None, "drawn": 1, "sample": None}
+        nothing = dict.fromkeys(("queue", "connections", "sample", "counts"))
+        return {"moves": told, "drawn": 1, **nothing}
 
     def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
         found = side.look()
@@ -300,5 +304,6 @@ class Stage:
             "queue": looked.queue,
             "connections": looked.connections,
             "drawn": looked.every,
+            "counts": looked.counts,
             "sample": sample,
         }

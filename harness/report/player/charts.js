@@ -13,14 +13,34 @@
   const HUES = ["class-1", "class-2"];
 
   const CHARTS = [
-    { title: "Throughput", unit: "/s", lines: ["rps"], law: (side) => side.law.rps },
+    {
+      title: "Throughput",
+      unit: "/s",
+      lines: ["rps"],
+      law: (side) => side.law.rps,
+      more: ({ law, model }) =>
+        law.knee && model === "closed"
+          ? ` at best; knee at ${amount(law.knee, law.knee % 1 ? 1 : 0)} clients`
+          : "",
+      none: () => "",
+    },
     {
       title: "Response time",
       unit: " s",
       lines: ["p50", "p95"],
       law: (side) => side.law.response_s,
+      more: () => " (Little)",
+      none: ({ law }) => (law.rps === null ? "" : "none, as chance decides who waits"),
     },
-    { title: "Accept queue", unit: "", lines: ["queue"], law: (side) => lawOfQueue(side) },
+    {
+      title: "Accept queue",
+      unit: "",
+      lines: ["queue"],
+      law: (side) => lawOfQueue(side),
+      more: () => "",
+      none: ({ law, accepts_first: acceptsFirst }) =>
+        acceptsFirst && law.rps !== null ? "none, as workers accept more than they serve" : "",
+    },
   ];
 
   // Little: under way = throughput x response time; what exceeds the slots waits, as far as there
@@ -179,10 +199,13 @@
         const name = several ? `${side.name} ` : "";
         now.push(name + this.value(sample, several));
         if (law !== null && law !== undefined)
-          laws.push(name + this.one(law) + (several ? "" : this.more(side)));
+          laws.push(name + this.one(law) + (several ? "" : this.spec.more(side)));
+        else if (!several && this.spec.none(side)) laws.push(this.spec.none(side));
       }
       this.now.textContent = (several && this.spec.lines.length > 1 ? "p50 " : "") + now.join(", ");
-      this.law.textContent = laws.length ? `law: ${laws.join(", ")}` : "";
+      const said = laws.length ? [`law: ${laws.join(", ")}`] : [];
+      if (this.spec.lines.length > 1) said.push("p95 is dotted");
+      this.law.textContent = said.join("; ");
       this.canvas.setAttribute(
         "aria-label",
         `${this.spec.title} over time. Now ${now.join(", ")}. ${this.law.textContent}`,
@@ -201,11 +224,6 @@
       const one = (name) =>
         sample[name] === null || sample[name] === undefined ? "–" : this.one(sample[name]);
       return second && !brief ? `p50 ${one(first)}, p95 ${one(second)}` : one(first);
-    }
-
-    more({ law }) {
-      if (this.spec.title === "Throughput" && law.knee) return ` at most, knee at ${law.knee}`;
-      return this.spec.title === "Response time" ? " (Little)" : "";
     }
   }
 
@@ -248,6 +266,12 @@
       side.samples.push({ t, serial: this.serial++, ...sample });
       if (side.samples.length > KEPT) side.samples.splice(0, KEPT / 4);
       this.refresh();
+    }
+
+    // The lines of a server that is started anew begin anew
+    interrupt(i) {
+      const last = this.sides[i] && this.sides[i].samples[this.sides[i].samples.length - 1];
+      if (last) this.add(i, last.t, { rps: null, p50: null, p95: null, queue: null });
     }
 
     clear() {

@@ -20,6 +20,7 @@
   // A dot is a number; what is known of it stands in arrays, so that no frame allocates anything.
   class Crowd {
     constructor() {
+      this.each = Infinity; // slots of a worker
       this.room = 0;
       this.grow(1024);
       this.clear();
@@ -86,7 +87,10 @@
         return;
       }
       const seats = this.seats[Math.max(0, this.worker[dot])];
-      seats[seats.indexOf(dot)] = -1;
+      const seat = seats.indexOf(dot);
+      seats[seat] = -1;
+      // The next one is often seen to begin before this one's client has its answer
+      if (seats.length > this.each && seat < this.each) seats[seat] = seats.pop();
       while (seats.length && seats[seats.length - 1] < 0) seats.pop();
       this.served--;
     }

@@ -109,7 +109,7 @@
       scene,
       at.connection,
       scene.repeated
-        ? `${said.connecting}, SYN again: ${scene.repeated * scene.drawn}`
+        ? `${said.connecting}, SYN again: ${scene.repeated}`
         : `${said.connecting} connecting`,
     );
     const full = backlog && said.queue > backlog ? ", full" : "";
@@ -149,7 +149,8 @@
 
   function servedSaid(scene) {
     const { served } = scene.said,
-      { slots } = scene.side;
+      { slots, blocked } = scene.side;
+    if (blocked) return `${served} in the app, ${blocked} at once: it blocks`;
     return slots === null || slots === undefined
       ? `${served} in the app, slots unlimited`
       : `${served} in the app, ${slots} slots`;
@@ -160,22 +161,24 @@
       seats = scene.crowd.seats[i];
     let busy = 0;
     if (seats) for (const dot of seats) if (dot >= 0) busy++;
-    busy *= scene.drawn;
     to.fillStyle = scene.colour.ink;
     if (box.side) {
       to.fillText(`${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
       return;
     }
     const name = SLOT_NAMES[scene.side.server.worker_class];
+    const { served } = scene.said; // of so many that not all are drawn, this is the worker's part
+    if (served > 1.05 * scene.crowd.served)
+      busy = `about ${Math.round((busy * served) / scene.crowd.served)}`;
     const many =
       scene.each === null
-        ? name || ""
+        ? (name && busy === 1 && name.slice(0, -1)) || name || ""
         : scene.each > 1
           ? `of ${scene.each} ${name || "slots"}`
           : "";
     const busyOf = many ? `${busy} ${many}` : busy ? "busy" : "free";
     to.fillText(
-      box.w > 150 ? `worker ${i + 1}: ${busyOf}` : busyOf,
+      box.w > 150 ? `worker ${i + 1}: ${busyOf}` : `${i + 1}: ${busyOf}`,
       box.x + 6,
       box.y + 15,
       box.w - 10,

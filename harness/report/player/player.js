@@ -5,7 +5,8 @@
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const STEP_MS = 200; // between two pictures where motion is to be reduced
-  const TELL_MS = 3000;
+  const SHOW_MS = 300; // between two readings of the words, for eyes
+  const TELL_MS = 3000; // and for ears
   const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -102,17 +103,18 @@
     }
   };
 
-  // Says something, but at most every three seconds: always the newest
-  Lab.Teller = class {
-    constructor(element) {
+  // Says something, but not too often: always the newest
+  class Teller {
+    constructor(element, each) {
       this.element = element;
+      this.each = each;
       this.last = -Infinity;
       this.timer = 0;
     }
 
     say(words) {
       this.words = words;
-      const wait = Math.max(0, this.last + TELL_MS - performance.now());
+      const wait = Math.max(0, this.last + this.each - performance.now());
       if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
     }
 
@@ -121,6 +123,20 @@
       this.last = performance.now();
       const words = this.words();
       if (words !== this.element.textContent) this.element.textContent = words;
+    }
+  }
+
+  // Words that change all the time, for those who look and for those who listen
+  Lab.Words = class {
+    constructor(element) {
+      const shown = Lab.make("span", { ariaHidden: "true" });
+      const spoken = Lab.make("span", { className: "lab-spoken", role: "status" });
+      element.replaceChildren(shown, spoken);
+      this.tellers = [new Teller(shown, SHOW_MS), new Teller(spoken, TELL_MS)];
+    }
+
+    say(words) {
+      for (const teller of this.tellers) teller.say(words);
     }
   };
 
@@ -150,26 +166,39 @@
 
   const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
+  // What is known of failures, most frequent first
+  const CAUSES = { unsent: "not sent, as 1000 were under way" };
+  function causesSaid(causes) {
+    const found = Object.entries(causes).sort(([, one], [, other]) => other - one);
+    return found.length
+      ? ` (${found.map(([cause, count]) => `${count} ${CAUSES[cause] || cause}`).join(", ")})`
+      : "";
+  }
+
   // What the picture shows, in words
   Lab.inWords = (scene, rps) => {
     const said = scene.numbers(),
       where = [];
     if (said.served) where.push(`${said.served} in the app`);
-    if (said.queue) where.push(`${said.queue} in the accept queue`);
+    if (said.queued) where.push(`${said.queued} in the accept queue`);
     if (said.accepted) where.push(`${said.accepted} accepted, not yet in the app`);
     if (said.connecting) where.push(`${said.connecting} connecting`);
-    const words = [
-      `${plural(said.underWay, "request")} under way${where.length ? `: ${where.join(", ")}` : ""}`,
-    ];
+    const { load, crowd } = scene,
+      part = [];
+    if (load && load.model === "closed" && said.underWay > load.clients)
+      part.push(`, ${said.underWay - load.clients} of them left of the load before`);
+    if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
+    const places = where.length ? `: ${where.join(", ")}` : "";
+    const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
     if (rps !== null && rps !== undefined) words.push(`${Lab.amount(rps)} requests/s`);
     if (said.idle) words.push(`${plural(said.idle, "idle connection")} kept`);
-    if (said.failed) words.push(`${said.failed} failed`);
+    if (said.failed) words.push(`${said.failed} failed${causesSaid(said.causes)}`);
     return words.join("; ");
   };
 
   Lab.settingsSaid = (server) => {
     const { worker_class: name, workers, threads, backlog } = server;
-    const thread = threads > 1 ? `, ${threads} threads each` : "";
+    const thread = name === "gthread" ? `, ${plural(threads, "thread")} each` : "";
     return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
   };
 
@@ -235,8 +264,8 @@
         { className: "lab-sides" },
         ...this.sides.map((one) => one.element),
       );
-      this.words = Lab.make("p", { className: "lab-words", role: "status" });
-      this.teller = new Lab.Teller(this.words);
+      this.words = Lab.make("p", { className: "lab-words" });
+      this.teller = new Lab.Words(this.words);
       const transport = this.transport();
       transport.hidden = locked;
       this.element.append(pictures, transport, this.words, Lab.legend());
@@ -256,6 +285,7 @@
           slots: side.slots,
           accepts_first: side.accepts_first,
           backlog: side.server.backlog,
+          model: (side.load || this.trace.load || {}).model,
         })),
       );
       this.trace.sides.forEach((side, i) => {
@@ -362,7 +392,6 @@
       while (one.sample < samples.length && samples[one.sample][0] <= this.at) one.sample++;
       const last = samples[one.sample - 1];
       one.rps = last ? last[1] : null;
-      one.scene.observe({ drawn: this.trace.drawn });
     }
 
     step(_now, dt) {

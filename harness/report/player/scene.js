@@ -58,8 +58,7 @@
 
     clear() {
       this.crowd.clear();
-      this.queue = this.connections = this.total = null;
-      this.drawn = 1;
+      this.queue = this.connections = this.total = this.counts = null;
       this.rooms.waiting.fill(8);
       this.rooms.seats = 1;
       this.stale = this.fresh = true;
@@ -76,6 +75,7 @@
         side.slots === null || side.slots === undefined
           ? null
           : Math.max(1, Math.round(side.slots / this.workers));
+      this.crowd.each = this.each ?? Infinity;
       this.refresh();
     }
 
@@ -86,30 +86,33 @@
 
     // What is known beside the moves: of all requests, where only some are drawn, or where some were
     // under way before anybody looked
-    observe({ queue, connections, drawn, answered, failed, underWay }) {
+    observe({ queue, connections, counts, drawn, answered, failed, causes }) {
       const news = (said, known) => said !== undefined && said !== known;
       if (news(queue, this.queue) || news(connections, this.connections) || answered !== undefined)
         this.fresh = true;
       if (queue !== undefined) this.queue = queue;
       if (connections !== undefined) this.connections = connections;
-      this.drawn = drawn || 1;
-      if (answered !== undefined) this.total = { answered, failed: failed || 0, underWay };
+      this.counts = drawn > 1 ? counts : null;
+      if (answered !== undefined) this.total = { answered, failed: failed || 0, causes };
     }
 
     // Requests at each place, and idle connections; `into`: an object that is used again
     numbers(into = {}) {
-      const { crowd, drawn } = this,
+      const { crowd, total } = this,
         [connecting, queued, accepted] = crowd.waiting;
-      const underWay = this.total?.underWay ?? crowd.underWay * drawn;
       const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
-      into.underWay = underWay;
-      into.connecting = connecting.length * drawn;
-      into.queue = this.queue ?? queued.length * drawn;
-      into.accepted = accepted.length * drawn;
-      into.served = crowd.served * drawn;
-      into.idle = Math.max(0, kept - Math.max(underWay, crowd.underWay * drawn));
-      into.answered = this.total ? this.total.answered : crowd.answered * drawn;
-      into.failed = this.total ? this.total.failed : crowd.failed * drawn;
+      [into.connecting, into.queued, into.accepted, into.served] = this.counts ?? [
+        connecting.length,
+        queued.length,
+        accepted.length,
+        crowd.served,
+      ];
+      into.underWay = into.connecting + into.queued + into.accepted + into.served;
+      into.queue = this.queue ?? into.queued; // what the kernel counts
+      into.idle = Math.max(0, kept - into.underWay);
+      into.answered = total ? total.answered : crowd.answered;
+      into.failed = total ? total.failed : crowd.failed;
+      into.causes = total?.causes ?? {};
       return into;
     }
 

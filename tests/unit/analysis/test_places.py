@@ -100,6 +100,16 @@ def test_what_finds_no_room_in_a_full_queue_is_not_connected_whatever_it_thinks(
     assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
 
 
+def test_no_more_are_in_between_than_there_are_free_slots() -> None:
+    """So that it is known at the first look who has found no room."""
+    places = Places(accepts_first=False, slots=2)
+    ups(places, 6)
+    places.hear([Event(7, "s", 1, 9)])
+    places.settle(10, 2, 2)  # five wait, two are in the queue, and one may be on its way to a slot
+    now = {move.number: move.place for move in places.now(15)}
+    assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
+
+
 def test_who_comes_late_hears_where_they_are() -> None:
     places = Places(accepts_first=False)
     ups(places, 2)
@@ -149,6 +159,19 @@ def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
     places.hear(Event(9999, "e", n) for n in range(1, 3 * DRAWN + 1))
     assert {number for number, _, _ in told(places)} == drawn
     assert places.answered == 3 * DRAWN
+
+
+def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
+    places = Places(accepts_first=False)
+    places.hear(Event(n, kind, n) for n in range(1, 3 * DRAWN + 1) for kind in "bc")
+    few = [number for number in range(1, 3 * DRAWN + 1) if number % 3][-4:]  # not drawn as yet
+    places.hear(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
+    assert places.counts == [0, 3 * DRAWN - 4, 0, 4]
+    assert [number for number, place, _ in told(places) if place == IN_APP] == few
+    places.hear([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
+    assert places.counts == [0, 3 * DRAWN - 4, 0, 2]
+    assert sum(places.counts) == places.under_way
+    assert places.sample(9999).causes == {"closed": 1}
 
 
 def test_figures_are_of_the_latest_answers() -> None:

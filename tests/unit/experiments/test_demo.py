@@ -160,7 +160,11 @@ def test_all_guesses_stand_in_one_table_at_the_end(
     assert second.split()[4:6] == ["c", "b"]
     assert third.split()[4:6] == ["-", "b"]
     assert "4/s, 2.00 s" in second
-    assert end[-2] == "1 of 2 guesses was right."
+    rest = "\n".join(end[2 + len(LESSON.steps) :]).strip()
+    assert rest.startswith("1 of 2 guesses was right.\n")
+    assert wrapped(rest).endswith(LESSON.end)
+    assert "4/s, 4.00 s" in end[5]
+    assert "up to 15.3 s" in end[6]  # what the mean would hide
 
 
 def test_the_table_fits_and_leaves_out_guesses_that_nobody_made() -> None:
@@ -190,7 +194,8 @@ def test_a_step_that_cannot_be_run_is_left_out(
     assert "This step is left out: no Gunicorn" in said
     assert "The answer: " not in said
     assert "Your guess" not in said
-    assert said.rstrip().endswith("left out")
+    table_of = said.removesuffix("\n").rpartition("\n\n")[0]
+    assert table_of.rstrip().endswith("left out")
 
 
 def test_who_stops_the_lesson_gets_no_table(

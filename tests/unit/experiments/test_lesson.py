@@ -66,7 +66,7 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     )
     came, where = outcome(step, cell)
     assert came == (
-        "Measured: 3.98 requests/s (the law: 4 at best), 2.00 s each (the law: 2.00 s)."
+        "Measured: 3.98 requests/s (the law: 4 at best), a mean of 2.00 s each (the law: 2.00 s)."
     )
     assert where == (
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"
@@ -78,13 +78,13 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
 
 def test_the_law_says_its_numbers() -> None:
     assert law(STEPS[1]) == (
-        "The law: min(8 connections, 4 slots) / 1 s = 4 requests/s at best;"
-        " each takes 8 / 4 = 2.00 s."
+        "The law: min(8 connections, 4 slots) / 1 s = 4 requests/s at best."
+        " By Little's law, each then takes 8 connections / 4 requests/s = 2.00 s in the mean."
     )
     unlimited = replace(STEPS[1], at_once=None, delay_s=0.5)
     assert law(unlimited) == (
-        "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best;"
-        " each takes 8 / 16 = 500 ms."
+        "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best."
+        " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms in the mean."
     )
 
 

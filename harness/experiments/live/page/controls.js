@@ -19,8 +19,8 @@
     { name: "backlog", label: "Backlog" },
   ];
   const MODELS = [
-    ["closed", "closed: each client sends again once it is answered"],
-    ["open", "open: they arrive at random (Poisson)"],
+    ["closed", "closed: each asks again when answered"],
+    ["open", "open: they come at random (Poisson)"],
   ];
   let serial = 0;
 
@@ -73,7 +73,7 @@
     // The value, or null where it is none; then it says why
     read() {
       if (this.control.tagName === "SELECT") return this.control.value;
-      const typed = this.control.value.trim(),
+      const typed = this.control.value.trim().replace(",", "."),
         value = Number(typed);
       const good =
         typed !== "" && Number.isFinite(value) && value >= this.least && value <= this.most;
@@ -238,6 +238,8 @@
       );
       this.fields.app = choiceField("app", "App", changed);
       const order = ["worker_class", "app", ...SERVER.map(({ name }) => name)];
+      this.missing = make("details", { className: "lab-hint", hidden: true });
+      this.fields.worker_class.element.append(this.missing);
       this.error = make("p", { className: "lab-error", role: "alert", hidden: true });
       this.element = fieldset(
         "",
@@ -262,11 +264,11 @@
         this.fields.worker_class.control,
         classes.map(({ name, why }) => [name, why ? `${name} (not available)` : name, why]),
       );
-      this.fields.worker_class.say(
-        classes
-          .filter(({ why }) => why)
-          .map(({ name, why }) => `${name}: ${why}`)
-          .join(". "),
+      const missing = classes.filter(({ why }) => why);
+      this.missing.hidden = !missing.length;
+      this.missing.replaceChildren(
+        make("summary", { textContent: `not available: ${missing.map(({ name }) => name).join(", ")}` }),
+        ...missing.map(({ name, why }) => make("p", { textContent: `${name}: ${why}` })),
       );
     }
 
@@ -280,7 +282,7 @@
       for (const field of Object.values(this.fields)) field.show(server[field.name]);
       for (const { name } of SERVER) {
         const ignored = heeds && !heeds.includes(name);
-        this.fields[name].say(ignored ? `${server.worker_class} ignores this.` : "");
+        this.fields[name].say(ignored ? "ignored" : "");
         this.fields[name].element.classList.toggle("lab-ignored", Boolean(ignored));
       }
     }
@@ -326,9 +328,10 @@
       sides.forEach((side, i) =>
         this.servers[i].show(
           side,
-          sides.length > 1 ? `Server ${"AB"[i]}: restarts` : "Server: a change restarts it",
+          sides.length > 1 ? `Server ${"AB"[i]}` : "Server: a change restarts it",
         ),
       );
+      this.place.classList.toggle("lab-servers-two", sides.length > 1);
     }
 
     enable(on) {

@@ -107,7 +107,6 @@
         part.textContent = words || "";
         part.hidden = end || !words;
       }
-      if (message.phase === "told") this.changed.hidden = true; // room for the outcome
       this.choices.hidden = end;
     }
 
@@ -160,6 +159,7 @@
       if (phase === "end") {
         parts.push(this.table(message.table || []));
         add("lab-score", message.score);
+        add("lab-why", message.end);
         const link =
           message.page &&
           make("a", { href: message.page, textContent: "This lesson as a page to take home" });
@@ -167,8 +167,10 @@
       }
       if (phase === "run" || phase === "told") {
         add("lab-law", message.law);
-        add("lab-reaction", message.reaction);
-        if (phase === "run") add("lab-runs", "It runs now: watch the picture.");
+        if (phase === "run") {
+          add("lab-reaction", message.reaction);
+          add("lab-runs", "It runs now: watch the picture.");
+        }
         for (const line of message.outcome || []) add("lab-outcome", line);
         add("lab-why", message.why);
       }
@@ -197,7 +199,7 @@
     }
 
     table(rows) {
-      const head = ["Step", "Your guess", "Right", "The law", "Measured"];
+      const head = ["Step", "Your guess", "Right answer", "The law", "Measured"];
       const cells = (row) =>
         row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell ?? "no guess"));
       const table = make(
@@ -265,7 +267,7 @@
     })),
   });
 
-  // A lesson without a server. `lesson`: {title, steps: [{title, changed, question, choices, right,
+  // A lesson without a server. `lesson`: {title, end, steps: [{title, changed, question, choices, right,
   // law, reactions (one per choice, then one for no guess), outcome, why, measured, trace}]}
   class Recorded {
     constructor(element, lesson) {
@@ -307,7 +309,7 @@
     go(step) {
       if (this.player) this.player.stop();
       if (step >= this.lesson.steps.length) {
-        this.panel.show({ ...this.message("end"), table: this.table() });
+        this.panel.show({ ...this.message("end"), table: this.table(), end: this.lesson.end });
         return;
       }
       this.step = step;

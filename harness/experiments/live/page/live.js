@@ -115,7 +115,7 @@
         go: (step) => this.order({ do: "lesson", step }),
       });
       this.charts = new Lab.Charts(byId("charts"));
-      this.teller = new Lab.Teller(byId("words"));
+      this.teller = new Lab.Words(byId("words"));
       byId("legend").append(Lab.legend());
       this.loop = new Lab.Loop(byId("sides"), (now, dt) => this.step(now, dt));
       this.bindButtons();
@@ -130,7 +130,7 @@
       click("start", () => this.order({ do: this.started() ? "stop" : "start" }));
       click("restart", () => this.order({ do: "restart" }));
       click("compare", () => this.order({ do: "compare", on: this.sides.length < 2 }));
-      click("show-lesson", () => this.order({ do: "lesson", step: 0 }));
+      click("show-lesson", () => this.order({ do: "lesson" }));
       click("show-controls", () => this.order({ do: "leave" }));
       click("pause", () => this.pace({ paused: !this.clock.paused }));
       click("slow", () => this.pace({ slow: !this.clock.slow }));
@@ -148,6 +148,11 @@
       byId("slow").setAttribute("aria-pressed", String(this.clock.slow));
       this.showPace();
       this.loop.wake();
+    }
+
+    runs(i) {
+      const side = this.state && this.state.sides[i];
+      return Boolean(side) && side.phase === "running" && Boolean(this.sides[i]);
     }
 
     showPace() {
@@ -235,14 +240,17 @@
       this.loop.wake();
     }
 
+    // Those that stay keep their picture: what is under way is told once
     buildSides(count) {
-      this.sides = Array.from({ length: count }, () => {
+      this.sides = Array.from({ length: count }, (_, i) => {
+        if (this.sides[i]) return this.sides[i];
         const one = Lab.sidePicture(2);
         one.scene.onstale = () => this.loop.wake();
         one.track = new Lab.Track(one.scene);
         one.sample = null;
         return one;
       });
+      this.charts.clear(); // or one server would go on as one of two
       byId("sides").replaceChildren(...this.sides.map(({ element }) => element));
       byId("sides").classList.toggle("lab-two", count > 1);
     }
@@ -253,6 +261,7 @@
       side.scene.clear();
       side.track.moves.length = side.track.next = 0;
       side.sample = null;
+      this.charts.interrupt(i);
     }
 
     // Before a guess nothing says what will happen: no sentence, no law
@@ -262,7 +271,7 @@
 
     showSide(one, side, i) {
       const phases = {
-        stopped: "Stopped. ",
+        stopped: this.asking() ? "Stopped. " : "Stopped. When it runs: ",
         starting: "Starts, about a second. ",
         failed: `Failed: ${side.why || ""}`,
       };
@@ -276,6 +285,7 @@
 
     showLaws() {
       const hidden = this.asking();
+      byId("glossary").hidden = hidden; // it knows the law
       this.charts.configure(
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
@@ -283,6 +293,7 @@
           slots: side.slots,
           accepts_first: side.accepts_first,
           backlog: side.server.backlog,
+          model: this.state.load.model,
         })),
       );
     }
@@ -306,7 +317,9 @@
 
     takeTick(tick) {
       this.clock.heard(tick.t, performance.now());
-      tick.sides.forEach((side, i) => side && this.sides[i] && this.sides[i].track.add(side.moves));
+      // What is heard of a server that does not run any more is stale
+      tick.sides = tick.sides.map((side, i) => (this.runs(i) ? side : null));
+      tick.sides.forEach((side, i) => side && this.sides[i].track.add(side.moves));
       this.ticks.push(tick);
       this.showPace();
       // Nobody looks: the picture is kept up to date without drawing it
@@ -340,7 +353,7 @@
           ...(sample && {
             answered: sample.answered,
             failed: sample.failed,
-            underWay: sample.under_way,
+            causes: sample.causes,
           }),
         });
         if (!sample) return;
@@ -355,7 +368,7 @@
     inWords() {
       return this.sides
         .map(({ scene, sample, canvas }, i) => {
-          const name = this.sides.length > 1 ? `${this.state.sides[i].server.worker_class}: ` : "";
+          const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
           const words = Lab.inWords(scene, sample && sample.rps);
           canvas.setAttribute("aria-label", `picture: ${words}`);
           return name + words;

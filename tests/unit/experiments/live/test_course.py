@@ -56,7 +56,9 @@ def test_once_it_is_measured_all_is_told() -> None:
     assert message["right"] == LESSON.steps[1].right
     assert message["why"] == LESSON.steps[1].why
     assert message["outcome"][0].startswith("You guessed c)")
-    assert "Measured: 3.99 requests/s (the law: 4 at best), 2.01 s each" in message["outcome"][1]
+    assert (
+        "Measured: 3.99 requests/s (the law: 4 at best), a mean of 2.01 s" in message["outcome"][1]
+    )
     assert len(message["outcome"]) == 2  # none took much longer than the law says
 
 
@@ -65,6 +67,10 @@ def test_who_waited_for_long_is_told() -> None:
     one.guess(2)
     one.measure(SEEN, 7.1, 1.0)
     assert "the slowest 7.10 s" in str(one.message()["outcome"])
+    one.go(len(LESSON.steps))
+    message: Any = one.message()
+    assert [row[-1] for row in message["table"]] == ["3.99/s, up to 7.10 s"]
+    assert message["end"] == LESSON.end
 
 
 def test_a_load_without_an_answer_is_told() -> None:
@@ -80,7 +86,9 @@ def test_a_step_that_cannot_be_run_here_says_why() -> None:
     one.left_out("needs eventlet")
     assert "needs eventlet" in str(one.message()["outcome"])
     one.go(len(LESSON.steps))
-    assert one.message()["table"] == [(LESSON.steps[2].title, "a", "b", "8/s, 1.00 s", "left out")]
+    assert one.message()["table"] == [
+        (LESSON.steps[2].title, *LESSON.steps[2].choices[:2], "8/s, 1.00 s", "left out")
+    ]
 
 
 def test_at_the_end_there_is_a_table_of_what_was_guessed() -> None:

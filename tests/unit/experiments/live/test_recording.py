@@ -19,8 +19,8 @@ SEEN = Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8)
 
 def recorded() -> Recorder:
     one = Recorder()
-    one.add(Looked([Move(1, CONNECTING, None, 5000 * MS)], 0, 1, 1), None)
-    one.add(Looked([Move(1, ANSWERED, 0, 6000 * MS)], 4, 1, 1), SEEN)
+    one.add(Looked([Move(1, CONNECTING, None, 5000 * MS)], 0, 1, 1, []), None)
+    one.add(Looked([Move(1, ANSWERED, 0, 6000 * MS)], 4, 1, 1, []), SEEN)
     return one
 
 
