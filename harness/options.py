@@ -67,7 +67,7 @@ def _add_format(to: argparse.ArgumentParser) -> None:
 def add_demo(to: argparse.ArgumentParser) -> None:
     to.description = (
         "A lesson in the terminal: what happens when more requests come in than a server can"
-        " serve? Each step changes one thing, lets you guess, says what the law predicts, runs the"
+        " serve? Each step lets you guess, says what the law predicts, runs the"
         " load live, compares all three, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES

@@ -33,13 +33,15 @@ ORDER = "bckasxef"  # of events at the same nanosecond
 
 class Event(NamedTuple):
     """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`), f with its `cause`;
-    a: the worker `pid` accepted its connection; s, x: the request entered, left its app."""
+    a: the worker `pid` accepted its connection; s, x: the request entered, left its app. Where an
+    accept is told with s, it was at `accept_ns`."""
 
     at_ns: int
     kind: str
     number: int
     pid: int = 0
     cause: str = ""
+    accept_ns: int = 0
 
 
 class Move(NamedTuple):
@@ -72,11 +74,13 @@ class Request(Struct):
 
 
 class Answer(NamedTuple):
-    """`app`: from and until when it was in the app."""
+    """`app`: from and until when it was in the app; `parts`: how long it connected, was in the
+    accept queue, in a worker and in the app, where all of that was told."""
 
     end_ns: int
     response_s: float
     app: tuple[int, int]
+    parts: tuple[int, int, int, int] | None = None
 
 
 class Sample(Struct, frozen=True):
@@ -160,6 +164,7 @@ class Places:
         elif event.kind == "s":
             if not request.app_ns:  # else it is told again, with its end
                 request.worker, request.app_ns = self.worker(event.pid), event.at_ns
+                request.accepted_ns = request.accepted_ns or event.accept_ns
                 request.drawn = request.drawn or self._at[IN_APP] < DRAWN
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
@@ -175,7 +180,8 @@ class Places:
             self.answered += 1
             at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
             in_app = (request.app_ns or at_ns, left_ns)
-            self._recent.append(Answer(at_ns, (at_ns - request.begun_ns) / NS, in_app))
+            response_s = (at_ns - request.begun_ns) / NS
+            self._recent.append(Answer(at_ns, response_s, in_app, _parts(request, left_ns)))
         else:
             self.failed += 1
             self._causes[event.cause] += 1
@@ -274,6 +280,16 @@ class Places:
         counted = [one.app for one in answers]
         counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in now]
         return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
+
+
+def _parts(request: Request, left_ns: int) -> tuple[int, int, int, int] | None:
+    """Nanoseconds; None unless all was told, and on a new connection. A client may learn that its
+    connection is up after a worker has accepted it."""
+    accepted_ns, app_ns = request.accepted_ns, request.app_ns
+    if request.kept or not (request.up_ns and accepted_ns and app_ns):
+        return None
+    up_ns = min(request.up_ns, accepted_ns)
+    return up_ns - request.begun_ns, accepted_ns - up_ns, app_ns - accepted_ns, left_ns - app_ns
 
 
 def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:

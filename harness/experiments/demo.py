@@ -51,7 +51,8 @@ def command(options: argparse.Namespace) -> int:
             raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
         from harness.experiments.live.command import command as live
 
-        return live(argparse.Namespace(**vars(options), port=None, no_browser=None, record=None))
+        unasked = {"port": None, "no_browser": None, "record": None}
+        return live(argparse.Namespace(**vars(options), **unasked, begin=True))
     directory, stopped = run("sweep", setup, options)
     if stopped is None:
         path = directory / "report.html"
@@ -88,7 +89,7 @@ class Presenter:
         if self._ask:
             self._stack.enter_context(unechoed())
         count = len(self._lesson.steps)
-        say(f"{self._lesson.title} {count} steps, each changes one thing; about"
+        say(f"{self._lesson.title} {count} steps; about"
             f" {format_wait(self._seconds)}.")  # fmt: skip
         print()
         return self

@@ -10,6 +10,7 @@ from harness.experiments.lesson_words import Told, score
 from harness.terminal.console import one_key
 from harness.terminal.picture import COLUMNS, WIDTH, over_time
 
+NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
 LONGEST = 34  # characters of a title in the table
 
 
@@ -20,8 +21,10 @@ def say(paragraph: str = "", indent: str = "") -> None:
 
 
 def guess(step: Step) -> int | None:
-    """The place of the choice whose letter is typed, None for any other key."""
-    key = one_key("Your guess (a letter, any other key for none): ")
+    """The place of the choice whose letter is typed, None for Enter. Other keys are slips."""
+    key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
+    while key not in step.letters and key not in NO_GUESS:
+        key = one_key("")
     place = step.letters.find(key) if key else -1
     print(key if place >= 0 else "none", end="\n\n", flush=True)
     return place if place >= 0 else None
@@ -34,7 +37,7 @@ def course_of(facts: Facts) -> list[str]:
         return []
     rows = {"in the app": found.in_app, "inside a worker": found.in_worker}
     rows |= {"accept queue": found.queued, "no room": found.no_room}
-    legend = "no room: the kernel dropped what they sent"
+    legend = "a dot: none; no room: the kernel dropped what they sent"
     if not any(found.in_worker):
         del rows["inside a worker"]
     else:

@@ -113,11 +113,12 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
             for stall in cell.findings
             if stall.code == "diagnosis.stall"
         ]
-        lines += _parts(cell.breakdown)
+        lines += where(cell.breakdown)
     return lines
 
 
-def _parts(split: Breakdown) -> Iterable[str]:
+def where(split: Breakdown) -> Iterable[str]:
+    """Where a request spent its time, in the mean."""
     parts = [
         say("lesson.part" if spent_s >= 0.001 else "lesson.part.none", name=name, spent_s=spent_s)
         for field, name in PARTS.items()

@@ -30,11 +30,11 @@ class OwnApp(Struct, frozen=True):
 OWN_APPS: Mapping[str, OwnApp] = {
     "sleep": OwnApp("waits", "apps.sleep_wsgi:app", "apps.sleep_asgi:app"),
     "blocking": OwnApp(
-        "waits and lets nobody else run (time.sleep in async def)",
+        "waits, blocking: time.sleep in async def",
         asgi="apps.blocking_asgi:app", classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
     ),
     "imported": OwnApp(
-        "waits and lets nobody else run (sleep imported before monkey patching)",
+        "waits, blocking: sleep imported unpatched",
         wsgi="apps.imported_sleep:app", classes=("gevent",), blocks=True, preload=True,
     ),
 }  # fmt: skip

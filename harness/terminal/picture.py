@@ -4,7 +4,7 @@
        accept queue ooooo                    5
        no room      ~~~~~~~                  7, SYNs repeated: 12
        elsewhere                             0, on the way
-       idle                                  0, nothing sent
+       idle                                  0, with nothing to send
        answered                              9 of 32
 """
 
@@ -42,7 +42,7 @@ def draw(
     sent = min(connections, requests - answered)
     elsewhere = max(0, sent - known)
     idle = max(0, connections - max(sent, known))
-    where = "accepted, inside a worker" if accepts_first else "on the way, or not connected"
+    where = "accepted, not yet in the app" if accepts_first else "on the way, or not connected"
     lines = [
         _line(f"{at_s:6.1f} s", "in the app", _workers(busy), f"{inside} of {limit} slots"),
         _line("", "accept queue", "o" * (queue or 0), UNKNOWN if queue is None else queue),
@@ -53,7 +53,7 @@ def draw(
         lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {again}"))
     lines += [
         _line("", "elsewhere", "." * elsewhere, f"{elsewhere}, {where}"),
-        _line("", "idle", "." * idle, f"{idle}, nothing sent"),
+        _line("", "idle", "." * idle, f"{idle}, with nothing to send"),
         _line("", "answered", "", f"{answered} of {requests}"),
     ]
     return [line[:WIDTH] for line in lines]

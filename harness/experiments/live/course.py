@@ -4,16 +4,18 @@ steps are those of the terminal (`experiments/lesson.py`), and so is what is sai
 from collections.abc import Mapping
 from typing import Literal
 
-from harness.analysis.places import Sample
 from harness.experiments.lesson import Lesson, Step
-from harness.experiments.lesson_words import Measured, Told, answer, law, score
+from harness.experiments.lesson_words import Measured, Told, answer, law, score, where
 from harness.experiments.live.asked import LoadAsked, Refused, ServerAsked
+from harness.experiments.live.side import Seen
+from harness.model import Breakdown
 from harness.report.messages import say
 
 Phase = Literal["ask", "run", "told", "end"]
 
 # A step is measured for so long, or so many times what the law says that a request takes
 LEAST_S, TIMES = 4.0, 3
+APART = 0.1  # of the mean
 TAKE_HOME = "lesson.html"  # the address of what was recorded, beside the page
 
 
@@ -86,9 +88,10 @@ class Course:
         self._told[self._place] = Told(self.step, self._guess, left_out=True)
         self.phase = "told"
 
-    def measure(self, seen: Sample, slowest_s: float | None, fastest_s: float | None) -> None:
+    def measure(self, came: Seen) -> None:
         """What came of it."""
         step, found, lines = self.step, None, list[str]()
+        seen, slowest_s, fastest_s = came.sample, came.slowest_s, came.fastest_s
         if seen.rps is not None and seen.mean is not None:
             far = slowest_s is not None and slowest_s > 2 * step.response_s
             found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
@@ -98,6 +101,8 @@ class Course:
         if found is not None and found.slowest_s is not None and fastest_s is not None:
             times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
             lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
+        if found is not None and came.where is not None and _explains(came.where, found):
+            lines += where(came.where)
         if seen.failed:
             lines.append(say("lesson.failed", failed=seen.failed))
         self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
@@ -115,7 +120,8 @@ class Course:
             "right": step.right,
             "law": law(step),
             "reactions": step.reactions,
-            "outcome": [answer(step, None), *self._outcome],
+            "answer": answer(step, None),
+            "outcome": self._outcome,
             "why": step.why,
             "measured": told.found,
             "trace": trace,
@@ -144,10 +150,17 @@ class Course:
             "right": step.right if phase == "told" else None,
             "law": law(step) if after else None,
             "reaction": step.reactions[self._guess] if after and self._guess is not None else None,
-            "outcome": [answer(step, self._guess), *self._outcome] if phase == "told" else [],
+            "answer": answer(step, self._guess) if phase == "told" else None,
+            "outcome": self._outcome if phase == "told" else [],
             "why": step.why if phase == "told" else None,
             "table": [one.in_words for one in told] if phase == "end" else [],
             "score": score(told) if phase == "end" else "",
             "end": self._lesson.end if phase == "end" else "",
             "page": TAKE_HOME if phase == "end" and self._kept else None,
         }
+
+
+def _explains(split: Breakdown, found: Measured) -> bool:
+    """Not where some have waited for long and are not answered: the mean is of them, too."""
+    parts = (split.connect_s, split.accept_queue_s, split.in_worker_s, split.service_s)
+    return abs(sum(one or 0.0 for one in parts) - found.response_s) < APART * found.response_s

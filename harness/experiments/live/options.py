@@ -40,3 +40,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = EXAMPLES
     read.add_rows(to, ROWS)
     read.add_rows(to.add_argument_group("what serves it"), read.SERVES_ONE)
+    to.set_defaults(begin=False)  # with the lesson: by `demo --web`

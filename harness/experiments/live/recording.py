@@ -100,7 +100,7 @@ def _follow(side: Side, course: Course) -> None:
     measured = side.measured(course.measured_s)
     if measured is None:
         raise EnvironmentProblem(f"{course.step.title}: {side.why}")
-    course.measure(*measured)
+    course.measure(measured)
     course.keep(recorder.trace(course.server, course.load))
 
 

@@ -11,16 +11,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct
 
 from harness import run_store
-from harness.analysis.places import RECENT_S, Event, Move, Places, Sample
+from harness.analysis.places import RECENT_S, Answer, Event, Move, Places, Sample
+from harness.analysis.samples import NS
 from harness.experiments.live.asked import LoadAsked, ServerAsked
 from harness.load.programs import GENERATORS
+from harness.model import Breakdown
 from harness.observe.spans import Following
 from harness.observe.tcp import AcceptQueues, Unseen
 from harness.server.gunicorn import running
@@ -46,6 +49,27 @@ class Looked(Struct, frozen=True):
     connections: int | None
     every: int
     counts: list[int]
+
+
+class Seen(Struct, frozen=True):
+    """What was measured; the slowest request, which may still wait, and the fastest answer; where
+    the answered ones spent their time, in the mean."""
+
+    sample: Sample
+    slowest_s: float | None
+    fastest_s: float | None
+    where: Breakdown | None = None
+
+
+def _where(answers: Sequence[Answer]) -> Breakdown | None:
+    """None where not of all of them everything was told."""
+    every = [one.parts for one in answers if one.parts is not None]
+    if not every or len(every) < len(answers):
+        return None
+    connect_s, queue_s, worker_s, app_s = (fmean(part) / NS for part in zip(*every, strict=True))
+    return Breakdown(
+        connect_s=connect_s, accept_queue_s=queue_s, in_worker_s=worker_s, service_s=app_s
+    )
 
 
 class Live:
@@ -83,7 +107,8 @@ class Live:
         for span in spans:
             if span.request_id and span.request_id.isdecimal():
                 number = int(span.request_id)
-                events.append(Event(span.start_ns, "s", number, span.pid))
+                accept_ns = span.accept_ns or 0
+                events.append(Event(span.start_ns, "s", number, span.pid, accept_ns=accept_ns))
                 if span.end_ns:
                     events.append(Event(span.end_ns, "x", number, span.pid))
         # What the clients said after the spans were read may be about spans nobody has seen yet
@@ -173,9 +198,8 @@ class Side:
         with self._lock:
             return None if self.live is None else self.live.places.now(time.monotonic_ns())
 
-    def measured(self, over_s: float) -> tuple[Sample, float | None, float | None] | None:
-        """Of the last so many seconds: what was measured, the slowest and the fastest answer. None
-        while no server runs."""
+    def measured(self, over_s: float) -> Seen | None:
+        """Of the last so many seconds. None while no server runs."""
         with self._lock:
             if self.live is None:
                 return None
@@ -183,7 +207,8 @@ class Side:
             answers = places.latest(now_ns - int(over_s * 1e9))
             times_s = [one.response_s for one in answers]
             slowest_s = max([*times_s, places.oldest_s(now_ns)])
-            return places.sample(now_ns, over_s), slowest_s, min(times_s, default=None)
+            sample, fastest_s = places.sample(now_ns, over_s), min(times_s, default=None)
+            return Seen(sample, slowest_s, fastest_s, _where(answers))
 
     # --- its thread ------------------------------------------------------------------------------
 

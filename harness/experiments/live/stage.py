@@ -40,10 +40,16 @@ Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
 
 class Stage:
     """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
-    cannot run here, and why."""
+    cannot run here, and why; `begin`: with the lesson's first question."""
 
     def __init__(
-        self, python: str, gunicorn: str, missing: Mapping[str, str], lesson: Lesson
+        self,
+        python: str,
+        gunicorn: str,
+        missing: Mapping[str, str],
+        lesson: Lesson,
+        *,
+        begin: bool = False,
     ) -> None:
         self._python, self._gunicorn, self._missing = python, gunicorn, missing
         self._lesson = lesson
@@ -60,6 +66,8 @@ class Stage:
         self._left_s = time.monotonic()  # when the last tab did
         self._seed = 1
         self._closed = threading.Event()
+        if begin:
+            self._go({})
         self._ticker = threading.Thread(target=self._tick, daemon=True)
         self._ticker.start()
 
@@ -227,7 +235,7 @@ class Stage:
                 if time.monotonic() - self._ran_s < course.settles_s + course.measured_s:
                     return
                 if (found := side.measured(course.measured_s)) is not None:
-                    course.measure(*found)
+                    course.measure(found)
                     course.keep(self._recorder.trace(course.server, course.load))
                     self._told_lesson()
 

@@ -29,7 +29,7 @@
       unit: " s",
       lines: ["p50", "p95"],
       law: (side) => side.law.response_s,
-      more: () => " (Little)",
+      more: () => " in the mean",
       none: ({ law }) => (law.rps === null ? "" : "none, as chance decides who waits"),
     },
     {
@@ -204,7 +204,7 @@
       }
       this.now.textContent = (several && this.spec.lines.length > 1 ? "p50 " : "") + now.join(", ");
       const said = laws.length ? [`law: ${laws.join(", ")}`] : [];
-      if (this.spec.lines.length > 1) said.push("p95 is dotted");
+      if (this.spec.lines.length > 1) said.push("p95 dotted");
       this.law.textContent = said.join("; ");
       this.canvas.setAttribute(
         "aria-label",

@@ -174,6 +174,19 @@ def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
     assert places.sample(9999).causes == {"closed": 1}
 
 
+def test_the_parts_of_an_answer_are_those_that_were_told() -> None:
+    places = Places(accepts_first=False)
+    places.hear([
+        Event(1, "b", 1), Event(4, "c", 1), Event(20, "s", 1, 9, accept_ns=14),
+        Event(50, "x", 1, 9), Event(51, "e", 1),
+        Event(1, "b", 2), Event(4, "c", 2), Event(20, "s", 2, 9), Event(51, "e", 2),
+        Event(1, "b", 3), Event(4, "c", 3), Event(20, "s", 3, 9, accept_ns=3), Event(51, "e", 3),
+        Event(1, "b", 4), Event(1, "k", 4), Event(9, "s", 4, 9, accept_ns=3), Event(51, "e", 4),
+    ])  # fmt: skip
+    parts = [one.parts for one in reversed(places.latest(0))]
+    assert parts == [(3, 10, 6, 30), None, (2, 0, 17, 31), None]
+
+
 def test_figures_are_of_the_latest_answers() -> None:
     places = Places(accepts_first=False)
     places.recent_s = 2.0

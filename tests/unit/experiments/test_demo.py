@@ -49,14 +49,14 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.fixture
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Keys that are typed, one for each time that the lesson reads one; the rest is "x"."""
+    """Keys that are typed, one for each time that the lesson reads one; the rest is Enter."""
 
     def typed(keys: str) -> list[str]:
         left = list(keys)
 
         def one_key(prompt: str) -> str:
             print(prompt, end="")
-            return left.pop(0) if left else "x"
+            return left.pop(0) if left else "\n"
 
         for module in (demo, demo_words):
             monkeypatch.setattr(module, "one_key", one_key)
@@ -130,7 +130,7 @@ def test_what_is_said_in_which_order(
     capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
 ) -> None:
     """Question, guess, law, reaction, measurement beside guess and law, explanation."""
-    no_terminal("a c x b c a")
+    no_terminal("a c \n b c a")
     said = wrapped(given(capsys, ask=True))
     for number, guess in enumerate((0, 2, None, 1, 2, 0), 1):
         step = LESSON.steps[number - 1]
@@ -151,7 +151,7 @@ def test_what_is_said_in_which_order(
 def test_all_guesses_stand_in_one_table_at_the_end(
     capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
 ) -> None:
-    no_terminal("a c x x x x x x x x")
+    no_terminal("a c \n \n \n \n \n \n")
     end = given(capsys, ask=True).rpartition("step ")[2].splitlines()
     assert end[0].split() == ["guess", "right", "law", "measured"]
     first, second, third, *_ = end[2:]
@@ -251,7 +251,7 @@ def test_keys_without_enter_typed_ahead_are_no_guess(
     typed.start()
     assert demo_words.guess(LESSON.steps[1]) == 1
     typed.join()
-    assert capsys.readouterr().out.endswith("for none): b\n\n")
+    assert capsys.readouterr().out.endswith("(a, b, c; Enter for none): b\n\n")
 
 
 def test_who_answers_as_soon_as_the_prompt_is_there_is_heard(
@@ -273,12 +273,17 @@ def test_who_answers_as_soon_as_the_prompt_is_there_is_heard(
         later.join()
 
 
-def test_another_key_is_no_guess(person: int, capsys: pytest.CaptureFixture[str]) -> None:
-    typed = threading.Timer(0.05, os.write, (person, b"\x1b[A"))  # an arrow, three bytes
-    typed.start()
-    assert demo_words.guess(LESSON.steps[1]) is None
-    typed.join()
-    assert capsys.readouterr().out.endswith("none\n\n")
+@pytest.mark.parametrize(("keys", "guess"), [("\x1bxb", 1), ("x\n", None), ("b", 1)])
+def test_a_slip_costs_no_guess(
+    capsys: pytest.CaptureFixture[str],
+    no_terminal: Callable[[str], list[str]],
+    keys: str,
+    guess: int | None,
+) -> None:
+    left = no_terminal(keys)
+    assert demo_words.guess(LESSON.steps[1]) == guess
+    assert not left
+    assert capsys.readouterr().out.endswith("b\n\n" if guess else "none\n\n")
 
 
 def test_keys_do_not_show_while_the_lesson_runs_and_do_afterwards(person: int) -> None:

@@ -218,7 +218,7 @@ def test_picture_of_a_saturated_server() -> None:
         "   3.2 s  in the app   [#] [#] [#] [ ]          3 of 4 slots",
         "          accept queue oooo                     4",
         "          elsewhere    .                        1, on the way, or not connected",
-        "          idle                                  0, nothing sent",
+        "          idle                                  0, with nothing to send",
         "          answered                              9 of 32",
     ]
 
@@ -243,8 +243,8 @@ def test_connections_without_a_request_wait_nowhere(answered: int, idle: int) ->
     busy = (1, 0, 0, 0) if answered < 32 else (0, 0, 0, 0)
     lines = drawn(busy=busy, queue=0, answered=answered, accepts_first=True)
     waiting = 8 - idle - sum(busy)
-    assert f"{waiting}, accepted, inside a worker" in lines[2]
-    assert f"{idle}, nothing sent" in lines[3]
+    assert f"{waiting}, accepted, not yet in the app" in lines[2]
+    assert f"{idle}, with nothing to send" in lines[3]
 
 
 @pytest.mark.parametrize("busy", [(0,), (200, 300), (8,) * 40])

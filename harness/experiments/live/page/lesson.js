@@ -17,6 +17,7 @@
       this.titles = [];
       this.steps = make("ol", { className: "lab-steps" });
       this.number = make("p", { className: "lab-step" });
+      this.name = make("p", { className: "lab-lesson-name", hidden: true });
       this.title = make("h2", { className: "lab-lesson-title", tabIndex: -1 });
       this.changed = make("p", { className: "lab-changed" });
       this.question = make("p", { className: "lab-question", id: "lab-question" });
@@ -29,6 +30,7 @@
       nav.setAttribute("aria-label", "steps of the lesson");
       element.replaceChildren(
         make("div", { className: "lab-step-bar" }, nav, this.number),
+        this.name,
         this.title,
         this.changed,
         this.question,
@@ -40,8 +42,9 @@
     }
 
     // The titles of the steps, from the beginning
-    outline(titles) {
+    outline(titles, name = "") {
       this.titles = titles;
+      this.name.textContent = name;
       this.steps.replaceChildren(
         ...titles.map((title, i) => {
           const button = make("button", {
@@ -98,6 +101,8 @@
     showStep(message) {
       const end = message.phase === "end";
       this.widen(end);
+      // What the lesson is about, until somebody has begun it
+      this.name.hidden = end || message.step > 0 || message.phase !== "ask" || !this.name.textContent;
       this.number.textContent = end ? "The end" : `Step ${message.step + 1} of ${message.of}`;
       this.title.textContent = end ? "Guess, law and measurement" : message.title;
       for (const [part, words] of [
@@ -107,6 +112,7 @@
         part.textContent = words || "";
         part.hidden = end || !words;
       }
+      if (message.phase === "told") this.changed.hidden = true; // room for the outcome
       this.choices.hidden = end;
     }
 
@@ -171,6 +177,7 @@
           add("lab-reaction", message.reaction);
           add("lab-runs", "It runs now: watch the picture.");
         }
+        add("lab-spoken", message.answer); // those who look see it among the choices
         for (const line of message.outcome || []) add("lab-outcome", line);
         add("lab-why", message.why);
       }
@@ -268,7 +275,7 @@
   });
 
   // A lesson without a server. `lesson`: {title, end, steps: [{title, changed, question, choices, right,
-  // law, reactions (one per choice, then one for no guess), outcome, why, measured, trace}]}
+  // law, reactions (one per choice, then one for no guess), answer, outcome, why, measured, trace}]}
   class Recorded {
     constructor(element, lesson) {
       this.lesson = lesson;
@@ -300,6 +307,7 @@
         right: null,
         law: null,
         reaction: null,
+        answer: null,
         outcome: [],
         why: null,
         ...more,
@@ -323,7 +331,7 @@
 
     guess(choice) {
       const step = this.lesson.steps[this.step],
-        { law, reactions, right, outcome, why } = step;
+        { law, reactions, right, outcome, why, answer } = step;
       this.guesses[this.step] = choice;
       const reaction = (reactions || [])[choice ?? step.choices.length] || null;
       const known = { guess: choice, law, reaction };
@@ -331,7 +339,7 @@
       this.player.stop();
       this.player = Lab.player(this.picture, step.trace, {
         level: 2,
-        onend: () => this.panel.show(this.message("told", { ...known, right, outcome, why })),
+        onend: () => this.panel.show(this.message("told", { ...known, right, outcome, why, answer })),
       });
       this.player.play();
     }

@@ -197,7 +197,10 @@
       this.tab = hello.tab;
       if (joined) this.forget();
       this.controls.hello(hello);
-      this.lesson.outline(hello.lesson.steps.map(({ title }) => title));
+      this.lesson.outline(
+        hello.lesson.steps.map(({ title }) => title),
+        hello.lesson.title,
+      );
       byId("lesson-name").textContent = hello.lesson.title;
       this.showRole();
     }

@@ -10,6 +10,8 @@ from harness.analysis.places import Sample
 from harness.experiments.lesson import read
 from harness.experiments.live.asked import LoadAsked, Refused, ServerAsked
 from harness.experiments.live.course import Course
+from harness.experiments.live.side import Seen
+from harness.model import Breakdown
 
 LESSON = read()
 SEEN = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
@@ -50,22 +52,42 @@ def test_who_guesses_nothing_gets_no_reaction() -> None:
 def test_once_it_is_measured_all_is_told() -> None:
     one = course()
     one.guess(2)
-    one.measure(SEEN, 2.2, 1.0)
+    one.measure(Seen(SEEN, 2.2, 1.0))
     message: Any = one.message()
     assert message["phase"] == "told"
     assert message["right"] == LESSON.steps[1].right
     assert message["why"] == LESSON.steps[1].why
-    assert message["outcome"][0].startswith("You guessed c)")
+    assert message["answer"].startswith("You guessed c)")
     assert (
-        "Measured: 3.99 requests/s (the law: 4 at best), a mean of 2.01 s" in message["outcome"][1]
+        "Measured: 3.99 requests/s (the law: 4 at best), a mean of 2.01 s" in message["outcome"][0]
     )
-    assert len(message["outcome"]) == 2  # none took much longer than the law says
+    assert len(message["outcome"]) == 1  # none took much longer than the law says
+
+
+def test_where_the_time_went_is_told_where_it_is_known() -> None:
+    one = course()
+    one.guess(2)
+    split = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
+    one.measure(Seen(SEEN, 2.2, 1.0, split))
+    message: Any = one.message()
+    assert message["outcome"][1] == (
+        "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s, inside a"
+        " worker under 1 ms, in the app 1.00 s."
+    )
+
+
+def test_where_the_time_of_the_answered_went_does_not_explain_a_mean_of_all() -> None:
+    """Some have waited for long, and have no answer yet."""
+    one = course()
+    one.guess(2)
+    one.measure(Seen(SEEN, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)))
+    assert "spent its time" not in str(one.message()["outcome"])
 
 
 def test_who_waited_for_long_is_told() -> None:
     one = course()
     one.guess(2)
-    one.measure(SEEN, 7.1, 1.0)
+    one.measure(Seen(SEEN, 7.1, 1.0))
     assert "the slowest 7.10 s" in str(one.message()["outcome"])
     one.go(len(LESSON.steps))
     message: Any = one.message()
@@ -76,7 +98,7 @@ def test_who_waited_for_long_is_told() -> None:
 def test_a_load_without_an_answer_is_told() -> None:
     one = course()
     one.guess(None)
-    one.measure(Sample(None, None, None, None, 3, 0, 8), None, None)
+    one.measure(Seen(Sample(None, None, None, None, 3, 0, 8), None, None))
     assert "3 requests failed" in str(one.message()["outcome"])
 
 
@@ -96,7 +118,7 @@ def test_at_the_end_there_is_a_table_of_what_was_guessed() -> None:
     for place, step in enumerate(LESSON.steps):
         one.go(place)
         one.guess(0)
-        one.measure(SEEN, None, None)
+        one.measure(Seen(SEEN, None, None))
         one.keep({"length_ms": 1})
         assert one.message()["step"] == place
         assert one.server.server.worker_class == step.cell.server.worker_class
