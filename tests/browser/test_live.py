@@ -157,6 +157,9 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
         outcomes.append(panel.inner_text())
         assert "One. Two. Three." in outcomes[-1]
     page.screenshot(path=str(screenshots / "live-told.png"))
+    press(page, "Hands on")
+    press(page, "Lesson")  # goes on where it was left
+    shows(page, "document.querySelector('#lesson').innerText.includes('Step 4 of 4')")
     whole = page.context.request.get(f"{live.address}lesson.html").text()
     data = re.search(r'id="lab-recorded-data">(.*?)</script>', whole, re.DOTALL)
     assert data is not None
@@ -188,6 +191,39 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     page.screenshot(path=str(screenshots / "live-queue.png"))
 
 
+def test_what_the_page_counts_adds_up(live: Lab) -> None:
+    """While an open load runs ahead of the server, and when a closed one takes its place."""
+    page = live.tab()
+    press(page, "Start")
+    running(page)
+    page.get_by_label("open: they come at random (Poisson)").check()
+    page.get_by_label("Requests a second", exact=True).fill("60")
+    shows(page, "Lab.live.sides[0].scene.numbers().queued > 30")
+    page.get_by_label("closed: each asks again when answered").check()
+    shows(page, "document.querySelector('#words').textContent.includes('left of the load before')")
+    # All in one moment of the page
+    said, dots = page.evaluate("""(() => {
+        const { scene } = Lab.live.sides[0], said = scene.numbers();
+        return [said, [...scene.crowd.waiting.map((list) => list.length), scene.crowd.served]];
+    })()""")
+    assert [said[name] for name in ("connecting", "queued", "accepted", "served")] == dots
+    assert said["underWay"] == sum(dots) > 0
+
+
+def test_a_worker_of_one_slot_has_its_request_in_it(live: Lab) -> None:
+    """Though the next one is seen to begin before the client of the one before has its answer."""
+    page = live.tab()
+    alone = """(() => {
+        const crowd = new Lab.Crowd();
+        crowd.each = 1;
+        crowd.move(1, 3, 0, 10);
+        crowd.move(2, 3, 0, 20);
+        crowd.move(1, 4, 0, 30);
+        return crowd.seats[0].map((dot) => crowd.id[dot]);
+    })()"""
+    assert page.evaluate(alone) == [2]
+
+
 def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(live: Lab) -> None:
     page = live.tab()
     workers = page.get_by_label("Workers", exact=True)
@@ -196,6 +232,8 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(live: Lab) ->
     page.wait_for_selector(".lab-error:visible")
     assert workers.get_attribute("aria-invalid") == "true"
     assert page.evaluate("Lab.live.state.sides[0].server.workers") == 4
+    page.get_by_label("The app waits, s").fill("0,5")  # as half of the world writes it
+    shows(page, "Lab.live.state.load.delay_s === 0.5")
     assert live.servers == []
 
 
@@ -216,6 +254,14 @@ def test_settings_start_the_server_anew_and_two_are_shown_side_by_side(
     shows(page, "document.querySelectorAll('.lab-side[data-phase=running]').length === 2")
     shows(page, "Lab.live.sides.every((one) => one.sample && one.sample.answered > 4)")
     page.screenshot(path=str(screenshots / "live-two.png"))
+    press(page, "Two servers")  # no longer; who is under way stays in the picture
+    shows(page, "Lab.live.sides.length === 1 && Lab.live.sides[0].scene.crowd.underWay > 0")
+    before, after = page.evaluate("""(() => {
+        const count = () => Lab.live.sides[0].scene.crowd.underWay, before = count();
+        Lab.live.buildSides(1);
+        return [before, count()];
+    })()""")
+    assert before == after
     press(page, "Stop")
     until(lambda: live.servers == [], "no server left")
 

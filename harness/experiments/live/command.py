@@ -63,9 +63,7 @@ def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> i
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
     tell(f"the live lesson: {address}")
     tell("Ctrl-C ends it")
-    # Who asks for a lesson gets it; it can be left for the fields at any time
-    begin = options.begin or options.lesson is not None
-    stage = Stage(found.python, found.asked, missing, lesson, begin=begin)
+    stage = Stage(found.python, found.asked, missing, lesson, begin=options.begin)
     try:  # a signal ends the lab, which is what it is for
         if not options.no_browser:
             with contextlib.suppress(webbrowser.Error):
