@@ -68,8 +68,8 @@ AXES: tuple[Row, ...] = (
     ("--max-seconds", read.duration, "S",
      "load for about S seconds at most where the throughput varies (30)"),
     ("--jobs", read.jobs, "N",
-     "cells at the same time: at most N, or auto: as many as keep less than a third of the cores"
-     " busy (auto for the bundled apps that sleep, 1 for any other)"),
+     "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
+     " cores busy (auto for the bundled apps that sleep, 1 for any other)"),
     ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
 )  # fmt: skip
 APP: tuple[Row, ...] = (
