@@ -77,10 +77,12 @@ class Others:
     def __init__(self) -> None:
         self.own = os.path.basename(os.readlink("/proc/thread-self"))
         self.threads: dict[str, tuple[int, int, int]] = {}  # open schedstat, and what it said last
+        self.queued_ns(0)  # or the life so far of a thread would hide one that has ended since
 
     def queued_ns(self, computed_ns: int) -> int | None:
-        """Since it was asked last; of a new thread all of it, rather too much than too little. None
-        where not all that `computed_ns` is theirs: how long a thread waited ends with it."""
+        """Since it was asked last; of a new thread all of it, rather too much than too little.
+        `computed_ns`: what all others together computed since then. None where that was not all
+        of threads that still live: how long a thread waited ends with it."""
         before, self.threads, total = self.threads, {}, 0
         for name in os.listdir(TASKS):
             if name == self.own:
@@ -116,6 +118,7 @@ class Heart:
         self.others = Others()
         # Children the app forks inherit the map, and gevent's go on with its timers
         os.register_at_fork(after_in_child=self.stop)
+        self.unseen = 0  # CPU of others since they were looked at one by one
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
         self.due = now() + self.every_ns
@@ -133,8 +136,9 @@ class Heart:
         queued = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
         late, length, own, waits = at - self.due, at - self.at, cpu - self.cpu, 0
         of_others = process - self.process - own
+        self.unseen += of_others
         if of_others > SEEN_NS:
-            known = self.others.queued_ns(of_others)
+            known, self.unseen = self.others.queued_ns(self.unseen), 0
             waits = length if known is None else known  # it may have been all the time
         place, waited = self.place, queued - self.queued
         pack_into(self.shared, place, at, length, late, own, waited, of_others, waits)

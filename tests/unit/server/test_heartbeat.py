@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,20 +118,70 @@ def test_what_another_thread_computed_explains_it(tmp_path: Path) -> None:
     assert unexplained_ns(longest) < 100 * MS
 
 
+def gone_after_computing() -> None:
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
+        time.sleep(0.001)
+
+
 def test_a_thread_that_has_ended_may_have_had_the_gil_all_the_time(tmp_path: Path) -> None:
     """How long it waited for a core is gone with it."""
 
-    def elsewhere() -> None:
-        thread = threading.Thread(target=compute)
-        thread.start()
-        thread.join()
-        while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
-            time.sleep(0.001)
-
-    longest = beat_after(tmp_path, elsewhere)
+    longest = beat_after(tmp_path, gone_after_computing)
     assert longest.late_ns >= 179 * MS
     assert longest.others_queued_ns >= longest.late_ns
     assert unexplained_ns(longest) == 0
+
+
+@pytest.fixture
+def lasting() -> Iterator[Callable[[], None]]:
+    """Have a thread compute 0.4 s, which goes on to live until the test ends."""
+    ends, threads = threading.Event(), []
+
+    def begin() -> None:
+        computed = threading.Event()
+
+        def computing() -> None:
+            compute()
+            compute()
+            computed.set()
+            ends.wait()
+
+        threads.append(threading.Thread(target=computing))
+        threads[-1].start()
+        computed.wait()
+
+    yield begin
+    ends.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_one_that_computed_before_the_first_beat_hides_none_that_has_ended(
+    tmp_path: Path, lasting: Callable[[], None]
+) -> None:
+    lasting()
+    longest = beat_after(tmp_path, gone_after_computing)
+    assert longest.others_cpu_ns >= 190 * MS
+    assert longest.others_queued_ns == longest.length_ns
+
+
+def test_one_that_computed_little_by_little_hides_none_that_has_ended(
+    tmp_path: Path, lasting: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads are looked at one by one only after a beat in which they computed much."""
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda *_: None)
+    heart.begin()
+    with monkeypatch.context() as much:
+        much.setattr(heartbeat, "SEEN_NS", 60_000 * MS)
+        lasting()
+        heart.beat()
+    gone_after_computing()
+    heart.beat()
+    (_, beat) = read_beats(tmp_path).beats
+    assert beat.others_queued_ns == beat.length_ns
 
 
 def test_other_threads_are_followed_while_they_live() -> None:
