@@ -586,12 +586,20 @@ class AppMetricsSample(Struct, frozen=True):
     totals: Mapping[str, int]
 
 
+class Pause(Struct, frozen=True):
+    """In which nothing on this machine ran. It was seen from where a thread of the lab was due, and
+    may have begun earlier: by 0.1 s at most where the observer sleeps."""
+
+    from_ns: int
+    to_ns: int
+
+
 class Observations(Struct, frozen=True):
     """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
 
     `missing`: which sampler (queue, processes, connections, counters, services, app_metrics,
-    workers, memory) gave nothing or died, and why; what it gave before that stays, but must not be
-    summed up.
+    workers, memory, pauses) gave nothing or died, and why; what it gave before that stays, but must
+    not be summed up.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -602,6 +610,7 @@ class Observations(Struct, frozen=True):
     app_metrics: tuple[AppMetricsSample, ...] = ()
     workers: tuple[WorkersSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
+    pauses: tuple[Pause, ...] = ()
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
     missing: Mapping[str, str] = {}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from harness.analysis import pauses
 from harness.analysis.app_metrics import app_metrics
 from harness.analysis.batches import precision
 from harness.analysis.breakdown import breakdown
@@ -133,6 +134,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
             *_held(facts),
             *_pilot(facts),
             *_again(facts),
+            *_paused(facts),
             *mixed_notes(facts),
         ),
     )
@@ -154,6 +156,11 @@ def _pilot(facts: Facts) -> Iterable[Finding]:
 def _again(facts: Facts) -> Iterable[Finding]:
     if facts.record.again_cores is not None:
         yield Finding("note.again", {"cores": facts.record.again_cores})
+
+
+def _paused(facts: Facts) -> Iterable[Finding]:
+    if (found := pauses.note(facts)) is not None:
+        yield found
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

@@ -9,15 +9,17 @@ share of the late time in proportion to what was seen of each, which finds calls
 that compute and then wait for requests.
 
 Time that the host gave to another machine (steal) is in no counter of a thread. It is taken off the
-most blocked loop, all of it: nobody knows whom it met.
+most blocked loop, all of it: nobody knows whom it met. Beats in which the whole machine stood still
+(`pauses`) say nothing, and are left out.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from harness.analysis.facts import Facts, once
+from harness.analysis.pauses import paused
 from harness.analysis.samples import NS
 from harness.analysis.window import Window
 from harness.model import Beat
@@ -58,9 +60,8 @@ def loop_use(facts: Facts) -> LoopUse | None:
     if facts.window is None:
         return None
     by_worker: dict[int, list[Beat]] = defaultdict(list)
-    for beat in facts.data.beats.beats:
-        if facts.window.contains(beat.at_ns):
-            by_worker[beat.pid].append(beat)
+    for beat in _beats(facts, facts.window):
+        by_worker[beat.pid].append(beat)
     workers = sorted(
         (_worker_loop(pid, beats) for pid, beats in by_worker.items()),
         key=lambda worker: worker.blocked,
@@ -74,11 +75,18 @@ def held_up(facts: Facts) -> bool:
     wait for a core: the loop was blocked, computed, or had no GIL. That alone accuses nobody: many
     short requests in a row do it, too."""
     late, beats = defaultdict[int, int](int), defaultdict[int, int](int)
-    for beat in facts.data.beats.beats:
-        if facts.window is not None and facts.window.contains(beat.at_ns):
-            beats[beat.pid] += 1
-            late[beat.pid] += beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS
+    for beat in _beats(facts, facts.window) if facts.window else ():
+        beats[beat.pid] += 1
+        late[beat.pid] += beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS
     return any(late[pid] >= LEAST_LATE and late[pid] > PART * beats[pid] for pid in beats)
+
+
+def _beats(facts: Facts, window: Window) -> Iterator[Beat]:
+    """Of the steady window, but for those in which the machine stood still."""
+    for beat in facts.data.beats.beats:
+        begun_ns = beat.at_ns - beat.length_ns
+        if window.contains(beat.at_ns) and not paused(facts, begun_ns, beat.at_ns):
+            yield beat
 
 
 def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:

@@ -9,9 +9,10 @@ order:
 
 The first two, and growth, are inconclusive where others kept the load from a core for long enough
 to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
-and would be so without them, too, does not. Inconclusive, besides: growth over a shorter time,
-growth within the scatter of service times, and less done than asked for with nothing full that
-would explain it.
+and would be so without them, too, does not. So are the first two where the machine stood still
+(`pauses`) for so long that what is late, or lacks, was due then. Inconclusive, besides: growth over
+a shorter time, growth within the scatter of service times, and less done than asked for with
+nothing full that would explain it.
 
     due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
                that was asked for: what comes out is judged by it. Whether a backlog would go on to
@@ -28,6 +29,7 @@ from math import sqrt
 
 from msgspec import Struct
 
+from harness.analysis import pauses
 from harness.analysis.core_wait import worst
 from harness.analysis.growth import SLOPE, Growth
 from harness.model import CoreWait, Finding, Measurement, Summary, Verdict
@@ -57,6 +59,7 @@ class Offered(Struct, frozen=True):
     lasts_s: float = 0.0  # the time in which requests arrive
     core_wait: CoreWait | None = None
     typical: Summary = Summary()  # response times of successes
+    pauses_s: tuple[float, ...] = ()  # in which the machine stood still
 
     @property
     def due(self) -> int | None:
@@ -109,6 +112,16 @@ class Offered(Struct, frozen=True):
         return None if could_rps <= (1 - SLOPE) * self.asked_rps else noise
 
     @property
+    def stood_still(self) -> bool:
+        """Whether what is late, or was not sent, may have been due while the machine did."""
+        if not self.all_sent:
+            lacks = (self.said.unsent or 0) / (self.due or 1)
+            return lacks <= pauses.part(self.pauses_s, self.lasts_s)
+        lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
+        paused_s = min(lag_s, pauses.late_s(self.pauses_s, self.lasts_s))
+        return lag_s - paused_s < LATE * (mean_s - paused_s)
+
+    @property
     def came_out(self) -> bool:
         """As much as was due, but for what chance leaves under way at the end."""
         arrivals = self.due_rps * self.lasts_s
@@ -126,8 +139,13 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
-    if offered.idle and (offered.late or not offered.all_sent):
-        return "generator-bound", _too_slow(offered)
+    if not offered.all_sent or (offered.idle and offered.late):
+        if offered.pauses_s and offered.stood_still:
+            return "inconclusive", pauses.stood_still(
+                "open.stood_still", offered.pauses_s, offered.lasts_s
+            )
+        if offered.idle:
+            return "generator-bound", _too_slow(offered)
     backlog = {
         "asked_rps": offered.asked_rps,
         "due_rps": offered.due_rps,

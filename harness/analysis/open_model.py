@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from harness.analysis import pauses
 from harness.analysis.breakdown import breakdown
 from harness.analysis.cells import measured
 from harness.analysis.core_wait import core_wait
@@ -59,6 +60,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         lasts_s=facts.record.planned_duration_s or facts.load_s,
         core_wait=core_wait(facts),
         typical=success_response(facts),
+        pauses_s=pauses.lengths_s(facts),
     )
     word, reason = _refused(facts, offered) or of_offered(offered)
     parts, left_out = _breakdown(facts)

@@ -18,6 +18,7 @@ from harness.model import (
     Counters,
     MemorySample,
     Observations,
+    Pause,
     ProcessSample,
     QueueSample,
     ServiceSample,
@@ -27,8 +28,9 @@ from harness.observe.kernel import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
-# Not every app stands on something, or counts; not every trial asks what requests need
-SOMETIMES = ("services", "app_metrics", "workers", "memory")
+# Not every app stands on something, or counts; not every trial asks what requests need; a machine
+# seldom stands still
+SOMETIMES = ("services", "app_metrics", "workers", "memory", "pauses")
 
 
 class Header(Struct, frozen=True):
@@ -53,6 +55,7 @@ class Line(Struct, forbid_unknown_fields=True):
     app_metrics: AppMetricsSample | None = None
     workers: WorkersSample | None = None
     memory: MemorySample | None = None
+    pauses: Pause | None = None
     lost: Lost | None = None
     end: int | None = None
 

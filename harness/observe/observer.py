@@ -11,6 +11,7 @@ phase.
     {"services": a sample}                          where the app stands on what the lab started
     {"app_metrics": a sample}                       where the app publishes them
     {"workers" | "memory": a sample}                where asked for, the memory after the load
+    {"pauses": a pause}                             the machine stood still
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
@@ -37,6 +38,7 @@ from harness.observe.app_metrics import sample_app_metrics
 from harness.observe.cpu import Lab, Processes, Services
 from harness.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from harness.observe.observations import FILE
+from harness.observe.pauses import Pauses
 from harness.observe.tcp import AcceptQueues, Connections
 from harness.observe.workers import sample_memory, sample_workers
 
@@ -155,18 +157,24 @@ class Observer:
             with ExitStack() as stack:
                 handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
                 stack.callback(os.close, handle)
-                self._observe(handle)
+                pauses = Pauses()
+                stack.callback(pauses.close)
+                self._observe(handle, pauses)
         except OSError:
             pass  # nothing more can be written; the missing end says so
         finally:
             self._started.set()
 
-    def _observe(self, handle: int) -> None:
+    def _observe(self, handle: int, pauses: Pauses) -> None:
         _write(handle, "header", {"cores": os.cpu_count(), "syn_steps_s": syn_steps_s()})
         for sampler in self.samplers:
             self._take(handle, sampler)
         self._started.set()
-        while not self._stop.wait(self._pause_s()):
+        while not self._stop.is_set():
+            if (pause := pauses.sleep(self._stop, self._pause_s())) is not None:
+                _write(handle, "pauses", pause)
+            if self._stop.is_set():
+                break
             now_s = time.monotonic()
             for sampler in self.samplers:
                 if sampler.due_s is not None and sampler.due_s <= now_s:

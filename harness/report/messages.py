@@ -1750,6 +1750,9 @@ open.tool_sends_less = {tool} sent {sent_rps:number} of the {due_rps:number} req
 open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
     {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
     the load tool was the limit, not the server; ask for less[[; {failures}]]
+open.stood_still = what was sent late, or not at all, may have been due while this machine stood
+    still: for up to {paused_s:duration} of {load_s:duration} the lab itself was not run, though it
+    waited for no core; measure again[[; {failures}]]
 cause.non_2xx = status other than 2xx
 cause.unexpected_2xx = unexpected status 2xx
 cause.status, cause.wrong_status = unexpected status
@@ -2092,6 +2095,9 @@ note.beside = {cells:# cell} ran side by side, as sleeping requests leave the co
     measures one cell after the other
 note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
     leaves the figures as they are
+note.stood_still = this machine stood still, as when a host stops its guests: for up to
+    {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) the lab itself was not
+    run, though it waited for no core; the figures contain that time
 note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
 note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
     the mean service of {service_s:duration}

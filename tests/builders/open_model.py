@@ -24,11 +24,12 @@ def arrivals(
     tool_s: float = 0.0,
     seed: int | None = None,
     vary: bool = False,
+    still: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[list[tuple[float, float, float, float]], int]:
     """(due, sent, served from, answered) of every request that was sent, and how many that were due
     were not. One queue, first come, first served; `connections` at most are under way, and the load
     tool needs `tool_s` to send one. `seed`: they arrive at random (Poisson), else evenly; `vary`:
-    service times are exponentially distributed."""
+    service times are exponentially distributed; `still`: nothing is sent from then until then."""
     free, under_way = [0.0] * slots, list[float]()
     found, tool_free, unsent = [], 0.0, 0
     chance = random.Random(seed)
@@ -37,6 +38,8 @@ def arrivals(
         sent = max(due, tool_free)
         if len(under_way) == connections:
             sent = max(sent, heapq.heappop(under_way))
+        if still[0] <= sent < still[1]:
+            sent = still[1]
         if sent >= duration_s:
             unsent += 1
             continue
@@ -95,12 +98,15 @@ def opened(
     seed: int | None = None,
     vary: bool = False,
     pool: bool = False,
+    still: tuple[float, float] = (0.0, 0.0),
 ) -> TrialData:
     """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`. `pool`:
-    these are inside the app, which begins each request at once and lets it queue."""
+    these are inside the app, which begins each request at once and lets it queue. `still`: the
+    machine stands still then, and nobody has seen it."""
     sent, unsent = arrivals(
         *(rate_rps, duration_s),
         slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s, seed=seed, vary=vary,
+        still=still,
     )  # fmt: skip
     spans = tuple(
         Span(100 + number % asked.workers, ns(begun), ns(end), ns(begun), str(number))

@@ -78,6 +78,8 @@ def beside_noise(scenario: Scenario) -> frozenset[str]:
 
 
 def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:
+    if result.reason.code == "open.stood_still":  # the observer's word: nothing else can know it
+        return result.verdict == "inconclusive"
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
         return False
     waits = result.core_wait

@@ -64,7 +64,9 @@ def test_twice_the_workers_serve_twice_as_much(lab: Lab, a: str, b: str, never: 
 
 def test_two_saved_runs(lab: Lab) -> None:
     """What differs beside the figures is told first; the servers' setting, and no load, may."""
-    load = ("sweep", "sync", "8", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
+    # Long enough that a machine that pauses for seconds in a launch or two does not make 4 workers
+    # slower than 2
+    load = ("sweep", "sync", "8", "--tool", "fast", "--sleep", "0.15", "--rounds", "6")
     for name, workers in (("one", "2"), ("other", "4")):
         done = lab(*load, "--trials", "3", "--workers", workers, "--out", name)
         assert done.code == 0, done.err

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from harness.analysis import TrialData
 from harness.analysis.diagnosis_loop import loops_in_use, worth_a_look
-from harness.analysis.event_loop import LoopUse, loop_use, unexplained_ns
-from harness.model import Beat, Beats, Finding
+from harness.analysis.event_loop import LoopUse, WorkerLoop, loop_use, unexplained_ns
+from harness.model import Beat, Beats, Finding, Pause
 from harness.report.messages import text
 from tests.builders.analysis import (
     derived,
@@ -58,6 +58,12 @@ def beating(trial: TrialData, *rows: Iterable[Beat]) -> TrialData:
 
 
 ASGI = evidence(server("asgi", 2), 8, slots=[8])
+
+
+def worst_of(trial: TrialData) -> WorkerLoop:
+    found = loop_use(derived(trial))
+    assert found is not None
+    return found.worst
 
 
 def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
@@ -130,6 +136,21 @@ def test_only_the_steady_part_counts() -> None:
     assert use_of(row(), outside).worst.blocked == 0
     assert loop_use(derived(beating(ASGI, outside))) is None
     assert loop_use(derived(ASGI)) is None
+
+
+def test_nothing_is_known_of_beats_in_which_the_machine_stood_still() -> None:
+    """The observer was due a moment after the beat was."""
+    trial = beating(ASGI, row(each=20, late=600.0, length_s=60.0))
+    late = [one for one in trial.beats.beats if one.late_ns]
+    seen = tuple(Pause(one.at_ns - 520 * MS, one.at_ns - MS) for one in late)
+    assert worst_of(trial).blocked > 0.5
+    assert worth_a_look(derived(trial))
+    trial = seeing(trial, pauses=seen)
+    found = worst_of(trial)
+    assert (found.blocked, found.late, found.longest_s) == (0, 0, 0)
+    assert not worth_a_look(derived(trial))
+    # What blocks at other times is seen as before
+    assert worst_of(seeing(trial, pauses=seen[::2])).longest_s == pytest.approx(0.6)
 
 
 # --- what is said of it -------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from harness.analysis.checks import contradictions
 from harness.analysis.growth import growth
 from harness.analysis.offered import Offered, of_offered
 from harness.analysis.open_model import capacity_of
-from harness.model import Arrivals, CellResult, Measurement, Rate, Report, Summary
+from harness.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
 from harness.report.document import of_sweep
 from harness.report.html.figure import spec
 from harness.report.html.page import figures
 from harness.report.html.pictures import picture
 from harness.report.messages import text
-from tests.builders.analysis import derived, evidence, noted, ns, saying, server
+from tests.builders.analysis import derived, evidence, noted, ns, saying, seeing, server
 from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 
@@ -188,6 +188,36 @@ def test_whoever_is_late_while_others_have_the_cores_is_not_to_blame(tool_s: flo
     assert found.verdict == "inconclusive"
     assert found.reason.code == "diagnosis.core_wait"
     assert not found.generator_bound
+
+
+@pytest.mark.parametrize(
+    ("still", "why"),
+    [((7.4, 9.9), "open.tool_sends_late"), ((8.0, 10.4), "open.tool_sends_less")],
+)
+def test_whoever_is_late_for_the_machine_stood_still_is_not_to_blame(
+    still: tuple[float, float], why: str
+) -> None:
+    trial = opened(Rate(rps=20), 20, still=still)
+    accused = cell(run(trial))
+    assert (accused.verdict, accused.reason.code) == ("generator-bound", why)
+    pause = Pause(ns(still[0] + 0.08), ns(still[1]))
+    found = cell(run(seeing(trial, pauses=(pause,))))
+    assert (found.verdict, found.reason.code) == ("inconclusive", "open.stood_still")
+    assert not found.generator_bound
+    assert still[1] - still[0] <= found.reason.values["paused_s"] + 0.4 <= 10
+    assert "for up to 2" in text(found.reason)
+    assert "note.stood_still" in {one.code for one in found.notes}
+
+
+def test_a_short_pause_explains_no_load_tool_that_is_slow_all_the_time() -> None:
+    pause = Pause(ns(3.0), ns(3.2))
+    slow = cell(run(seeing(opened(Rate(rps=36), 36, tool_s=0.05), pauses=(pause,))))
+    assert slow.verdict == "generator-bound"
+    for seconds, told in ((0.2, True), (0.0, False)):
+        pauses = (Pause(ns(3.0), ns(3.0 + seconds)),) if seconds else ()
+        kept = cell(run(seeing(share(0.5), pauses=pauses)))
+        assert kept.verdict == "below capacity"
+        assert ("note.stood_still" in {one.code for one in kept.notes}) is told
 
 
 def test_who_would_not_keep_up_without_them_either_is_saturated() -> None:

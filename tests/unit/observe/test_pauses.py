@@ -1,0 +1,156 @@
+"""Whether the machine stood still, seen by a real process that is stopped, or that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.model import Pause
+from harness.observe import pauses as pauses_module
+from harness.observe.observations import FILE, read_observations
+from harness.observe.pauses import Pauses
+from harness.server.inside import heartbeat
+from tests.builders.conditions import LONG_S, until
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.skipif(
+    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+)
+
+LOOKING = """
+import socket, sys, threading
+from pathlib import Path
+from harness.observe.observer import Observer
+listener = socket.create_server(("127.0.0.1", 0))
+with Observer(Path(sys.argv[1]), *listener.getsockname(), None, []):
+    print("looking", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def stopped(process: subprocess.Popen[str], place: Path) -> tuple[int, int, list[Pause]]:
+    """From when until when, for half a second, and the pauses it has seen by its next look."""
+    looks = len(read_observations(place).queue)
+    os.kill(process.pid, signal.SIGSTOP)
+    before_ns = time.monotonic_ns()
+    time.sleep(0.5)
+    after_ns = time.monotonic_ns()
+    os.kill(process.pid, signal.SIGCONT)
+    until(lambda: len(read_observations(place).queue) > looks + 1, "it looks again")
+    seen = read_observations(place).pauses
+    inside = [one for one in seen if one.from_ns < after_ns and one.to_ns > before_ns]
+    return before_ns, after_ns, inside
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
+def test_a_process_that_is_stopped_saw_it(tmp_path: Path) -> None:
+    """That the rest of the machine runs on it cannot know. Nearly all of the time it sleeps, and
+    only then does it see it."""
+    words = [sys.executable, "-c", LOOKING, str(tmp_path)]
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        assert process.stdout.readline() == "looking\n"
+        found = [stopped(process, tmp_path) for _ in range(5)]
+        process.stdin.close()
+        assert process.wait(timeout=LONG_S) == 0
+    for before_ns, after_ns, pauses in found:
+        for pause in pauses:
+            assert pause.to_ns - pause.from_ns >= pauses_module.LEAST_NS
+        # All but the 0.1 s at most before it was due
+        if sum(one.to_ns - one.from_ns for one in pauses) >= after_ns - before_ns - 110_000_000:
+            break
+    else:
+        pytest.fail(f"none was seen: {found}")
+    assert "pauses" not in read_observations(tmp_path).missing
+
+
+class Late(threading.Event):
+    """Its waiter goes on when `meanwhile` has been done."""
+
+    def __init__(self, meanwhile: object) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert callable(self.meanwhile)
+        self.meanwhile()
+        return False
+
+
+def compute(cpu_s: float) -> None:
+    until_s = time.thread_time() + cpu_s
+    while time.thread_time() < until_s:
+        sum(range(100))
+
+
+def elsewhere() -> None:
+    thread = threading.Thread(target=compute, args=(0.2,))
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def sleeper() -> Pauses:
+    return Pauses()
+
+
+def test_neither_computing_nor_another_thread_is_a_pause(sleeper: Pauses) -> None:
+    for meanwhile in (lambda: compute(0.2), elsewhere):
+        # Unless the machine stands still meanwhile, which it does not always do
+        assert any(sleeper.sleep(Late(meanwhile), 0.0) is None for _ in range(5))
+    sleeper.close()
+
+
+def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
+    before_ns = time.monotonic_ns()
+    pause = sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.1)
+    assert pause is not None
+    assert pause.from_ns - before_ns >= 100_000_000
+    assert pause.to_ns <= time.monotonic_ns()
+    sleeper.close()
+
+
+def test_waiting_for_a_core_is_none(monkeypatch: pytest.MonkeyPatch, sleeper: Pauses) -> None:
+    """As the kernel counts it."""
+    waited_ns = iter([0, 3_600_000_000_000])
+    monkeypatch.setattr(pauses_module, "counted_ns", lambda _: (1, next(waited_ns)))
+    assert sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.0) is None
+    sleeper.close()
+
+
+def test_it_sleeps_until_it_is_to_stop(sleeper: Pauses) -> None:
+    stop = threading.Event()
+    stop.set()
+    assert sleeper.sleep(stop, LONG_S) is None
+    sleeper.close()
+
+
+def test_nothing_where_the_kernel_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, text in ((tmp_path / "off", "0 0 0\n"), (tmp_path / "none", None)):
+        if text is not None:
+            path.write_text(text)
+        monkeypatch.setattr(pauses_module, "SCHEDSTAT", str(path))
+        sleeper = Pauses()
+        assert sleeper.sleep(Late(lambda: time.sleep(0.1)), 0.0) is None
+        sleeper.close()
+
+
+def test_old_runs_have_none(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"header": {}}) + "\n" + json.dumps({"end": 1}) + "\n")
+    assert read_observations(tmp_path).pauses == ()
+    (tmp_path / FILE).write_text('{"pauses":{"from_ns":1,"to_ns":2}}\n{"end":3}\n')
+    assert read_observations(tmp_path).pauses == (Pause(1, 2),)
