@@ -906,8 +906,10 @@ advise.left_out.unknown = what its requests need is not known: {why}
 advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it
     breaks {terms:list}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
+advise.void.stood_still = this machine stood still for up to {paused_s:duration} of
+    {load_s:duration}, though nothing waited for a core
 advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
-    load tool was late or the cell was invalid
+    machine stood still, the load tool was late or the cell was invalid
 advise.status.recommended = recommended
 advise.status.memory = {memory_bytes:bytes} of memory are too much
 advise.status.reaches_less = meets it, breaks at a lower rate

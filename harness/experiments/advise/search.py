@@ -35,7 +35,7 @@ from harness import codec
 from harness.analysis.target import judge, requests_of, value_of, word
 from harness.experiments.advise.forecast import Expected
 from harness.experiments.advise.standing import LEAST, Standing, passes, standing
-from harness.experiments.advise.study import DISTURBED, Launch, Study, holds
+from harness.experiments.advise.study import NOISE, Launch, Study, holds
 from harness.model import Finding, Needs, Plan, Server
 from harness.slo import Term, parse
 
@@ -243,7 +243,7 @@ class Search(Struct, frozen=True):
     def _launch(self, server: Server, rps: float) -> Next | None:
         made = [one for one in self.study.launches if one.server == server and one.rps == rps]
         voids = [one.void for one in made if one.void is not None]
-        noise = all(why.code == DISTURBED for why in voids)  # else the next will hardly be better
+        noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
         if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
             return None
         return Next(server, rps, 1 + len(made))

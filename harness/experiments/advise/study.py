@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness import codec
+from harness.analysis import pauses
 from harness.analysis.blocking import blocking
 from harness.analysis.diagnosis_loop import worth_a_look
 from harness.analysis.facts import Facts, TrialData, facts_of
@@ -24,7 +25,8 @@ from harness.run_store import Run
 from harness.server.worker_classes import class_named
 from harness.slo import Term, parse
 
-DISTURBED = "advise.void.disturbed"
+DISTURBED, STOOD_STILL = "advise.void.disturbed", "advise.void.stood_still"
+NOISE = frozenset({DISTURBED, STOOD_STILL})  # of the machine: the next may be as bad
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 
 
@@ -143,9 +145,10 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def disturbed(self) -> int:
-        """Launches that say nothing because other programs took the cores."""
+        """Launches that say nothing because other programs took the cores, or the machine stood
+        still."""
         voids = (one.void for one in self.launches)
-        return sum(why is not None and why.code == DISTURBED for why in voids)
+        return sum(why is not None and why.code in NOISE for why in voids)
 
     def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
         """Its launches at that rate that say something."""
@@ -290,10 +293,17 @@ def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
     if cell.verdict == "invalid" or not isinstance(facts, Facts):
         return Launch(*place, None, cell.reason)
     launch = Launch(*place, facts, None)
-    if cell.core_wait is not None and cell.core_wait.doubtful and not holds(launch, terms):
-        values = {"share": cell.core_wait.taken}
-        return replace(launch, void=Finding(DISTURBED, values))
-    return replace(launch, void=_late(launch, terms))
+    if holds(launch, terms):
+        return launch
+    return replace(launch, void=_noise(cell, facts) or _late(launch, terms))
+
+
+def _noise(cell: CellResult, facts: Facts) -> Finding | None:
+    """What the machine did to a launch."""
+    if cell.core_wait is not None and cell.core_wait.doubtful:
+        return Finding(DISTURBED, {"share": cell.core_wait.taken})
+    still = pauses.note(facts)
+    return Finding(STOOD_STILL, still.values) if still is not None else None
 
 
 def _late(launch: Launch, terms: Sequence[Term]) -> Finding | None:

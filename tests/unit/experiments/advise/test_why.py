@@ -11,9 +11,11 @@ from harness import slo
 from harness.analysis.target import requests_of
 from harness.experiments.advise import why
 from harness.experiments.advise.candidates import Limits
-from harness.experiments.advise.study import _late
-from harness.model import Finding, Summary, Usage
+from harness.experiments.advise.study import _late, _launch
+from harness.model import Finding, Pause, Rate, Summary, Usage
 from harness.report.messages import text
+from tests.builders.analysis import derived, judged, ns, seeing
+from tests.builders.open_model import opened
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
@@ -79,3 +81,18 @@ def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
         assert text(found).startswith("the load tool sent 120 ms late (p95)")
     assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
     assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
+
+
+def test_a_launch_in_which_the_machine_stood_still_says_nothing_where_it_breaks_the_target() -> (
+    None
+):
+    trial = opened(Rate(rps=20), 20, still=(2.0, 4.0))
+    seen = seeing(trial, pauses=(Pause(ns(2.08), ns(4.0)),))
+    voids = {}
+    for name, one in (("unseen", trial), ("seen", seen)):
+        for target in ("p95<500ms", "p95<5s"):
+            void = _launch(judged(one), derived(one), slo.parse(target)).void
+            voids[name, target] = void and void.code
+    assert voids["seen", "p95<500ms"] == "advise.void.stood_still"
+    assert voids["seen", "p95<5s"] is voids["unseen", "p95<5s"] is None
+    assert voids["unseen", "p95<500ms"] == "advise.void.late"
