@@ -9,10 +9,10 @@ order:
 
 The first two, and growth, are inconclusive where others kept the load from a core for long enough
 to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
-and would be so without them, too, does not. So are the first two where the machine stood still
-(`pauses`) for so long that what is late, or lacks, was due then. Inconclusive, besides: growth over
-a shorter time, growth within the scatter of service times, and less done than asked for with
-nothing full that would explain it.
+and would be so without them, too, does not. Likewise where the machine stood still (`pauses`) for
+so long that what is late, or lacks, was due then, or else could have been served then.
+Inconclusive, besides: growth over a shorter time, growth within the scatter of service times, and
+less done than asked for with nothing full that would explain it.
 
     due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
                that was asked for: what comes out is judged by it. Whether a backlog would go on to
@@ -25,7 +25,7 @@ Connections count as busy from 45 % of them on average on: where a backlog grows
 are taken, half of them are taken on average, whenever that moment comes; later, more.
 """
 
-from math import sqrt
+from math import inf, sqrt
 
 from msgspec import Struct
 
@@ -106,20 +106,31 @@ class Offered(Struct, frozen=True):
         """What others' use of the cores did to it, if that may be why it does not keep up: what is
         full would have done no more than `done_rps` / (1 - share) without them."""
         noise = worst([self.core_wait])
-        if noise is None or self.growth is None or not self.growth.full:
-            return noise
-        could_rps = self.growth.done_rps / max(MISSING, 1 - noise.values["share"])
-        return None if could_rps <= (1 - SLOPE) * self.asked_rps else noise
+        if noise is None or self._could(noise.values["share"]) <= (1 - SLOPE) * self.asked_rps:
+            return None
+        return noise
 
     @property
     def stood_still(self) -> bool:
-        """Whether what is late, or was not sent, may have been due while the machine did."""
+        """Whether it may be for the time in which the machine did that it does not keep up: what is
+        late, or was not sent, was due then; what is full would have done enough without it."""
+        part = pauses.part(self.pauses_s, self.lasts_s)
+        if not part:
+            return False
         if not self.all_sent:
-            lacks = (self.said.unsent or 0) / (self.due or 1)
-            return lacks <= pauses.part(self.pauses_s, self.lasts_s)
-        lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
-        paused_s = min(lag_s, pauses.late_s(self.pauses_s, self.lasts_s))
-        return lag_s - paused_s < LATE * (mean_s - paused_s)
+            return (self.said.unsent or 0) / (self.due or 1) <= part
+        if self.idle and self.late:
+            lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
+            paused_s = min(lag_s, pauses.late_s(self.pauses_s, self.lasts_s))
+            return lag_s - paused_s < LATE * (mean_s - paused_s)
+        return self._could(part) > (1 - SLOPE) * self.asked_rps
+
+    def _could(self, share: float) -> float:
+        """Requests/s that would be done if this part of the time had not been lost; without end
+        where nothing is full."""
+        if self.growth is None or not self.growth.full:
+            return inf
+        return self.growth.done_rps / max(MISSING, 1 - share)
 
     @property
     def came_out(self) -> bool:
@@ -139,13 +150,11 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
-    if not offered.all_sent or (offered.idle and offered.late):
-        if offered.pauses_s and offered.stood_still:
-            return "inconclusive", pauses.stood_still(
-                "open.stood_still", offered.pauses_s, offered.lasts_s
-            )
-        if offered.idle:
-            return "generator-bound", _too_slow(offered)
+    if offered.stood_still:
+        still = offered.pauses_s, offered.lasts_s
+        return "inconclusive", pauses.stood_still("open.stood_still", *still)
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
     backlog = {
         "asked_rps": offered.asked_rps,
         "due_rps": offered.due_rps,

@@ -1752,9 +1752,9 @@ open.tool_sends_less = {tool} sent {sent_rps:number} of the {due_rps:number} req
 open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
     {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
     the load tool was the limit, not the server; ask for less[[; {failures}]]
-open.stood_still = what was sent late, or not at all, may have been due while this machine stood
-    still: for up to {paused_s:duration} of {load_s:duration} the lab itself was not run, though it
-    waited for no core; measure again[[; {failures}]]
+open.stood_still = what was sent or served late, or not at all, may have been due while this
+    machine stood still: for up to {paused_s:duration} of {load_s:duration} the lab itself was not
+    run, though it waited for no core; measure again[[; {failures}]]
 cause.non_2xx = status other than 2xx
 cause.unexpected_2xx = unexpected status 2xx
 cause.status, cause.wrong_status = unexpected status

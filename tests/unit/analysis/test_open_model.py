@@ -209,6 +209,19 @@ def test_whoever_is_late_for_the_machine_stood_still_is_not_to_blame(
     assert "note.stood_still" in {one.code for one in found.notes}
 
 
+def test_a_backlog_of_a_pause_is_no_growth_and_one_of_an_overload_is() -> None:
+    """Of 40 requests/s; 36 leave room for 4 more, which takes long to make up for a second."""
+    pauses = (Pause(ns(7.08), ns(8.5)),)
+    trial = opened(Rate(rps=38), 38, still=(7.0, 8.5))
+    assert cell(run(trial)).reason.code != "open.keeps_up"
+    found = cell(run(seeing(trial, pauses=pauses)))
+    assert (found.verdict, found.reason.code) == ("inconclusive", "open.stood_still")
+    found = cell(
+        run(seeing(opened(Rate(rps=60), 60, still=(7.0, 7.5)), pauses=(Pause(ns(7.08), ns(7.5)),)))
+    )
+    assert (found.verdict, found.reason.code) == ("saturated", "open.backlog_grows")
+
+
 def test_a_short_pause_explains_no_load_tool_that_is_slow_all_the_time() -> None:
     pause = Pause(ns(3.0), ns(3.2))
     slow = cell(run(seeing(opened(Rate(rps=36), 36, tool_s=0.05), pauses=(pause,))))
