@@ -587,8 +587,9 @@ class AppMetricsSample(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """In which nothing on this machine ran. It was seen from where a thread of the lab was due, and
-    may have begun earlier: by 0.1 s at most where the observer sleeps."""
+    """In which the lab was not run, though it waited for no core: the machine stood still, or the
+    lab was stopped. It was seen from where a thread of the lab was due, and may have begun earlier:
+    by 0.1 s at most where the observer sleeps."""
 
     from_ns: int
     to_ns: int

@@ -11,7 +11,7 @@ phase.
     {"services": a sample}                          where the app stands on what the lab started
     {"app_metrics": a sample}                       where the app publishes them
     {"workers" | "memory": a sample}                where asked for, the memory after the load
-    {"pauses": a pause}                             the machine stood still
+    {"pauses": a pause}                             the machine, or the lab, stood still
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
     {"end": at_ns}                                  last; where it lacks, more may lack
 
@@ -170,7 +170,7 @@ class Observer:
         for sampler in self.samplers:
             self._take(handle, sampler)
         self._started.set()
-        while not self._stop.is_set():
+        while True:
             if (pause := pauses.sleep(self._stop, self._pause_s())) is not None:
                 _write(handle, "pauses", pause)
             if self._stop.is_set():

@@ -5,7 +5,7 @@ A host stops its guests for a copy or for a move to another machine, a laptop is
 is frozen. No counter of a thread has that time, and steal has it only on some hosts. To all else
 that is measured it looks like a call that sleeps in the server, or like a load tool that is late.
 Where other threads of this process computed meanwhile they may have had the GIL, and that is no
-pause.
+pause. Somebody who stops this process alone (Ctrl-Z) looks the same from inside it.
 """
 
 import os

@@ -906,10 +906,10 @@ advise.left_out.unknown = what its requests need is not known: {why}
 advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it
     breaks {terms:list}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
-advise.void.stood_still = this machine stood still for up to {paused_s:duration} of
-    {load_s:duration}, though nothing waited for a core
+advise.void.stood_still = for up to {paused_s:duration} of {load_s:duration} the lab itself was not
+    run, though it waited for no core: this machine stood still, or the lab was stopped
 advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
-    machine stood still, the load tool was late or the cell was invalid
+    machine or the lab stood still, the load tool was late or the cell was invalid
 advise.status.recommended = recommended
 advise.status.memory = {memory_bytes:bytes} of memory are too much
 advise.status.reaches_less = meets it, breaks at a lower rate
@@ -1753,8 +1753,8 @@ open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average
     {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
     the load tool was the limit, not the server; ask for less[[; {failures}]]
 open.stood_still = what was sent or served late, or not at all, may have been due while this
-    machine stood still: for up to {paused_s:duration} of {load_s:duration} the lab itself was not
-    run, though it waited for no core; measure again[[; {failures}]]
+    machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
+    the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
 cause.non_2xx = status other than 2xx
 cause.unexpected_2xx = unexpected status 2xx
 cause.status, cause.wrong_status = unexpected status
@@ -2097,9 +2097,9 @@ note.beside = {cells:# cell} ran side by side, as sleeping requests leave the co
     measures one cell after the other
 note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
     leaves the figures as they are
-note.stood_still = this machine stood still, as when a host stops its guests: for up to
-    {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) the lab itself was not
-    run, though it waited for no core; the figures contain that time
+note.stood_still = this machine stood still, as when a host stops its guests, or the lab was
+    stopped: for up to {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) the
+    lab itself was not run, though it waited for no core; the figures contain that time
 note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
 note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
     the mean service of {service_s:duration}

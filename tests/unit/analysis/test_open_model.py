@@ -210,7 +210,7 @@ def test_whoever_is_late_for_the_machine_stood_still_is_not_to_blame(
 
 
 def test_a_backlog_of_a_pause_is_no_growth_and_one_of_an_overload_is() -> None:
-    """Of 40 requests/s; 36 leave room for 4 more, which takes long to make up for a second."""
+    """Of 40 requests/s; 38 leave room for 2 more, which takes long to make up for a pause."""
     pauses = (Pause(ns(7.08), ns(8.5)),)
     trial = opened(Rate(rps=38), 38, still=(7.0, 8.5))
     assert cell(run(trial)).reason.code != "open.keeps_up"

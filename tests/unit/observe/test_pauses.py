@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 LOOKING = """
-import socket, sys, threading
+import socket, sys
 from pathlib import Path
 from harness.observe.observer import Observer
 listener = socket.create_server(("127.0.0.1", 0))
@@ -79,12 +80,11 @@ def test_a_process_that_is_stopped_saw_it(tmp_path: Path) -> None:
 class Late(threading.Event):
     """Its waiter goes on when `meanwhile` has been done."""
 
-    def __init__(self, meanwhile: object) -> None:
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
         super().__init__()
         self.meanwhile = meanwhile
 
     def wait(self, timeout: float | None = None) -> bool:
-        assert callable(self.meanwhile)
         self.meanwhile()
         return False
 
@@ -102,24 +102,24 @@ def elsewhere() -> None:
 
 
 @pytest.fixture
-def sleeper() -> Pauses:
-    return Pauses()
+def sleeper() -> Iterator[Pauses]:
+    found = Pauses()
+    yield found
+    found.close()
 
 
 def test_neither_computing_nor_another_thread_is_a_pause(sleeper: Pauses) -> None:
     for meanwhile in (lambda: compute(0.2), elsewhere):
         # Unless the machine stands still meanwhile, which it does not always do
         assert any(sleeper.sleep(Late(meanwhile), 0.0) is None for _ in range(5))
-    sleeper.close()
 
 
 def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
     before_ns = time.monotonic_ns()
-    pause = sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.1)
+    pause = sleeper.sleep(Late(lambda: time.sleep(1.0)), 0.1)
     assert pause is not None
     assert pause.from_ns - before_ns >= 100_000_000
     assert pause.to_ns <= time.monotonic_ns()
-    sleeper.close()
 
 
 def test_waiting_for_a_core_is_none(monkeypatch: pytest.MonkeyPatch, sleeper: Pauses) -> None:
@@ -127,14 +127,12 @@ def test_waiting_for_a_core_is_none(monkeypatch: pytest.MonkeyPatch, sleeper: Pa
     waited_ns = iter([0, 3_600_000_000_000])
     monkeypatch.setattr(pauses_module, "counted_ns", lambda _: (1, next(waited_ns)))
     assert sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.0) is None
-    sleeper.close()
 
 
 def test_it_sleeps_until_it_is_to_stop(sleeper: Pauses) -> None:
     stop = threading.Event()
     stop.set()
     assert sleeper.sleep(stop, LONG_S) is None
-    sleeper.close()
 
 
 def test_nothing_where_the_kernel_does_not_count(
