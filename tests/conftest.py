@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness.server.worker_classes import CLASSES
+from workerlab.server.worker_classes import CLASSES
 
 # Machines are shared: how long an example takes says nothing about it
 settings.register_profile(

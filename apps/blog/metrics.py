@@ -2,7 +2,7 @@
 
 Each worker adds to sums in a file of its own, mapped into memory: adding costs well under a
 microsecond, needs no system call, and survives the worker. The file's format is the lab's, as
-`harness/observe/app_metrics.py` describes it; without WORKERLAB_METRICS there is no file.
+`harness/workerlab/observe/app_metrics.py` describes it; without WORKERLAB_METRICS there is no file.
 
 The parts that are timed exclude each other: a pool's connection is waited for before the storage is
 asked.

@@ -6,7 +6,7 @@ launches and schedules that the search never saw.
 For each app `workerlab advise` is run as a user would, with the default budget; then Gunicorn is
 started from the file it wrote, as it is but for the port, and loaded for 20 s at the target's rate,
 on a fresh server and a new schedule each time. A launch breaks the target by the same rule as the
-search counts (`harness/slo.py`, failures are slower than any limit; errors are counted over all
+search counts (`workerlab.slo`, failures are slower than any limit; errors are counted over all
 launches). One in which other programs used a quarter of a core or more, and that broke the target,
 is void: it is repeated, and counted.
 
@@ -32,10 +32,10 @@ from typing import NamedTuple
 
 import psutil
 
-from harness import slo
-from harness.analysis.target import requests_of, value_of
-from harness.load.registry import tool_named
-from harness.model import Load, Output
+from workerlab import slo
+from workerlab.analysis.target import requests_of, value_of
+from workerlab.load.registry import tool_named
+from workerlab.model import Load, Output
 
 APPS = Path(__file__).parent / "advised_apps"
 SECONDS, OTHERS, MOST_VOIDS = 20.0, 0.25, 10
@@ -83,7 +83,7 @@ def python_of(name: str, out: Path) -> str:
 def advise(name: str, case: Case, out: Path, budget: str) -> tuple[Path, int]:
     """The run's directory, and the exit code."""
     runs = out / "runs" / name
-    argv = [sys.executable, "-m", "harness", "advise", "--app", case.target, "--chdir", str(APPS)]
+    argv = [sys.executable, "-m", "workerlab", "advise", "--app", case.target, "--chdir", str(APPS)]
     argv += ["--rate", f"{case.rate:g}", "--slo", case.slo, "--python", python_of(name, out)]
     argv += ["--budget", budget, "--out", str(runs), *case.more]
     with (out / f"{name}.txt").open("w") as log:

@@ -28,11 +28,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import run_store
-from harness.analysis.comparison import LOOKS, Change, Launch, Pair, changes, decided
-from harness.experiments.compare.options import AT_LEAST
-from harness.experiments.compare.pairs import MEASURED, compared
-from harness.experiments.compare.pairs import launch as metrics_of
+from workerlab import run_store
+from workerlab.analysis.comparison import LOOKS, Change, Launch, Pair, changes, decided
+from workerlab.experiments.compare.options import AT_LEAST
+from workerlab.experiments.compare.pairs import MEASURED, compared
+from workerlab.experiments.compare.pairs import launch as metrics_of
 
 SAME = ("sync", "4", "--workers", "2", "--sleep", "0.05", "--duration", "2", "--budget", "60s",
         "--a", "env=SIDE=a", "--b", "env=SIDE=b")  # fmt: skip
@@ -72,7 +72,7 @@ def burning(*, wanted: bool) -> Iterator[None]:
 
 def compare(words: Sequence[str], out: Path) -> tuple[Path, list[Change]]:
     """The run, and what it says of each metric."""
-    argv = [sys.executable, "-m", "harness", "compare", *words, "--out", str(out)]
+    argv = [sys.executable, "-m", "workerlab", "compare", *words, "--out", str(out)]
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
     run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent

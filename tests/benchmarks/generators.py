@@ -32,10 +32,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.load.registry import tool_named
-from harness.model import Command, Load, NullServer, Output, Route, Server
-from harness.server.null_server import null_server
 from tests.benchmarks.nginx import nginx
+from workerlab.load.registry import tool_named
+from workerlab.model import Command, Load, NullServer, Output, Route, Server
+from workerlab.server.null_server import null_server
 
 SLACK_S = 60.0
 

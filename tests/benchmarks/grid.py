@@ -23,13 +23,13 @@ from itertools import count
 from pathlib import Path
 from statistics import fmean
 
-from harness import run_store
-from harness.experiments.advise.conf_file import OwnFile, conf_file
-from harness.experiments.advise.search import BEYOND, Search, rounded, search_of
-from harness.experiments.advise.study import holds, study_of
-from harness.model import Server
-from harness.server.worker_classes import configured_slots
 from tests.benchmarks.advised import CASES, OTHERS, Case, advise, launch, python_of
+from workerlab import run_store
+from workerlab.experiments.advise.conf_file import OwnFile, conf_file
+from workerlab.experiments.advise.search import BEYOND, Search, rounded, search_of
+from workerlab.experiments.advise.study import holds, study_of
+from workerlab.model import Server
+from workerlab.server.worker_classes import configured_slots
 
 LOOK_S, SECONDS, LAUNCHES, MOST_VOIDS = 5.0, 10.0, 3, 5
 FIRST_SEED = 700_000

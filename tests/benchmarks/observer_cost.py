@@ -35,15 +35,15 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from harness.model import App, Server
-from harness.observe.cpu import Processes
-from harness.observe.observer import Observer, Sampler
-from harness.observe.run_queue import RunQueue
-from harness.run_store import copy_code
-from harness.server.gunicorn import running
-from harness.server.preflight import raise_file_limit
-from harness.server.running import Launch, Running
-from harness.server.worker_classes import ASGI_CLASSES
+from workerlab.model import App, Server
+from workerlab.observe.cpu import Processes
+from workerlab.observe.observer import Observer, Sampler
+from workerlab.observe.run_queue import RunQueue
+from workerlab.run_store import copy_code
+from workerlab.server.gunicorn import running
+from workerlab.server.preflight import raise_file_limit
+from workerlab.server.running import Launch, Running
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 
 def accept(listener: socket.socket, count: int, told: Connection) -> None:

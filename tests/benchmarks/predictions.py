@@ -24,22 +24,22 @@ from random import Random
 
 from msgspec.structs import replace
 
-from harness import run_store
-from harness.analysis.facts import Facts, facts_of
-from harness.analysis.needs import crowded, needs_of, with_crowd
-from harness.analysis.prediction import Predicted, predict
-from harness.analysis.prediction.candidates import layout_of
-from harness.analysis.prediction.simulation import simulate
-from harness.experiments import trial
-from harness.experiments.advise.growth import MANY_S, filling
-from harness.experiments.execution import task_for
-from harness.experiments.reading import evidence
-from harness.load.programs import FOLLOWED
-from harness.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
-from harness.numbers.quantiles import quantile
-from harness.server.preflight import cores
-from harness.server.worker_classes import ASGI_CLASSES, class_named
 from tests.builders.open_load import APP
+from workerlab import run_store
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.needs import crowded, needs_of, with_crowd
+from workerlab.analysis.prediction import Predicted, predict
+from workerlab.analysis.prediction.candidates import layout_of
+from workerlab.analysis.prediction.simulation import simulate
+from workerlab.experiments import trial
+from workerlab.experiments.advise.growth import MANY_S, filling
+from workerlab.experiments.execution import task_for
+from workerlab.experiments.reading import evidence
+from workerlab.load.programs import FOLLOWED
+from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
+from workerlab.numbers.quantiles import quantile
+from workerlab.server.preflight import cores
+from workerlab.server.worker_classes import ASGI_CLASSES, class_named
 
 IO = {"MEAN_S": "0.05"}
 COMPUTES = {"MEAN_S": "0", "CPU_S": "0.02"}

@@ -23,11 +23,11 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness.model import App, Server
-from harness.run_store import copy_code
-from harness.server.gunicorn import running
-from harness.server.running import Launch, Running
-from harness.server.worker_classes import ASGI_CLASSES, CLASSES
+from workerlab.model import App, Server
+from workerlab.run_store import copy_code
+from workerlab.server.gunicorn import running
+from workerlab.server.running import Launch, Running
+from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 HELLO = """\
 def wsgi(environ, start_response):

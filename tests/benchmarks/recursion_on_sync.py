@@ -24,11 +24,11 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from harness.analysis.prediction.recursion import waits
-from harness.analysis.prediction.theory import allen_cunneen
-from harness.model import Server
-from harness.numbers.quantiles import quantile
 from tests.builders.open_load import Request, Served, serve
+from workerlab.analysis.prediction.recursion import waits
+from workerlab.analysis.prediction.theory import allen_cunneen
+from workerlab.model import Server
+from workerlab.numbers.quantiles import quantile
 
 MEAN_S = 0.05
 HOLD_S = MEAN_S + 0.0015  # roughly, to choose the rates

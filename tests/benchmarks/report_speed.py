@@ -23,7 +23,7 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = 7
-WORKERLAB = (sys.executable, "-m", "harness")
+WORKERLAB = (sys.executable, "-m", "workerlab")
 
 
 def seconds(*words: str) -> float:

@@ -30,7 +30,7 @@ Cells = Mapping[str, Mapping[str, float]]
 def sweep(place: str, jobs: str, words: Sequence[str]) -> tuple[float, Cells]:
     """Seconds, and the figures of each valid cell."""
     began_s = time.monotonic()
-    argv = [sys.executable, "-m", "harness", "sweep", *words, "--jobs", jobs]
+    argv = [sys.executable, "-m", "workerlab", "sweep", *words, "--jobs", jobs]
     done = subprocess.run(
         [*argv, "--out", place, "--format", "json"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,

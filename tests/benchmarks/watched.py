@@ -17,10 +17,10 @@ import time
 
 import psutil
 
-from harness import codec
-from harness.analysis.places import as_told
-from harness.experiments.live.asked import LoadAsked, ServerAsked
-from harness.experiments.live.side import Live, Side
+from workerlab import codec
+from workerlab.analysis.places import as_told
+from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.live.side import Live, Side
 
 TICK_S = 0.05
 WARM_S = 1.0

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.results import document_of
-from harness.model import Document
-from harness.report.html import render
+from workerlab.experiments.results import document_of
+from workerlab.model import Document
+from workerlab.report.html import render
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -123,9 +123,9 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lab(place: Path, *words: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "harness", *words],
+        [sys.executable, "-m", "workerlab", *words],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
         check=True,
         capture_output=True,
         timeout=300,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from apps.blog.posts import rendered
-from harness.model import App, Server
-from harness.server.gunicorn import running
 from tests.browser.conftest import LONG_MS
 from tests.builders.launch import launch
+from workerlab.model import App, Server
+from workerlab.server.gunicorn import running
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 WINDOW = {"width": 1200, "height": 800}

@@ -75,8 +75,8 @@ class Lab:
         said = place / "said.txt"
         with said.open("w") as file:
             self.process = psutil.Popen(
-                [sys.executable, "-m", "harness", "live", "--no-browser", *words],
-                cwd=place, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                [sys.executable, "-m", "workerlab", "live", "--no-browser", *words],
+                cwd=place, env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
                 stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
         until(lambda: "http://" in said.read_text(), "an address")

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.timeline import MOST, timelines
-from harness.experiments.results import document_of
-from harness.model import Column, Document, Finding, Table
-from harness.report.html.document_charts import chart_figures
-from harness.report.html.series import all_series
-from harness.report.html.series import over_time as observed_cells
-from harness.report.messages import say, text
 from tests.browser.conftest import Open, Opened
 from tests.builders.analysis import SYNC, derived, evidence, sentence
 from tests.builders.document import full_document
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
+from workerlab.analysis.timeline import MOST, timelines
+from workerlab.experiments.results import document_of
+from workerlab.model import Column, Document, Finding, Table
+from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.series import all_series
+from workerlab.report.html.series import over_time as observed_cells
+from workerlab.report.messages import say, text
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 

@@ -23,9 +23,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.facts import Facts, facts_of
-from harness.model import (
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.model import (
     Cell,
     CellResult,
     ConnectionSample,
@@ -43,8 +43,8 @@ from harness.model import (
     Timing,
     Trial,
 )
-from harness.numbers.quantiles import summarise
-from harness.server.worker_classes import class_named
+from workerlab.numbers.quantiles import summarise
+from workerlab.server.worker_classes import class_named
 
 by_worker = attrgetter("worker")
 

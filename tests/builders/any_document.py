@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from harness.model import (
+from tests.builders.analysis import sentence
+from workerlab.model import (
     Breakdown,
     Cell,
     CellResult,
@@ -25,8 +26,7 @@ from harness.model import (
     Usage,
     Value,
 )
-from harness.report.values import PARTS
-from tests.builders.analysis import sentence
+from workerlab.report.values import PARTS
 
 numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
 counts = st.none() | st.integers(0, 10**9)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.model import Chart, Column, Document, Finding, Series, Table
 from tests.builders.analysis import sentence
+from workerlab.model import Chart, Column, Document, Finding, Series, Table
 
 COLUMNS = (
     Column("tool", form="text"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.model import (
+from tests.builders.analysis import Served, opened_between, sentence, serve
+from workerlab.model import (
     Bar,
     Breakdown,
     Cell,
@@ -19,10 +20,9 @@ from harness.model import (
     Timeline,
     Trial,
 )
-from harness.numbers.rows import row_numbers
-from harness.report.document import of_sweep
-from harness.server.worker_classes import class_named
-from tests.builders.analysis import Served, opened_between, sentence, serve
+from workerlab.numbers.rows import row_numbers
+from workerlab.report.document import of_sweep
+from workerlab.server.worker_classes import class_named
 
 SLEEP_S = 1.0
 LIMIT = 2048

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harness.experiments.ladder.configurations import Configuration, configurations
-from harness.experiments.ladder.document import study
-from harness.model import (
+from workerlab.experiments.ladder.configurations import Configuration, configurations
+from workerlab.experiments.ladder.document import study
+from workerlab.model import (
     AppMetrics,
     Breakdown,
     Cell,
@@ -20,7 +20,7 @@ from harness.model import (
     Trial,
     Usage,
 )
-from harness.server.worker_classes import class_named
+from workerlab.server.worker_classes import class_named
 
 NOISE = (0.98, 1.0, 1.02)  # of three launches
 PAGE_S = 120e-6  # template and all other code of a page, CPU

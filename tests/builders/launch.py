@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.model import App, Server
-from harness.run_store import copy_code
-from harness.server.running import Launch
+from workerlab.model import App, Server
+from workerlab.run_store import copy_code
+from workerlab.server.running import Launch
 
 
 def launch(place: Path, server: Server, app: App, *, records: int = 100_000, **more: Any) -> Launch:

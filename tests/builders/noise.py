@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.analysis import TrialData
-from harness.model import ProcessSample
 from tests.builders.analysis import ns, recording, seeing
+from workerlab.analysis import TrialData
+from workerlab.model import ProcessSample
 
 STEPS = 40
 LEAST = 0.1  # of a lone request is left

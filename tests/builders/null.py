@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from harness.analysis.facts import TrialData
-from harness.model import (
+from workerlab.analysis.facts import TrialData
+from workerlab.model import (
     Load,
     Measurement,
     NullCounts,
@@ -18,8 +18,8 @@ from harness.model import (
     Summary,
     Trial,
 )
-from harness.plan import NULL_BACKLOG, null_cell
-from harness.server.null_server import RunningNull, null_server
+from workerlab.plan import NULL_BACKLOG, null_cell
+from workerlab.server.null_server import RunningNull, null_server
 
 NULL, NOTHING_SEEN = NullServer(), Observations()
 COUNTS = NullCounts(100, 100, 10, 10, cpu_s=0.1, delays_s=0.0, service=Summary())

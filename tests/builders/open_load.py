@@ -10,13 +10,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.load.generators.document import COLUMNS
-from harness.model import App, Arrivals, Server
-from harness.observe.spans import read_spans
-from harness.server.gunicorn import running
 from tests.builders.launch import launch
+from workerlab.load.generators.document import COLUMNS
+from workerlab.model import App, Arrivals, Server
+from workerlab.observe.spans import read_spans
+from workerlab.server.gunicorn import running
 
-GENERATORS = Path(__file__).parents[2] / "harness" / "load" / "generators"
+GENERATORS = Path(__file__).parents[2] / "harness" / "workerlab" / "load" / "generators"
 
 # Sleeps and computes as long as its number says, so that each of a load's requests is known. The
 # mean of the sleep, of what kind, seconds of CPU and how many may sleep at once stand in the

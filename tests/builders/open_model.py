@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
-from harness.numbers.quantiles import summarise
 from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
+from workerlab.analysis import TrialData
+from workerlab.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
+from workerlab.numbers.quantiles import summarise
 
 
 def arrivals(

@@ -6,8 +6,8 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from harness.model import Document
-from harness.report.html import render
+from workerlab.model import Document
+from workerlab.report.html import render
 
 
 class Page(HTMLParser):

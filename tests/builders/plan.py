@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.model import App, Cell, Plan, Rate, Server
-from harness.plan import product
-from harness.server.worker_classes import CLASSES
 from tests.builders.analysis import sentence
+from workerlab.model import App, Cell, Plan, Rate, Server
+from workerlab.plan import product
+from workerlab.server.worker_classes import CLASSES
 
 APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 SERVER = Server("sync", 4, 1, 2048, 1000, app=APP)

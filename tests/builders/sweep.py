@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harness.analysis import analyse
-from harness.model import Document, Fault, Rate
-from harness.report.document import of_sweep
-from harness.slo import parse
 from tests.builders.analysis import (
     SYNC,
     bare,
@@ -19,6 +15,10 @@ from tests.builders.analysis import (
     server,
 )
 from tests.builders.open_model import opened
+from workerlab.analysis import analyse
+from workerlab.model import Document, Fault, Rate
+from workerlab.report.document import of_sweep
+from workerlab.slo import parse
 
 
 def common() -> Document:

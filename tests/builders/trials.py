@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.analysis.facts import Facts, facts_of
-from harness.experiments import trial
-from harness.experiments.execution import task_for
-from harness.experiments.reading import evidence
-from harness.model import Cell, Plan, Trial
-from harness.run_store import copy_code
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.experiments import trial
+from workerlab.experiments.execution import task_for
+from workerlab.experiments.reading import evidence
+from workerlab.model import Cell, Plan, Trial
+from workerlab.run_store import copy_code
 
 
 def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:

@@ -3,7 +3,7 @@
 python -m tests.builders.versions
 """
 
-from harness.server.versions import provide
+from workerlab.server.versions import provide
 
 VERSIONS = ("23.0.0", "24.1.1", "25.3.0", "26.2.0", "27.0.1")
 

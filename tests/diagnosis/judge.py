@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.analysis.facts import TrialData
-from harness.model import CellResult, Finding, Report
-from harness.report.messages import text
 from tests.diagnosis.laws import contradictions, differences, laws, premises
 from tests.diagnosis.statement import (
     ALLOWED,
@@ -25,6 +22,9 @@ from tests.diagnosis.statement import (
     place_of,
 )
 from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
+from workerlab.analysis.facts import TrialData
+from workerlab.model import CellResult, Finding, Report
+from workerlab.report.messages import text
 
 DISTURBED = 0.25  # cores that others used
 WAITED = 0.05  # of the response, for a core

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from harness.analysis.facts import TrialData
-from harness.model import Cell, CellResult, Finding, Report
-from harness.report.document import of_sweep
-from harness.report.messages import text
 from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
 from tests.diagnosis.truth import Scenario
+from workerlab.analysis.facts import TrialData
+from workerlab.model import Cell, CellResult, Finding, Report
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
 
 LITTLE = 0.05
 KNEE = 0.05

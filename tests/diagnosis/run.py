@@ -140,7 +140,7 @@ def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: 
 
 
 def words(scenario: Scenario, scratch: str) -> list[str]:
-    line = [sys.executable, "-m", "harness", "sweep", *scenario.argv, "--jobs", "1"]
+    line = [sys.executable, "-m", "workerlab", "sweep", *scenario.argv, "--jobs", "1"]
     if "--app" in scenario.argv:
         line += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():
@@ -152,7 +152,7 @@ def words(scenario: Scenario, scratch: str) -> list[str]:
 
 def finish(command: Sequence[str], scratch: Path) -> tuple[int, str]:
     """Its exit code and what it said on standard error."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
     with (scratch / "out").open("w") as out, (scratch / "err").open("w") as err:
         process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,

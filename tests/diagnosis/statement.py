@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from harness.model import CellResult
+from workerlab.model import CellResult
 
 FALSE, MISSING, RIGHT, EXCUSED, ALLOWED = "false", "missing", "right", "excused", "allowed"
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness import codec, run_store
-from harness.experiments.reading import report_of, trial_data
-from harness.model import Report
 from tests.diagnosis.judge import judged
 from tests.diagnosis.statement import FALSE, Statement
 from tests.diagnosis.truth import Scenario
+from workerlab import codec, run_store
+from workerlab.bundled import bundled_root
+from workerlab.experiments.reading import report_of, trial_data
+from workerlab.model import Report
 
 # Of a run: what no report reads
 SKIPPED = ("code", "calibration")
@@ -49,7 +50,7 @@ def pack(directory: Path, archive: Path) -> None:
     """Whole or not at all; its paths as if the lab stood in /srv, and runs beside it."""
     part = archive.with_suffix(".part")
     places = {str(directory.parent): "/srv/runs", sys.prefix: "/srv/workerlab/.venv",
-              str(run_store.ROOT): "/srv/workerlab"}  # fmt: skip
+              str(bundled_root()): "/srv/workerlab"}  # fmt: skip
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in sorted(directory.rglob("*")):
             inner = path.relative_to(directory)

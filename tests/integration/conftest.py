@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.model import App, Server, Span
-from harness.observe.spans import read_spans
-from harness.server.gunicorn import running
-from harness.server.running import Running
 from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
+from workerlab.model import App, Server, Span
+from workerlab.observe.spans import read_spans
+from workerlab.server.gunicorn import running
+from workerlab.server.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed
@@ -110,8 +110,8 @@ class Lab:
 
     def __init__(self, place: Path, path: Path | None = None) -> None:
         self.place = place
-        self.program = [sys.executable, "-m", "harness"]
-        self.env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        self.program = [sys.executable, "-m", "workerlab"]
+        self.env = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1"}
         if path is not None:  # programs that stand before the real ones
             self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
 

@@ -13,12 +13,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.load.registry import TOOLS
-from harness.model import Measurement, Span
-from harness.observe.spans import read_spans
-from harness.run_store import tool_output
-from harness.server.running import Running
-from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import (
     LONG_S,
     OPEN_N,
@@ -28,6 +22,12 @@ from tests.integration.conftest import (
     kept,
     settled,
 )
+from workerlab.load.registry import TOOLS
+from workerlab.model import Measurement, Span
+from workerlab.observe.spans import read_spans
+from workerlab.run_store import tool_output
+from workerlab.server.running import Running
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 REQUESTS = 1 + OPEN_ROUNDS * OPEN_N
 

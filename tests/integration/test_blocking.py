@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from harness import run_store
-from harness.analysis.blocking import blocking
-from harness.analysis.cells import invalid
-from harness.analysis.diagnosis_loop import blocked_loop
-from harness.analysis.facts import Facts, facts_of
-from harness.experiments import trial
-from harness.experiments.execution import task_for
-from harness.experiments.reading import evidence
-from harness.model import App, Cell, Finding, Plan, Server
-from harness.plan import trials
-from harness.report.messages import text
 from tests.integration.conftest import ROOT
 from tests.integration.test_waiting import only
+from workerlab import run_store
+from workerlab.analysis.blocking import blocking
+from workerlab.analysis.cells import invalid
+from workerlab.analysis.diagnosis_loop import blocked_loop
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.experiments import trial
+from workerlab.experiments.execution import task_for
+from workerlab.experiments.reading import evidence
+from workerlab.model import App, Cell, Finding, Plan, Server
+from workerlab.plan import trials
+from workerlab.report.messages import text
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.model import App, Server
-from harness.server.gunicorn import running
-from harness.server.running import Running
-from harness.server.worker_classes import ASGI_CLASSES, configured_slots
 from tests.builders.launch import launch
 from tests.integration.conftest import LONG_S
+from workerlab.model import App, Server
+from workerlab.server.gunicorn import running
+from workerlab.server.running import Running
+from workerlab.server.worker_classes import ASGI_CLASSES, configured_slots
 
 WORKERS, THREADS, CONNECTIONS = 2, 2, 4
 # Slots: sync and tornado 2, gthread 4, gevent and eventlet 8, asgi and uvicorn without limit

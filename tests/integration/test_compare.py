@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness import run_store
 from tests.integration.conftest import Done, Lab
+from workerlab import run_store
 
 QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
 

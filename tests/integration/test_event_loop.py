@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from harness.observe.beats import read_beats
 from tests.integration.conftest import ROOT, Lab, Serve, fetch, until
 from tests.integration.test_waiting import only
+from workerlab.observe.beats import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 LOOPS = {"asgi": "blocking_asgi", "uvicorn": "blocking_asgi", "tornado": "blocking_tornado"}

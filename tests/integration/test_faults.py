@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.experiments import trial
-from harness.experiments.execution import task_for
-from harness.experiments.reading import report_of
-from harness.model import Command, Load
-from harness.plan import trials as trials_of
-from harness.run_store import load as load_run
-from harness.server.process import GUARD_SLACK_S
 from tests.builders.processes import running
 from tests.builders.processes import send as send_all
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
+from workerlab.experiments import trial
+from workerlab.experiments.execution import task_for
+from workerlab.experiments.reading import report_of
+from workerlab.model import Command, Load
+from workerlab.plan import trials as trials_of
+from workerlab.run_store import load as load_run
+from workerlab.server.process import GUARD_SLACK_S
 
 # Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
 # other (side by side: `test_jobs.py`)
@@ -168,7 +168,7 @@ def _generators(lab: Lab) -> list[int]:
     """The generator itself, not the guard that has its words among its own."""
     return [
         one.pid
-        for one in running("harness/load/generators")
+        for one in running("harness/workerlab/load/generators")
         if one.directory.startswith(str(lab.place))
         and not any(word.endswith("guard.py") for word in one.words)
     ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model import App, Route, Server
-from harness.observe.spans import read_spans
-from harness.server.gunicorn import running
-from harness.server.running import Launch
-from harness.server.warmup import ask
-from harness.server.worker_classes import ASGI_CLASSES
 from tests.builders.launch import launch
 from tests.integration.conftest import until
+from workerlab.model import App, Route, Server
+from workerlab.observe.spans import read_spans
+from workerlab.server.gunicorn import running
+from workerlab.server.running import Launch
+from workerlab.server.warmup import ask
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 APP = """
 def app(environ, start_response):

@@ -10,10 +10,10 @@ from itertools import combinations
 
 import pytest
 
-from harness.model import Record
-from harness.observe.observations import read_observations
-from harness.run_store import load as load_run
 from tests.integration.conftest import LONG_S, Lab, processes, send, until
+from workerlab.model import Record
+from workerlab.observe.observations import read_observations
+from workerlab.run_store import load as load_run
 
 pytestmark = pytest.mark.once
 # Far from what the cores can do, whatever else runs

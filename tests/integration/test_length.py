@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.observe.observations import FILE, read_observations
-from harness.observe.spans import read_spans
 from tests.integration.conftest import LONG_S, Lab, until
+from workerlab.observe.observations import FILE, read_observations
+from workerlab.observe.spans import read_spans
 
 ASGI_CLASSES = ("asgi", "uvicorn")
 N, ROUNDS = 4, 5

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.holding import queued_gap_s
-from harness.analysis.needs import needs_of
-from harness.model import App, Cell, Finding, Needs, Rate, RequestNeed, Route, Server
 from tests.builders.trials import carried_out
 from tests.integration.test_waiting import only
+from workerlab.analysis.holding import queued_gap_s
+from workerlab.analysis.needs import needs_of
+from workerlab.model import App, Cell, Finding, Needs, Rate, RequestNeed, Route, Server
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"

@@ -17,15 +17,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.experiments import trial
-from harness.experiments.execution import task_for
-from harness.model import Record, Span
-from harness.observe.observations import FILE, read_observations
-from harness.observe.observer import GIVE_UP_S, Observer
-from harness.observe.spans import read_spans
-from harness.plan import trials as trials_of
-from harness.run_store import load as load_run
-from harness.server.running import Running
 from tests.integration.conftest import (
     LONG_S,
     OPEN_BUSY_S,
@@ -36,6 +27,15 @@ from tests.integration.conftest import (
     kept,
     until,
 )
+from workerlab.experiments import trial
+from workerlab.experiments.execution import task_for
+from workerlab.model import Record, Span
+from workerlab.observe.observations import FILE, read_observations
+from workerlab.observe.observer import GIVE_UP_S, Observer
+from workerlab.observe.spans import read_spans
+from workerlab.plan import trials as trials_of
+from workerlab.run_store import load as load_run
+from workerlab.server.running import Running
 
 # These accept no more than they serve: what is beyond their slots waits in the kernel
 HOLD_BACK = {"sync": OPEN_WORKERS}

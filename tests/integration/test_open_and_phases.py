@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.numbers.arrivals import schedule
 from tests.integration.conftest import Lab
+from workerlab.numbers.arrivals import schedule
 
 SLEEP_S = 0.4
 LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
-from harness.model import Server
-from harness.server.worker_classes import class_named
 from tests.integration.conftest import Lab
+from workerlab.model import Server
+from workerlab.server.worker_classes import class_named
 
 CONNECTIONS, THREADS, N = 3, 2, 9
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from harness.server.running import Running
-from harness.server.worker_classes import ASGI_CLASSES
 from tests.integration.conftest import LONG_S, ROOT, Lab, Serve, fetch, settled, spans
+from workerlab.server.running import Running
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
 QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json")
@@ -464,7 +464,7 @@ class Outsider(Lab):
         del self.env["PYTHONPATH"]
         code = (
             f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-            "from harness.__main__ import main; sys.exit(main())"
+            "from workerlab.__main__ import main; sys.exit(main())"
         )
         self.program = [sys.executable, "-c", code]
 
@@ -496,7 +496,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seen = tmp_path_factory.mktemp("foreign") / "packages"
     seen.mkdir()
     for path in PACKAGES.iterdir():
-        if path.name not in ("harness", "apps", "configs"):
+        if path.name != "workerlab":
             (seen / path.name).symlink_to(path)
     return environment(seen.parent / "venv", seen)
 
@@ -514,7 +514,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 ALONE = """
 try:
-    import harness
+    import workerlab
 except ImportError:
     pass
 else:
@@ -539,7 +539,7 @@ def test_an_interpreter_that_knows_nothing_of_the_lab(
 @once
 def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) -> None:
     """What the test above proves, it proves: with the checkout on its path, the app refuses."""
-    for path, code in ((str(ROOT), 1), ("", 0)):
+    for path, code in ((str(ROOT / "harness"), 1), ("", 0)):
         env = {**outsider.env, "PYTHONPATH": path}
         done = subprocess.run([foreign, "-c", ALONE], env=env, cwd=outsider.place, timeout=LONG_S)
         assert done.returncode == code

@@ -80,8 +80,8 @@ def test_no_unit() -> None:
 def test_an_app_and_its_limit(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(APP)
     (tmp_path / "test_slow.py").write_text(TESTS.format(place=str(tmp_path)))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    words = ["-p", "harness.pytest_plugin", "--basetemp", str(tmp_path / "kept"), "-rA"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    words = ["-p", "workerlab.pytest_plugin", "--basetemp", str(tmp_path / "kept"), "-rA"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--strict-markers", *words, "-p", "no:cacheprovider"],
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=4 * LONG_S,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.server.worker_classes import class_named
 from tests.integration.conftest import LONG_S, Done, Lab, processes, until
+from workerlab.server.worker_classes import class_named
 
 # What launches of a few seconds prove
 NAMES = (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.target import needed
-from harness.slo import parse
 from tests.integration.conftest import Lab
+from workerlab.analysis.target import needed
+from workerlab.slo import parse
 
 pytestmark = pytest.mark.once
 WORDS = ("4", "--sleep", "0.1", "--tool", "fast", "--format", "json")

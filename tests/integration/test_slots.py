@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
-from harness.analysis.knee import REACHED
-from harness.server.worker_classes import class_named, configured_slots
 from tests.integration.conftest import (
     LIMITED_N,
     LIMITED_ROUNDS,
@@ -16,6 +14,8 @@ from tests.integration.conftest import (
     Sweep,
     limited_server,
 )
+from workerlab.analysis.knee import REACHED
+from workerlab.server.worker_classes import class_named, configured_slots
 
 LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time
 TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk"])

@@ -26,17 +26,17 @@ from apps.blog import seeds
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
-from harness.model import App, Server
-from harness.observe.app_metrics import sample_app_metrics
-from harness.server import services
-from harness.server.gunicorn import running
-from harness.server.process import Guarded
-from harness.server.running import Running
-from harness.server.service_check import NoAnswer, ask
-from harness.server.worker_classes import ASGI_CLASSES
 from tests.builders.launch import launch
 from tests.builders.processes import send
 from tests.integration.conftest import until
+from workerlab.model import App, Server
+from workerlab.observe.app_metrics import sample_app_metrics
+from workerlab.server import services
+from workerlab.server.gunicorn import running
+from workerlab.server.process import Guarded
+from workerlab.server.running import Running
+from workerlab.server.service_check import NoAnswer, ask
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 import pytest
 from PIL import Image
 
-from harness.server.worker_classes import CLASSES
 from tests.integration.conftest import until
 from tests.ladder.conftest import Blog, Blogs, blogs
+from workerlab.server.worker_classes import CLASSES
 
 PACKAGES = {"uvicorn": "uvicorn_worker", "gevent": "gevent", "eventlet": "eventlet"}
 PACKAGES["tornado"] = "tornado"

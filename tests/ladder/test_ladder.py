@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.server import services
 from tests.integration.conftest import Lab, processes, until
 from tests.integration.conftest import lab as lab
+from workerlab.server import services
 
 SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "2")
 

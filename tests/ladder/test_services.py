@@ -20,10 +20,10 @@ import pytest
 import redis
 from msgspec.structs import replace
 
-from harness.model import EnvironmentProblem, UsageError
-from harness.server import services
-from harness.server.service_check import check_url, place, without_secrets
-from harness.server.services import Service, service
+from workerlab.model import EnvironmentProblem, UsageError
+from workerlab.server import services
+from workerlab.server.service_check import check_url, place, without_secrets
+from workerlab.server.services import Service, service
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 60.0  # a bound for hanging, not an expectation of speed
@@ -131,8 +131,8 @@ def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
 
 HARNESS = """
 import sys, time
-from harness.server import services
-from harness.server.services import service
+from workerlab.server import services
+from workerlab.server.services import service
 with service("postgresql") as a, service("redis") as b, services.folder() as c:
     print(a.pid, b.pid, c, flush=True)
     time.sleep(600)
@@ -192,7 +192,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
 
         monkeypatch.setattr(services, "free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
-        monkeypatch.setattr("harness.server.service_check.ANSWER_S", 1)
+        monkeypatch.setattr("workerlab.server.service_check.ANSWER_S", 1)
         with service(kind) as one:
             assert asked[0] == taken != asked[-1] == urlsplit(one.url).port
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.access_log import MOST_PATHS, counted, mix_of, route_of
-from harness.model import Finding, Route, UsageError
-from harness.report.messages import text
+from workerlab.access_log import MOST_PATHS, counted, mix_of, route_of
+from workerlab.model import Finding, Route, UsageError
+from workerlab.report.messages import text
 
 DATE = "[10/Oct/2025:13:55:36 +0200]"
 AGENT = '"-" "Mozilla/5.0 (X11; Linux x86_64; rv:131.0) Gecko/20100101 Firefox/131.0"'

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import __version__
-from harness.cli import COMMANDS, function, main, parse
-from harness.model import UsageError
-from harness.options import in_turn
-from harness.server import preflight
+from workerlab import __version__
+from workerlab.cli import COMMANDS, function, main, parse
+from workerlab.model import UsageError
+from workerlab.options import in_turn
+from workerlab.server import preflight
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_what_cannot_be_sent_is_refused(
     def nothing_made(*_: object) -> None:
         raise AssertionError("a run was made")
 
-    monkeypatch.setattr("harness.run_store.create", nothing_made)
+    monkeypatch.setattr("workerlab.run_store.create", nothing_made)
     refused(["sweep", *GOOD, "--tool", "fast", *words], capsys, here)
 
 
@@ -287,11 +287,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {
     *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "psutil"),
     *("rich", "socket", "statistics", "subprocess", "vl_convert"),
-    *("harness.analysis", "harness.experiments.runner", "harness.plan", "harness.run_store"),
+    *(
+        "workerlab.analysis",
+        "workerlab.experiments.runner",
+        "workerlab.plan",
+        "workerlab.run_store",
+    ),
 }
 IMPORTED = """
 import sys
-from harness.__main__ import main
+from workerlab.__main__ import main
 for words in {commands!r}:
     sys.argv[1:] = [*words, "--help"]
     try:
@@ -304,7 +309,7 @@ for words in {commands!r}:
 def python(*words: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "harness"), **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -332,8 +337,8 @@ def test_a_signal_while_it_imports_ends_it_in_silence(
     (here / "argparse.py").write_text(
         "import time\nprint('importing', flush=True)\ntime.sleep(600)\n"
     )
-    path = f"{here}{os.pathsep}{ROOT}"
-    with python("-m", "harness", "sweep", "sync", "4", PYTHONPATH=path) as process:
+    path = f"{here}{os.pathsep}{ROOT / 'harness'}"
+    with python("-m", "workerlab", "sweep", "sync", "4", PYTHONPATH=path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
@@ -351,7 +356,7 @@ def test_of_several_versions_each_has_a_run_of_its_own(
         made.append(options.gunicorn)
         return len(made) + 1
 
-    monkeypatch.setattr("harness.cli.function", partial(_with_action, action))
+    monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
     assert "now with" not in capsys.readouterr().err
@@ -386,7 +391,7 @@ def test_who_stops_one_run_has_stopped_those_after_it(monkeypatch: pytest.Monkey
         made.append(options.gunicorn)
         return 130
 
-    monkeypatch.setattr("harness.cli.function", partial(_with_action, action))
+    monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
     assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
     assert made == [("25.3.0",)]
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 READERS = """
 import sys, threading
 import msgspec
-from harness import codec
+from workerlab import codec
 
 DEPTH, THREADS, ROUNDS = 60, 3, 30
 sys.setswitchinterval(1e-5)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.cli import parse
 from tests.diagnosis import table
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import FALSE, MISSING, RIGHT, Statement
 from tests.diagnosis.store import report_in
 from tests.diagnosis.truth import CODES, Scenario, truth
+from workerlab.cli import parse
 
 RECORDED = sorted((Path(__file__).parents[1] / "data" / "diagnosis").glob("*.zip"))
 

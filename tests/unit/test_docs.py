@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w./-]*[\w/])")
-MODULE = re.compile(r"-m ((?:harness|apps)[\w.]*)")
+MODULE = re.compile(r"-m ((?:workerlab|apps)[\w.]*)")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHERS = {"--preload"}  # of Gunicorn
@@ -49,7 +49,8 @@ def test_modules_that_are_run_exist() -> None:
     named = {one for page in PAGES for one in MODULE.findall(prose(page))}
     assert named
     for one in named:
-        place = ROOT.joinpath(*one.split("."))
+        base = ROOT / "harness" if one.startswith("workerlab") else ROOT
+        place = base.joinpath(*one.split("."))
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), one
 
 

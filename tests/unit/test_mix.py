@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.mix import asked, mix_of
-from harness.model import Route, UsageError
+from workerlab.mix import asked, mix_of
+from workerlab.model import Route, UsageError
 
 FILE = r"""
 # what the shop's users ask for

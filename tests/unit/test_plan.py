@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness import codec
-from harness.cli import parse
-from harness.experiments.execution import launch_for
-from harness.experiments.planning import plan_of
-from harness.load import ab
-from harness.load.fast import FAST
-from harness.load.registry import TOOLS
-from harness.model import App, Cell, Plan, Rate, Server, UsageError
-from harness.plan import ideal_s, load_for, predicted_s, product, records_for, trials
-from harness.server import preflight
-from harness.server.preflight import Interpreter
-from harness.server.worker_classes import CLASSES, configured_slots
 from tests.builders.plan import AXES, CELLS, SERVER, plan, plans
+from workerlab import codec
+from workerlab.cli import parse
+from workerlab.experiments.execution import launch_for
+from workerlab.experiments.planning import plan_of
+from workerlab.load import ab
+from workerlab.load.fast import FAST
+from workerlab.load.registry import TOOLS
+from workerlab.model import App, Cell, Plan, Rate, Server, UsageError
+from workerlab.plan import ideal_s, load_for, predicted_s, product, records_for, trials
+from workerlab.server import preflight
+from workerlab.server.preflight import Interpreter
+from workerlab.server.worker_classes import CLASSES, configured_slots
 
 LONE_S = st.floats(1e-4, 600)
 A_CELL = plans(CELLS.map(lambda cell: (cell,)))

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli import main
 from tests.builders.runs import NAMES, PACKED, recorded
+from workerlab.cli import main
 
 REL = 1e-9
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from harness import run_store as store
-from harness.model import EnvironmentProblem, Fault, Finding, Record, UsageError
-from harness.run_store import SCHEMA
 from tests.builders.analysis import sentence
 from tests.builders.plan import plan
+from workerlab import run_store as store
+from workerlab.model import EnvironmentProblem, Fault, Finding, Record, UsageError
+from workerlab.run_store import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = plan()
@@ -168,7 +168,7 @@ def test_a_torn_first_line(run: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from harness import run_store as store
+from workerlab import run_store as store
 with store.appending(Path(sys.argv[1])) as writer:
     writer.began("theirs")
     print("writing", flush=True)
@@ -291,8 +291,8 @@ def test_a_full_disk_leaves_the_lines_before(run: Path, monkeypatch: pytest.Monk
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from harness import run_store as store
-from harness.model import Record
+from workerlab import run_store as store
+from workerlab.model import Record
 run = Path(sys.argv[1])
 size = (run / "trials.jsonl").stat().st_size
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

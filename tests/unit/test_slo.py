@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.slo import METRICS, Mistake, Term, canonical, parse
+from workerlab.slo import METRICS, Mistake, Term, canonical, parse
 
 GOOD = {
     "p95<300ms": Term("p95", "<", 0.3),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness import run_store as store
-from harness.experiments import calibration
-from harness.experiments.bottleneck.command import GENERATORS
-from harness.experiments.calibration import CeilingKey
-from harness.plan import SLEEP_ENV
 from tests.integration.conftest import Lab, fake_program, until
+from workerlab import run_store as store
+from workerlab.experiments import calibration
+from workerlab.experiments.bottleneck.command import GENERATORS
+from workerlab.experiments.calibration import CeilingKey
+from workerlab.plan import SLEEP_ENV
 
 # --- ceilings -------------------------------------------------------------------------------
 

@@ -28,14 +28,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.load.registry import TOOLS
-from harness.model import Load, Measurement, NullServer, Output
-from harness.numbers.arrivals import schedule
-from harness.server.null.replies import TEXT
-from harness.server.null_server import COUNTS
 from tests.builders.null import serving as serving_null
 from tests.builders.processes import running
 from tests.integration.conftest import LONG_S, until
+from workerlab.load.registry import TOOLS
+from workerlab.model import Load, Measurement, NullServer, Output
+from workerlab.numbers.arrivals import schedule
+from workerlab.server.null.replies import TEXT
+from workerlab.server.null_server import COUNTS
 
 PACKAGES = {
     **dict.fromkeys(("threads", "processes"), "requests"),

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness import run_store as store
-from harness.analysis.facts import TrialData, unusable
-from harness.experiments.limits import command as limits
-from harness.experiments.reading import evidence
-from harness.experiments.trial import null_task, run
-from harness.load.mistakes.tool import PROGRAMS
-from harness.model import Cell, Measurement, Trial
-from harness.plan import null_plan
-from harness.server import preflight
 from tests.builders.null import serving
 from tests.integration.conftest import LONG_S, ROOT, Lab, until
+from workerlab import run_store as store
+from workerlab.analysis.facts import TrialData, unusable
+from workerlab.experiments.limits import command as limits
+from workerlab.experiments.reading import evidence
+from workerlab.experiments.trial import null_task, run
+from workerlab.load.mistakes.tool import PROGRAMS
+from workerlab.model import Cell, Measurement, Trial
+from workerlab.plan import null_plan
+from workerlab.server import preflight
 
 
 def step(name: str, **load: Any) -> Cell:
@@ -148,7 +148,7 @@ def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:
     with serving(tmp_path) as server:
-        words = [sys.executable, "-m", "harness.load.mistakes", name, server.url]
+        words = [sys.executable, "-m", "workerlab.load.mistakes", name, server.url]
         done = subprocess.run(
             [*words, "--requests", "10"], cwd=ROOT, capture_output=True, text=True, timeout=LONG_S
         )

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.load.locust import FAST, RESULT, worker_command
-from harness.model import Load, Output
-from harness.numbers.arrivals import schedule
-from harness.server.null_server import PROGRAM
 from tests.integration.conftest import LONG_S, ROOT, until
+from workerlab.load.locust import FAST, RESULT, worker_command
+from workerlab.model import Load, Output
+from workerlab.numbers.arrivals import schedule
+from workerlab.server.null_server import PROGRAM
 
 NAMES = ("master", "server", "one", "two")
 
@@ -193,7 +193,9 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust"]
     words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
     sweep = here.start(
-        [sys.executable, "-m", "harness", *words], tmp_path / "lab", PYTHONPATH=str(ROOT)
+        [sys.executable, "-m", "workerlab", *words],
+        tmp_path / "lab",
+        PYTHONPATH=str(ROOT / "harness"),
     )
     said = text(tmp_path / "lab" / "stderr")
     pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)

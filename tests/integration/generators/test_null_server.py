@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.facts import TrialData, unusable
-from harness.experiments.reading import evidence, null_counts
-from harness.experiments.trial import null_task, run
-from harness.model import Load, NullServer, Record, Trial
-from harness.numbers.histogram import Histogram
-from harness.plan import null_cell, null_plan
-from harness.server.null_server import COUNTS, PROGRAM, RunningNull
-from harness.server.running import Serving
 from tests.builders.null import serving as serving_null
 from tests.integration.conftest import until
+from workerlab.analysis.facts import TrialData, unusable
+from workerlab.experiments.reading import evidence, null_counts
+from workerlab.experiments.trial import null_task, run
+from workerlab.model import Load, NullServer, Record, Trial
+from workerlab.numbers.histogram import Histogram
+from workerlab.plan import null_cell, null_plan
+from workerlab.server.null_server import COUNTS, PROGRAM, RunningNull
+from workerlab.server.running import Serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LONG_S = 60.0  # a bound for hanging, not an expectation of speed
@@ -222,12 +222,12 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
     """A harness that is killed leaves no server behind."""
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from harness.model import NullServer, Server\n"
-        "from harness.server.null_server import null_server\n"
+        "from workerlab.model import NullServer, Server\n"
+        "from workerlab.server.null_server import null_server\n"
         "server = Server('null', 1, 1, 4096, 0, null=NullServer())\n"
         "with null_server(server, Path(sys.argv[1])): time.sleep(1000)"
     )
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[3] / "harness")
     words = [sys.executable, "-c", program, str(tmp_path)]
     harness = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": root})
     try:

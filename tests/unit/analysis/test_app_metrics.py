@@ -10,11 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.app_metrics import app_metrics
-from harness.analysis.checks import contradictions
-from harness.analysis.facts import Facts
-from harness.model import AppMetrics, AppMetricsSample, Finding, ServiceSample
 from tests.builders.analysis import (
     NS,
     asking,
@@ -26,6 +21,11 @@ from tests.builders.analysis import (
     saying,
     seeing,
 )
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.app_metrics import app_metrics
+from workerlab.analysis.checks import contradictions
+from workerlab.analysis.facts import Facts
+from workerlab.model import AppMetrics, AppMetricsSample, Finding, ServiceSample
 
 PAGE, OTHER = "a" * 64, "b" * 64
 

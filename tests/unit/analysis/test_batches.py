@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.batches import ENOUGH, Estimate, Precision, precision
-from harness.analysis.facts import TrialData
 from tests.builders.analysis import asking, derived, evidence, ns, saying, server, with_spans
+from workerlab.analysis.batches import ENOUGH, Estimate, Precision, precision
+from workerlab.analysis.facts import TrialData
 
 SEEDS = 200
 # Of 200 intervals that hold the truth with a chance of 0.95 each, fewer than 174 do so once in a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.blocking import blocking
-from harness.model import CodeLine, Finding, Stacks, StackSample
-from harness.report.messages import text
 from tests.builders.analysis import derived, evidence, server, with_spans
+from workerlab.analysis.blocking import blocking
+from workerlab.model import CodeLine, Finding, Stacks, StackSample
+from workerlab.report.messages import text
 
 MS = 1_000_000
 TRIAL = evidence(server("asgi", 2), 8, slots=[8])

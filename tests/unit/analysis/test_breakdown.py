@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData
-from harness.analysis.window import Window
-from harness.model import Breakdown, Finding, Server, Span, Timing
 from tests.builders.analysis import (
     SYNC,
     bare,
@@ -27,6 +24,9 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from workerlab.analysis import TrialData
+from workerlab.analysis.window import Window
+from workerlab.model import Breakdown, Finding, Server, Span, Timing
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.cell_targets import requests, with_targets
-from harness.analysis.target import word
-from harness.model import CellResult, CoreWait, Document, Finding, Rate, Summary
-from harness.report.document import of_sweep
-from harness.report.messages import text
-from harness.slo import parse
 from tests.builders.analysis import SYNC, derived, evidence, saying, server
 from tests.builders.open_model import opened
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.cell_targets import requests, with_targets
+from workerlab.analysis.target import word
+from workerlab.model import CellResult, CoreWait, Document, Finding, Rate, Summary
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
+from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"
 

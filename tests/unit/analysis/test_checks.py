@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.analysis.outcomes import outcome
-from harness.model import CellResult, Fault, Measurement, Span, Spans, Summary
 from tests.builders.analysis import (
     SYNC,
     every,
@@ -20,6 +17,9 @@ from tests.builders.analysis import (
     saying,
     server,
 )
+from workerlab.analysis import TrialData
+from workerlab.analysis.outcomes import outcome
+from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
 
 
 def said(base: TrialData) -> Measurement:

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import analyse
-from harness.analysis.cells import result
-from harness.analysis.class_result import agreed, class_result
-from harness.analysis.facts import Facts, facts_of
-from harness.analysis.knee import Knee
-from harness.analysis.r0 import R0
-from harness.analysis.series import Series
-from harness.model import CellResult, Finding, Rate, Verdict
-from harness.report.document import of_sweep
-from harness.report.messages import short, text
 from tests.builders.analysis import evidence, gthread
 from tests.builders.open_model import opened
+from workerlab.analysis import analyse
+from workerlab.analysis.cells import result
+from workerlab.analysis.class_result import agreed, class_result
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.knee import Knee
+from workerlab.analysis.r0 import R0
+from workerlab.analysis.series import Series
+from workerlab.model import CellResult, Finding, Rate, Verdict
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import short, text
 
 
 def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:

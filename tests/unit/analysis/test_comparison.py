@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.analysis.comparison import LOOKS, METRICS, PARTS, Launch, changes, decided
-from harness.numbers.intervals import student_at, within
+from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, changes, decided
+from workerlab.numbers.intervals import student_at, within
 
 NAMES = [one.name for one in METRICS]
 Noise = Callable[[random.Random], float]

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.analysis.core_wait import core_wait, disturbance, lost_share
-from harness.analysis.samples import lab_cores
-from harness.analysis.timeline import timeline
-from harness.model import CoreWait, Finding, ServiceSample
-from harness.report.messages import text
 from tests.builders.analysis import bare, derived, evidence, judged, recording, seeing
 from tests.builders.noise import noisy
+from workerlab.analysis import TrialData
+from workerlab.analysis.core_wait import core_wait, disturbance, lost_share
+from workerlab.analysis.samples import lab_cores
+from workerlab.analysis.timeline import timeline
+from workerlab.model import CoreWait, Finding, ServiceSample
+from workerlab.report.messages import text
 
 SECONDS = st.floats(0, 10)
 

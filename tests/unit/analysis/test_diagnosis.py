@@ -8,9 +8,6 @@ import pytest
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.model import Counters, Finding, ProcessSample, Report, Server
-from harness.report.messages import text
 from tests.builders.analysis import (
     NS,
     SYNC,
@@ -26,6 +23,9 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import Counters, Finding, ProcessSample, Report, Server
+from workerlab.report.messages import text
 
 
 def diagnosis(trial: TrialData) -> Finding:

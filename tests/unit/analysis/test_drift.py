@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.analysis.drift import drift_of, slow_first_of
 from tests.builders.analysis import SYNC, derived, evidence, judged
+from workerlab.analysis.drift import drift_of, slow_first_of
 
 SEEDS = 200
 STEADY: dict[str, Callable[[random.Random], float]] = {

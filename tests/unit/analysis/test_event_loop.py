@@ -9,11 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.analysis.diagnosis_loop import loops_in_use, worth_a_look
-from harness.analysis.event_loop import LoopUse, WorkerLoop, loop_use, unexplained_ns
-from harness.model import Beat, Beats, Finding, Pause
-from harness.report.messages import text
 from tests.builders.analysis import (
     derived,
     every,
@@ -24,6 +19,11 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from workerlab.analysis import TrialData
+from workerlab.analysis.diagnosis_loop import loops_in_use, worth_a_look
+from workerlab.analysis.event_loop import LoopUse, WorkerLoop, loop_use, unexplained_ns
+from workerlab.model import Beat, Beats, Finding, Pause
+from workerlab.report.messages import text
 
 MS = 1_000_000
 

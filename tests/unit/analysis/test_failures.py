@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.failures import success_response, success_spans
-from harness.model import Rate, Summary
-from harness.report.open_closed import comparisons
 from tests.builders.analysis import (
     NS,
     derived,
@@ -20,6 +16,10 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.open_model import opened
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.failures import success_response, success_spans
+from workerlab.model import Rate, Summary
+from workerlab.report.open_closed import comparisons
 
 EACH = 4  # one of so many succeeds
 QUICK_S = 0.001

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.gil import beside_gil
-from harness.model import Span, SpanCost
+from workerlab.analysis.gil import beside_gil
+from workerlab.model import Span, SpanCost
 
 MS = 1_000_000
 

@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData
-from harness.analysis.handshakes import at_steps
-from harness.model import CellResult, Counters, Finding
 from tests.builders.analysis import (
     DROPS,
     SMALL,
@@ -26,6 +23,9 @@ from tests.builders.analysis import (
     seeing,
     with_spans,
 )
+from workerlab.analysis import TrialData
+from workerlab.analysis.handshakes import at_steps
+from workerlab.model import CellResult, Counters, Finding
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
 

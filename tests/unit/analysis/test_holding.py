@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.analysis.holding import queued_gap_s
-from harness.analysis.needs import under_way
-from harness.model import QueueSample, Span
 from tests.builders import analysis as make
+from workerlab.analysis import TrialData
+from workerlab.analysis.holding import queued_gap_s
+from workerlab.analysis.needs import under_way
+from workerlab.model import QueueSample, Span
 
 GAP_S, SPAN_S = 0.002, 0.05
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.knee import Sample, capacity, knee
-from harness.model import Finding
-from harness.report.messages import text
+from workerlab.analysis.knee import Sample, capacity, knee
+from workerlab.model import Finding
+from workerlab.report.messages import text
 
 
 @pytest.mark.parametrize(

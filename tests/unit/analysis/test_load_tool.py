@@ -9,10 +9,6 @@ import pytest
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
-from harness.analysis.series import Reasons
-from harness.model import ConnectionSample, Finding, ProcessSample, Rate, Report
 from tests.builders.analysis import (
     SYNC,
     asking,
@@ -29,6 +25,10 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.noise import noisy
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
+from workerlab.analysis.series import Reasons
+from workerlab.model import ConnectionSample, Finding, ProcessSample, Rate, Report
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData
-from harness.analysis.needs import Crowded, crowded, needs_of, with_crowd
-from harness.model import (
+from tests.builders import analysis as make
+from workerlab.analysis import TrialData
+from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
+from workerlab.model import (
     Finding,
     Memory,
     MemorySample,
@@ -21,8 +22,7 @@ from harness.model import (
     SpanCost,
     WorkersSample,
 )
-from harness.report.messages import text
-from tests.builders import analysis as make
+from workerlab.report.messages import text
 
 REQUESTS, LENGTH_S, CPU_S, QUEUED_S = 40, 0.08, 0.02, 0.01
 IDLE, BEFORE_S, AFTER_S = 0.01, 1.0, 0.2  # cores of each worker, and seconds beside the load

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.occupancy import overhead_s
-from harness.model import Span
 from tests.builders.analysis import derived, evidence, ns, recording, with_spans
+from workerlab.analysis.occupancy import overhead_s
+from workerlab.model import Span
 
 BESIDE_S = 0.002
 

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.checks import contradictions
-from harness.analysis.growth import growth
-from harness.analysis.offered import Offered, of_offered
-from harness.analysis.open_model import capacity_of
-from harness.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
-from harness.report.document import of_sweep
-from harness.report.html.figure import spec
-from harness.report.html.page import figures
-from harness.report.html.pictures import picture
-from harness.report.messages import text
 from tests.builders.analysis import derived, evidence, noted, ns, saying, seeing, server
 from tests.builders.noise import noisy
 from tests.builders.open_model import opened
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.checks import contradictions
+from workerlab.analysis.growth import growth
+from workerlab.analysis.offered import Offered, of_offered
+from workerlab.analysis.open_model import capacity_of
+from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
+from workerlab.report.document import of_sweep
+from workerlab.report.html.figure import spec
+from workerlab.report.html.page import figures
+from workerlab.report.html.pictures import picture
+from workerlab.report.messages import text
 
 LEVELS = (1, 2, 4, 8, 16)
 CAPACITY = 40.0

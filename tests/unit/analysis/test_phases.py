@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harness.analysis.facts import Facts
-from harness.analysis.phases import Response, Sockets, over_time, phases, phases_of
-from harness.model import ConnectionSample, Phase
 from tests.builders.analysis import asking, derived, evidence, ns, seeing
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.phases import Response, Sockets, over_time, phases, phases_of
+from workerlab.model import ConnectionSample, Phase
 
 
 class Story(Struct, frozen=True):

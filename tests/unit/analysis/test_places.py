@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from harness.analysis.places import (
+from workerlab.analysis.places import (
     ANSWERED,
     CONNECTING,
     DRAWN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.r0 import lone_responses
 from tests.builders.analysis import evidence, saying
+from workerlab.analysis.r0 import lone_responses
 
 
 def test_rounds_are_what_its_mean_and_interval_are_of() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.prediction.recursion import waits
-from harness.analysis.prediction.theory import allen_cunneen, erlang_c, pollaczek_khinchine
+from workerlab.analysis.prediction.recursion import waits
+from workerlab.analysis.prediction.theory import allen_cunneen, erlang_c, pollaczek_khinchine
 
 TICKS = st.integers(0, 40)
 

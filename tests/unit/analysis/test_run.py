@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.model import Fault, Finding, Report, Server, Summary
 from tests.builders.analysis import (
     SYNC,
     every,
@@ -21,6 +19,8 @@ from tests.builders.analysis import (
     saying,
     server,
 )
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import Fault, Finding, Report, Server, Summary
 
 LEVELS = (4, 8, 16)
 

@@ -8,24 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import analyse
-from harness.analysis.facts import Facts
-from harness.analysis.keepalive import held_by
-from harness.analysis.samples import missing_notes, most_open, usage
-from harness.analysis.window import Window
-from harness.model import (
-    ConnectionSample,
-    Counters,
-    Finding,
-    Observations,
-    ProcessSample,
-    Record,
-    Server,
-    Span,
-    Spans,
-    Usage,
-)
-from harness.server.worker_classes import class_named, configured_slots
 from tests.builders.analysis import (
     SYNC,
     bare,
@@ -38,6 +20,24 @@ from tests.builders.analysis import (
     seeing,
     server,
 )
+from workerlab.analysis import analyse
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.keepalive import held_by
+from workerlab.analysis.samples import missing_notes, most_open, usage
+from workerlab.analysis.window import Window
+from workerlab.model import (
+    ConnectionSample,
+    Counters,
+    Finding,
+    Observations,
+    ProcessSample,
+    Record,
+    Server,
+    Span,
+    Spans,
+    Usage,
+)
+from workerlab.server.worker_classes import class_named, configured_slots
 
 RECORD = Record(key="x", fault=None)
 SECOND = 10**9

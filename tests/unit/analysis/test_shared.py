@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.analysis import TrialData, analyse
-from harness.model import CellResult, ProcessSample
 from tests.builders.analysis import evidence, judged, recording, saying, seeing, server
 from tests.unit.analysis.test_drift import STEADY
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import CellResult, ProcessSample
 
 ASYNC = server("gevent", 2)
 LUCKY = 0.55

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.prediction import predict
-from harness.analysis.prediction.events import Layout
-from harness.analysis.prediction.recursion import waits
-from harness.analysis.prediction.simulation import simulate
-from harness.model import Needs, RequestNeed, Server, WorkerClass
+from workerlab.analysis.prediction import predict
+from workerlab.analysis.prediction.events import Layout
+from workerlab.analysis.prediction.recursion import waits
+from workerlab.analysis.prediction.simulation import simulate
+from workerlab.model import Needs, RequestNeed, Server, WorkerClass
 
 WAIT = st.floats(0, 5)
 FEW = st.integers(1, 3)

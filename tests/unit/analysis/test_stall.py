@@ -8,13 +8,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.stall import in_flight_s, stalled, whole_load
-from harness.experiments.reading import trial_data
-from harness.model import CellResult, Finding
-from harness.report.document import of_sweep
-from harness.report.messages import text
-from harness.run_store import load
 from tests.builders.analysis import (
     DROPS,
     NS,
@@ -32,6 +25,13 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.runs import recorded
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.stall import in_flight_s, stalled, whole_load
+from workerlab.experiments.reading import trial_data
+from workerlab.model import CellResult, Finding
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
+from workerlab.run_store import load
 
 LATE_S = 12.0
 

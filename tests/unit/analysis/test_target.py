@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from harness.analysis.target import Requests, judge, needed, requests_of, too_few, value_of, word
-from harness.model import Finding, Summary
-from harness.report.messages import text
-from harness.slo import Term, parse
+from workerlab.analysis.target import Requests, judge, needed, requests_of, too_few, value_of, word
+from workerlab.model import Finding, Summary
+from workerlab.report.messages import text
+from workerlab.slo import Term, parse
 
 EXPONENTIAL_P95 = math.log(20)  # times the mean
 

@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
-from harness.model import ConnectionSample, Finding, QueueSample, Timeline
-from harness.numbers.rows import row_numbers
 from tests.builders.analysis import (
     SYNC,
     asking,
@@ -28,6 +24,10 @@ from tests.builders.analysis import (
     server,
     with_spans,
 )
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
+from workerlab.model import ConnectionSample, Finding, QueueSample, Timeline
+from workerlab.numbers.rows import row_numbers
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
     lambda found: sorted((start, start + length) for start, length in found)

@@ -8,13 +8,13 @@ from itertools import groupby
 
 import pytest
 
-from harness import run_store
-from harness.analysis.facts import Facts, facts_of
-from harness.analysis.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
-from harness.analysis.trace import trace
-from harness.experiments.reading import trial_data
-from harness.model import Trace
 from tests.builders.runs import recorded
+from workerlab import run_store
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
+from workerlab.analysis.trace import trace
+from workerlab.experiments.reading import trial_data
+from workerlab.model import Trace
 
 EVERYTHING = 10**9
 RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")

@@ -7,10 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis.uneven import uneven_dealing
-from harness.experiments.reading import trial_data
-from harness.run_store import load
-from harness.server.worker_classes import class_named
 from tests.builders.analysis import (
     NS,
     SYNC,
@@ -26,6 +22,10 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.runs import recorded
+from workerlab.analysis.uneven import uneven_dealing
+from workerlab.experiments.reading import trial_data
+from workerlab.run_store import load
+from workerlab.server.worker_classes import class_named
 
 
 def test_idle_slots_are_those_that_could_have_served() -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.analysis import TrialData, analyse
-from harness.analysis.occupancy import occupancy, overhead_s
-from harness.model import Report, Server, Span
 from tests.builders.analysis import SYNC, derived, evidence, ns, recording, saying, with_spans
 from tests.builders.noise import noisy
+from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.occupancy import occupancy, overhead_s
+from workerlab.model import Report, Server, Span
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
 

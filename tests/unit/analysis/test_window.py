@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.window import Window, steady_window
-from harness.model import Finding, Span
 from tests.builders.analysis import ns, serve, spans_of
+from workerlab.analysis.window import Window, steady_window
+from workerlab.model import Finding, Span
 
 
 def spans(*times: tuple[float, float | None]) -> list[Span]:

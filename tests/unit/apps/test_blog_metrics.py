@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from apps.blog.metrics import NAMES, Metrics
-from harness.observe.app_metrics import read_metrics
+from workerlab.observe.app_metrics import read_metrics
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from harness import codec
-from harness.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
-from harness.experiments.bottleneck.document import study
-from harness.model import (
+from workerlab import codec
+from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
+from workerlab.experiments.bottleneck.document import study
+from workerlab.model import (
     Breakdown,
     Cell,
     CellResult,
@@ -24,7 +24,7 @@ from harness.model import (
     Trial,
     Usage,
 )
-from harness.report import FORMATS
+from workerlab.report import FORMATS
 
 
 def finding(document: Document, question: str) -> Finding:

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from harness import run_store as store
-from harness.analysis.load_tool import Ceiling, ceilings
-from harness.experiments import calibration
-from harness.experiments.calibration import (
+from workerlab import run_store as store
+from workerlab.analysis.load_tool import Ceiling, ceilings
+from workerlab.experiments import calibration
+from workerlab.experiments.calibration import (
     CeilingKey,
     ceilings_needed,
     fingerprint,
     read_cache,
     write_cache,
 )
-from harness.model import App, Plan, Server
-from harness.plan import product
+from workerlab.model import App, Plan, Server
+from workerlab.plan import product
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
 FAST = replace(SLEEPS, sleep_s=0.0)

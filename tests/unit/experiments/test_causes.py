@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness import run_store
-from harness.cli import main
-from harness.experiments.calibration import disturbance
-from harness.experiments.execution import Unavailable
-from harness.experiments.reading import find
-from harness.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
-from harness.terminal.progress import Progress, Several, describe
 from tests.builders.analysis import evidence, seeing
 from tests.builders.plan import plan
 from tests.builders.runs import recorded
+from workerlab import run_store
+from workerlab.cli import main
+from workerlab.experiments.calibration import disturbance
+from workerlab.experiments.execution import Unavailable
+from workerlab.experiments.reading import find
+from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
+from workerlab.terminal.progress import Progress, Several, describe
 
 NO_FLASK = "the server did not boot: ModuleNotFoundError: No module named 'flask'"
 

@@ -16,23 +16,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness import run_store
-from harness.analysis.facts import Facts, facts_of
-from harness.cli import parse
-from harness.experiments import demo, demo_words
-from harness.experiments.demo import Presenter
-from harness.experiments.demo_words import course_of, table
-from harness.experiments.lesson import read
-from harness.experiments.lesson_words import Measured, Told, law
-from harness.experiments.reading import trial_data
-from harness.model import Fault, Plan, Record
-from harness.plan import grid, load_for, predicted_s
-from harness.server import preflight
-from harness.server.preflight import Interpreter
-from harness.server.worker_classes import CLASSES
-from harness.terminal import console
-from harness.terminal.picture import WIDTH
 from tests.builders.runs import recorded
+from workerlab import run_store
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.cli import parse
+from workerlab.experiments import demo, demo_words
+from workerlab.experiments.demo import Presenter
+from workerlab.experiments.demo_words import course_of, table
+from workerlab.experiments.lesson import read
+from workerlab.experiments.lesson_words import Measured, Told, law
+from workerlab.experiments.reading import trial_data
+from workerlab.model import Fault, Plan, Record
+from workerlab.plan import grid, load_for, predicted_s
+from workerlab.server import preflight
+from workerlab.server.preflight import Interpreter
+from workerlab.server.worker_classes import CLASSES
+from workerlab.terminal import console
+from workerlab.terminal.picture import WIDTH
 
 LESSON = read()
 

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis.facts import TrialData
-from harness.experiments.generators.document import study
-from harness.experiments.generators.findings import findings
-from harness.experiments.generators.usage import Usage, usage_of
-from harness.model import (
+from tests.builders.null import null_trial
+from workerlab.analysis.facts import TrialData
+from workerlab.experiments.generators.document import study
+from workerlab.experiments.generators.findings import findings
+from workerlab.experiments.generators.usage import Usage, usage_of
+from workerlab.model import (
     Fault,
     Finding,
     Load,
@@ -25,10 +26,9 @@ from harness.model import (
     Record,
     Summary,
 )
-from harness.plan import null_plan
-from harness.report import text
-from harness.run_store import Run
-from tests.builders.null import null_trial
+from workerlab.plan import null_plan
+from workerlab.report import text
+from workerlab.run_store import Run
 
 NS = 1_000_000_000
 STEP_S = 0.25

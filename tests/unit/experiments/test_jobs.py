@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.cli import parse
-from harness.experiments.execution import asked_rps
-from harness.experiments.jobs import PART, Jobs, sleeps
-from harness.experiments.room import SPREAD_S, START_S, STARTS_S, Room, span_s
-from harness.experiments.sweep.command import jobs_of
-from harness.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
-from harness.plan import predicted_s, product, trials
 from tests.builders.plan import APP, SERVER, plan
+from workerlab.cli import parse
+from workerlab.experiments.execution import asked_rps
+from workerlab.experiments.jobs import PART, Jobs, sleeps
+from workerlab.experiments.room import SPREAD_S, START_S, STARTS_S, Room, span_s
+from workerlab.experiments.sweep.command import jobs_of
+from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
+from workerlab.plan import predicted_s, product, trials
 
 CORES = 2
 OWN = App("shop.wsgi:app", "/srv/shop")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import run_store as store
-from harness.experiments import EXPERIMENTS, part
-from harness.experiments.reading import find
-from harness.experiments.results import document_of
-from harness.model import Finding, Load, NullServer, Plan, UsageError
-from harness.plan import null_cell, null_plan
 from tests.builders.plan import plan
+from workerlab import run_store as store
+from workerlab.experiments import EXPERIMENTS, part
+from workerlab.experiments.reading import find
+from workerlab.experiments.results import document_of
+from workerlab.model import Finding, Load, NullServer, Plan, UsageError
+from workerlab.plan import null_cell, null_plan
 
 LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
 
@@ -28,7 +28,7 @@ def run(place: Path, of: Plan) -> Path:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_has_all_that_the_runner_asks_for(name: str) -> None:
     part(name, "options").add_options(argparse.ArgumentParser())
-    assert find_spec(f"harness.experiments.{name}.document") is not None
+    assert find_spec(f"workerlab.experiments.{name}.document") is not None
     command = part(name, "command")
     assert callable(command.setup)
 

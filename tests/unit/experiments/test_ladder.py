@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from harness.experiments.ladder.document import study
-from harness.experiments.ladder.limits import limit
-from harness.experiments.ladder.steps import Load, Step, ladder
-from harness.model import CellResult, CoreWait, Document, Finding, Label, Table
-from harness.report import FORMATS
-from harness.report import text as terminal
-from harness.report.html.document_charts import chart_figures
 from tests.builders.ladder import MEASURED, Seen, all_configurations, cells, report, whole
+from workerlab.experiments.ladder.document import study
+from workerlab.experiments.ladder.limits import limit
+from workerlab.experiments.ladder.steps import Load, Step, ladder
+from workerlab.model import CellResult, CoreWait, Document, Finding, Label, Table
+from workerlab.report import FORMATS
+from workerlab.report import text as terminal
+from workerlab.report.html.document_charts import chart_figures
 
 FAST, TRIPS, LIMITS, REDIS, SYNC, SERVICES = (
     f"ladder.question.{name}" for name in ("fast", "trips", "limits", "redis", "sync", "services")

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from harness import codec
-from harness.experiments.ladder.configurations import (
+from workerlab import codec
+from workerlab.experiments.ladder.configurations import (
     Configuration,
     configurations,
     differences,
@@ -15,11 +15,11 @@ from harness.experiments.ladder.configurations import (
     removals,
     to_details,
 )
-from harness.experiments.ladder.options import STORAGES
-from harness.model import Cell, Plan, UsageError
-from harness.plan import grid
-from harness.report.messages import text
-from harness.server.service_check import KINDS
+from workerlab.experiments.ladder.options import STORAGES
+from workerlab.model import Cell, Plan, UsageError
+from workerlab.plan import grid
+from workerlab.report.messages import text
+from workerlab.server.service_check import KINDS
 
 ALL = ("mongodb", "postgresql")
 

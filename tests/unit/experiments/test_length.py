@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis.batches import Estimate, Precision
-from harness.cli import parse
-from harness.experiments.execution import progress
-from harness.experiments.length import (
+from tests.builders.plan import SERVER, plan
+from workerlab.analysis.batches import Estimate, Precision
+from workerlab.cli import parse
+from workerlab.experiments.execution import progress
+from workerlab.experiments.length import (
     PILOT,
     WITHIN,
     WORTH,
@@ -24,10 +25,10 @@ from harness.experiments.length import (
     lasting,
     longer,
 )
-from harness.experiments.planning import plan_of
-from harness.model import App, Cell, Plan, Rate, Record, Trial, UsageError
-from harness.observe.observations import FILE
-from harness.plan import (
+from workerlab.experiments.planning import plan_of
+from workerlab.model import App, Cell, Plan, Rate, Record, Trial, UsageError
+from workerlab.observe.observations import FILE
+from workerlab.plan import (
     MOST_REQUESTS,
     load_for,
     longer_s,
@@ -37,7 +38,6 @@ from harness.plan import (
     trials,
     varies,
 )
-from tests.builders.plan import SERVER, plan
 
 UNKNOWN_APP = App("own:app", "/srv")
 OWN = replace(SERVER, app=UNKNOWN_APP)

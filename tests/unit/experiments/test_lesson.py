@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness import run_store
-from harness.analysis.facts import Facts, facts_of
-from harness.experiments.lesson import TOOL, Step, read
-from harness.experiments.lesson_course import course
-from harness.experiments.lesson_words import (
+from tests.builders.runs import recorded
+from workerlab import run_store
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.experiments.lesson import TOOL, Step, read
+from workerlab.experiments.lesson_course import course
+from workerlab.experiments.lesson_words import (
     Measured,
     Told,
     answer,
@@ -23,13 +24,12 @@ from harness.experiments.lesson_words import (
     overflowed,
     score,
 )
-from harness.experiments.reading import report_of, trial_data
-from harness.model import Breakdown, CellResult, Trial
-from harness.observe.spans import Live
-from harness.server.inside import probe
-from harness.server.worker_classes import configured_slots
-from harness.terminal.picture import COLUMNS, WIDTH, draw, over_time
-from tests.builders.runs import recorded
+from workerlab.experiments.reading import report_of, trial_data
+from workerlab.model import Breakdown, CellResult, Trial
+from workerlab.observe.spans import Live
+from workerlab.server.inside import probe
+from workerlab.server.worker_classes import configured_slots
+from workerlab.terminal.picture import COLUMNS, WIDTH, draw, over_time
 
 STEPS = read().steps
 

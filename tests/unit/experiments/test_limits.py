@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness import codec
-from harness.analysis.facts import TrialData
-from harness.experiments.limits.command import Machine, left_out, plan_of, steps
-from harness.experiments.limits.document import study
-from harness.experiments.limits.results import results_of
-from harness.model import (
+from tests.builders.null import null_trial
+from workerlab import codec
+from workerlab.analysis.facts import TrialData
+from workerlab.experiments.limits.command import Machine, left_out, plan_of, steps
+from workerlab.experiments.limits.document import study
+from workerlab.experiments.limits.results import results_of
+from workerlab.model import (
     Document,
     Fault,
     Finding,
@@ -31,10 +32,9 @@ from harness.model import (
     Summary,
     UsageError,
 )
-from harness.plan import null_cell, null_plan, predicted_s
-from harness.report import text
-from harness.run_store import Run
-from tests.builders.null import null_trial
+from workerlab.plan import null_cell, null_plan, predicted_s
+from workerlab.report import text
+from workerlab.run_store import Run
 
 NULL = NullServer(delay_s=(0.0, 3.0))
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import codec
-from harness.cli import parse
-from harness.experiments.execution import Rates
-from harness.experiments.planning import plan_of
-from harness.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
-from harness.plan import (
+from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans
+from workerlab import codec
+from workerlab.cli import parse
+from workerlab.experiments.execution import Rates
+from workerlab.experiments.planning import plan_of
+from workerlab.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
+from workerlab.plan import (
     counts,
     load_for,
     open_connections,
@@ -24,10 +25,9 @@ from harness.plan import (
     records_for,
     trials,
 )
-from harness.run_store import appending, create
-from harness.server import preflight
-from harness.server.worker_classes import CLASSES, configured_slots
-from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans
+from workerlab.run_store import appending, create
+from workerlab.server import preflight
+from workerlab.server.worker_classes import CLASSES, configured_slots
 
 OPEN = st.builds(
     Cell,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness import run_store
-from harness.cli import main
-from harness.experiments import EXPERIMENTS
-from harness.experiments.runner import exit_code
-from harness.model import Document, Fault, Record
 from tests.builders.plan import plan
+from workerlab import run_store
+from workerlab.cli import main
+from workerlab.experiments import EXPERIMENTS
+from workerlab.experiments.runner import exit_code
+from workerlab.model import Document, Fault, Record
 
 
 def made_by(name: str, place: Path) -> Path:

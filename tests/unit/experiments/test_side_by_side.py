@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from harness.experiments import side_by_side
-from harness.experiments.execution import asked_rps
-from harness.experiments.gate import Ended, Gate, Place
-from harness.experiments.jobs import Jobs
-from harness.experiments.side_by_side import INTERRUPTED, Lanes
-from harness.experiments.trial import Task
-from harness.model import EnvironmentProblem, Fault, Plan, Record, Trial
-from harness.plan import product, trials
-from harness.server.running import Faulty, Turn
-from harness.terminal.interrupt import Stopped
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
+from workerlab.experiments import side_by_side
+from workerlab.experiments.execution import asked_rps
+from workerlab.experiments.gate import Ended, Gate, Place
+from workerlab.experiments.jobs import Jobs
+from workerlab.experiments.side_by_side import INTERRUPTED, Lanes
+from workerlab.experiments.trial import Task
+from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
+from workerlab.plan import product, trials
+from workerlab.server.running import Faulty, Turn
+from workerlab.terminal.interrupt import Stopped
 
 HANGS_S = 30.0  # a bound for hanging
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.load import ab
-from harness.model import Finding, Load, Output, ParseError, UsageError
+from workerlab.load import ab
+from workerlab.model import Finding, Load, Output, ParseError, UsageError
 
 URL = "http://127.0.0.1:8000/"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.load.generators.answers import KEPT, LONGEST, Answer, Answers, Body
-from harness.load.generators.http1 import Garbage, Response
+from workerlab.load.generators.answers import KEPT, LONGEST, Answer, Answers, Body
+from workerlab.load.generators.http1 import Garbage, Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 OTHER = LENGTH.replace(b"hello", b"hullo")

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.load import programs
-from harness.load.fast import FAST
-from harness.load.fast import ROWS as FILE
-from harness.load.generators.document import COLUMNS, Tally, document
-from harness.load.generators.words import OPTIONAL, Words
-from harness.load.generators.words import parse as words_of
-from harness.load.registry import ALSO, TOOLS, tool_named
-from harness.model import Finding, Load, Output, ParseError, Timing, UsageError
-from harness.numbers.arrivals import schedule
-from harness.numbers.histogram import Histogram
+from workerlab.load import programs
+from workerlab.load.fast import FAST
+from workerlab.load.fast import ROWS as FILE
+from workerlab.load.generators.document import COLUMNS, Tally, document
+from workerlab.load.generators.words import OPTIONAL, Words
+from workerlab.load.generators.words import parse as words_of
+from workerlab.load.registry import ALSO, TOOLS, tool_named
+from workerlab.model import Finding, Load, Output, ParseError, Timing, UsageError
+from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.histogram import Histogram
 
 URL = "http://127.0.0.1:8000/"
 SECOND = 1_000_000_000

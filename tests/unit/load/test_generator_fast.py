@@ -22,14 +22,14 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from harness.load.fast import FAST, ROWS
-from harness.load.generators import fast
-from harness.load.generators.document import Tally, document
-from harness.load.generators.request import destination
-from harness.load.generators.share import FORK
-from harness.load.generators.words import OPTIONAL, Words, parse
-from harness.model import Finding, Load, Measurement, Output
-from harness.numbers.arrivals import schedule
+from workerlab.load.fast import FAST, ROWS
+from workerlab.load.generators import fast
+from workerlab.load.generators.document import Tally, document
+from workerlab.load.generators.request import destination
+from workerlab.load.generators.share import FORK
+from workerlab.load.generators.words import OPTIONAL, Words, parse
+from workerlab.model import Finding, Load, Measurement, Output
+from workerlab.numbers.arrivals import schedule
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # a bound for hanging, also where other tests have the cores
@@ -812,7 +812,7 @@ def test_a_client_lingers_only_for_so_long() -> None:
 
 
 def test_where_too_many_linger_the_oldest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.load.generators.engine.LINGER_MOST", 3)
+    monkeypatch.setattr("workerlab.load.generators.engine.LINGER_MOST", 3)
     found, site = load_site(saying(LENGTH, 0.02), 1, 12, ("--linger", "60"))
     assert (found.requests, found.failed) == (12, 0)
     assert 4 <= max(site.in_flight_at_arrival) < 12

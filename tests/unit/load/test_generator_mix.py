@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from harness.load.fast import FAST, ROWS
-from harness.load.generators import fast
-from harness.load.generators.document import document
-from harness.load.generators.words import OPTIONAL, parse
-from harness.load.routes import FILE
-from harness.model import Load, Measurement, Output, ParseError, Route
-from harness.numbers.mix import sequence
+from workerlab.load.fast import FAST, ROWS
+from workerlab.load.generators import fast
+from workerlab.load.generators.document import document
+from workerlab.load.generators.words import OPTIONAL, parse
+from workerlab.load.routes import FILE
+from workerlab.model import Load, Measurement, Output, ParseError, Route
+from workerlab.numbers.mix import sequence
 
 DEADLINE_S = 60.0  # nothing here takes a tenth of it; only a hang does
 MIX = (

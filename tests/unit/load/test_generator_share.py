@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.load.generators import share
-from harness.load.generators.document import CAUSES, cause_of_errno
-from harness.load.generators.request import header_lines
-from harness.load.generators.words import Words
+from workerlab.load.generators import share
+from workerlab.load.generators.document import CAUSES, cause_of_errno
+from workerlab.load.generators.request import header_lines
+from workerlab.load.generators.words import Words
 
 URL = "http://127.0.0.1:1/"
 

@@ -13,14 +13,14 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from harness import codec
-from harness.load import hosts
-from harness.load.locust import JOIN_S, host_command
-from harness.model import Cell, Plan, UsageError
-from harness.options import hosts as read
-from harness.plan import load_for
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
+from workerlab import codec
+from workerlab.load import hosts
+from workerlab.load.locust import JOIN_S, host_command
+from workerlab.model import Cell, Plan, UsageError
+from workerlab.options import hosts as read
+from workerlab.plan import load_for
 
 CELL = Cell(SERVER, "locust", 4)
 PLAN = plan((CELL,))

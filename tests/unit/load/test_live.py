@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.load.programs import GENERATORS
+from workerlab.load.programs import GENERATORS
 
 PATIENCE_S = 60.0
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.load import locust
-from harness.load.registry import TOOLS
-from harness.load.routes import FILE
-from harness.model import Load, Output, ParseError, Route, UsageError
-from harness.numbers.arrivals import NS, schedule
-from harness.numbers.histogram import Histogram
-from harness.numbers.mix import sequence
 from tests.builders.analysis import sentence
+from workerlab.load import locust
+from workerlab.load.registry import TOOLS
+from workerlab.load.routes import FILE
+from workerlab.model import Load, Output, ParseError, Route, UsageError
+from workerlab.numbers.arrivals import NS, schedule
+from workerlab.numbers.histogram import Histogram
+from workerlab.numbers.mix import sequence
 
 URL = "http://127.0.0.1:8000/"
 DATA = Path(__file__).parents[2] / "data"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import parse
-from harness.experiments.planning import plan_of
-from harness.load.programs import EVERY_CORE
-from harness.load.registry import tool_named
-from harness.model import UsageError
-from harness.plan import grid, load_for
+from workerlab.cli import parse
+from workerlab.experiments.planning import plan_of
+from workerlab.load.programs import EVERY_CORE
+from workerlab.load.registry import tool_named
+from workerlab.model import UsageError
+from workerlab.plan import grid, load_for
 
 
 def planned(*words: str):  # type: ignore[no-untyped-def]

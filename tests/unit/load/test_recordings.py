@@ -18,9 +18,9 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from harness.load import ab
-from harness.load.registry import TOOLS
-from harness.model import Measurement, Output, ParseError, Summary
+from workerlab.load import ab
+from workerlab.load.registry import TOOLS
+from workerlab.model import Measurement, Output, ParseError, Summary
 
 DATA = Path(__file__).parents[2] / "data"
 PAIRS = sorted(

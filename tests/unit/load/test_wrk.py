@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.load import wrk
-from harness.model import Load, Output, ParseError, UsageError
+from workerlab.load import wrk
+from workerlab.model import Load, Output, ParseError, UsageError
 
 URL = "http://127.0.0.1:8000/"
 

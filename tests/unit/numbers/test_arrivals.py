@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.numbers.arrivals import NS, schedule
+from workerlab.numbers.arrivals import NS, schedule
 
 SEEDS = range(10_001, 10_006)  # of five trials of a plan with seed 1
 RATES = (4.0, 38.0, 900.0)

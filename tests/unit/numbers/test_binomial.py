@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.numbers.binomial import at_most, clean_needed, quantile_ranks, share_interval
+from workerlab.numbers.binomial import at_most, clean_needed, quantile_ranks, share_interval
 
 
 @given(st.integers(1, 80), st.floats(0.0, 1.0), st.integers(-1, 81))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.numbers.histogram import SUB, Histogram, bucket, middle
-from harness.numbers.quantiles import quantile
+from workerlab.numbers.histogram import SUB, Histogram, bucket, middle
+from workerlab.numbers.quantiles import quantile
 
 durations = st.integers(0, 1 << 50)
 

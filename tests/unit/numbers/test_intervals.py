@@ -7,7 +7,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from harness.numbers.intervals import half_of_mean, half_width, ratio
+from workerlab.numbers.intervals import half_of_mean, half_width, ratio
 
 
 def test_half_of_students_interval() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.numbers import units
-from harness.numbers.quantiles import quantile, summarise
+from workerlab.numbers import units
+from workerlab.numbers.quantiles import quantile, summarise
 
 SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

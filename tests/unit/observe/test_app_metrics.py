@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import analyse
-from harness.model import AppMetricsSample
-from harness.observe import app_metrics
-from harness.observe.app_metrics import read_metrics, sample_app_metrics
 from tests.builders.analysis import evidence, ns
+from workerlab.analysis import analyse
+from workerlab.model import AppMetricsSample
+from workerlab.observe import app_metrics
+from workerlab.observe.app_metrics import read_metrics, sample_app_metrics
 
 # The ten lines of the documentation, and a WSGI app around them
 DOCUMENTED = str(app_metrics.__doc__).partition("Python:")[2].partition("Each worker")[0]

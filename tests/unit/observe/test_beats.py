@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model import Beat, Beats
-from harness.observe.beats import parse_map, read_beats
-from harness.server.inside.heartbeat import MAGIC, RECORD
-from harness.server.inside.probe import HEADER, HEADER_BYTES
+from workerlab.model import Beat, Beats
+from workerlab.observe.beats import parse_map, read_beats
+from workerlab.server.inside.heartbeat import MAGIC, RECORD
+from workerlab.server.inside.probe import HEADER, HEADER_BYTES
 
 NS = st.integers(0, 2**62)
 MOMENTS = st.integers(1, 2**62)

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from harness.observe import cpu
-from harness.observe.cpu import Lab, Processes, Tree
 from tests.builders.conditions import until
+from workerlab.observe import cpu
+from workerlab.observe.cpu import Lab, Processes, Tree
 
 TICK_S = 0.01  # CPU times are counted in these
 

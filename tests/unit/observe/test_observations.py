@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model import (
+from workerlab.model import (
     AppMetricsSample,
     ConnectionSample,
     Counters,
@@ -18,7 +18,7 @@ from harness.model import (
     QueueSample,
     ServiceSample,
 )
-from harness.observe.observations import FILE, SAMPLERS, parse_observations, read_observations
+from workerlab.observe.observations import FILE, SAMPLERS, parse_observations, read_observations
 
 HEADER = '{"header": {"cores": 2, "syn_steps_s": [1.0, 3.0, 7.0]}}'
 QUEUE = [

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.blog.metrics import NAMES, Metrics
-from harness.model import ProcessSample, QueueSample
-from harness.observe import observer as observe
-from harness.observe.observations import FILE, SAMPLERS, read_observations
-from harness.observe.observer import SHARE, Observer, Sampler
-from harness.observe.tcp import Unseen
 from tests.builders.conditions import LONG_S, until
+from workerlab.model import ProcessSample, QueueSample
+from workerlab.observe import observer as observe
+from workerlab.observe.observations import FILE, SAMPLERS, read_observations
+from workerlab.observe.observer import SHARE, Observer, Sampler
+from workerlab.observe.tcp import Unseen
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 

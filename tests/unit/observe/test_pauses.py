@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.model import Pause
-from harness.observe import pauses as pauses_module
-from harness.observe.observations import FILE, read_observations
-from harness.observe.pauses import Pauses
-from harness.server.inside import heartbeat
 from tests.builders.conditions import LONG_S, until
+from workerlab.model import Pause
+from workerlab.observe import pauses as pauses_module
+from workerlab.observe.observations import FILE, read_observations
+from workerlab.observe.pauses import Pauses
+from workerlab.server.inside import heartbeat
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 LOOKING = """
 import socket, sys
 from pathlib import Path
-from harness.observe.observer import Observer
+from workerlab.observe.observer import Observer
 listener = socket.create_server(("127.0.0.1", 0))
 with Observer(Path(sys.argv[1]), *listener.getsockname(), None, []):
     print("looking", flush=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.observe.cpu import Processes, Tree
-from harness.observe.run_queue import RunQueue, waited_ns
-from harness.server.process import Guarded
 from tests.builders.conditions import LONG_S
+from workerlab.observe.cpu import Processes, Tree
+from workerlab.observe.run_queue import RunQueue, waited_ns
+from workerlab.server.process import Guarded
 
 pytestmark = pytest.mark.skipif(
     not waited_ns(os.getpid()), reason="this kernel does not say how long a thread waits for a core"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model import Span, Spans
-from harness.observe.maps import AT_ONCE, shrink, used_bytes
-from harness.observe.spans import Following, parse_map, read_spans, served
-from harness.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
+from workerlab.model import Span, Spans
+from workerlab.observe.maps import AT_ONCE, shrink, used_bytes
+from workerlab.observe.spans import Following, parse_map, read_spans, served
+from workerlab.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
 NS = st.integers(1, 2**63 - 1)
 UNKNOWN_OR_NS = st.none() | NS

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import codec
-from harness.model import CodeLine, Stacks, StackSample
-from harness.observe.stacks import parse_lines, parse_map, read_stacks
-from harness.server.inside.probe import HEADER, HEADER_BYTES
-from harness.server.inside.stacks import MAGIC, RECORD
+from workerlab import codec
+from workerlab.model import CodeLine, Stacks, StackSample
+from workerlab.observe.stacks import parse_lines, parse_map, read_stacks
+from workerlab.server.inside.probe import HEADER, HEADER_BYTES
+from workerlab.server.inside.stacks import MAGIC, RECORD
 
 CELLS = st.integers(-(2**40), 2**40)
 ROW = st.tuples(st.integers(1, 2**62), *[CELLS] * 15)

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
-from harness.model import ConnectionSample
-from harness.observe.inet_diag import sockets
-from harness.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
-from harness.observe.tcp import AcceptQueues, Connections, Unseen, drops_are_told, parse_ss
 from tests.builders.conditions import LONG_S, until
+from workerlab.model import ConnectionSample
+from workerlab.observe.inet_diag import sockets
+from workerlab.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
+from workerlab.observe.tcp import AcceptQueues, Connections, Unseen, drops_are_told, parse_ss
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
@@ -50,7 +50,7 @@ def address(listener: socket.socket) -> tuple[str, int]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.observe.tcp.SS_S", 30.0)
+    monkeypatch.setattr("workerlab.observe.tcp.SS_S", 30.0)
 
 
 Way = Callable[[AcceptQueues], AcceptQueues]

@@ -7,13 +7,13 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from harness.model import Chart, Column, Document, Finding, Level, Mark, Series, Table
-from harness.report.html import pictures, render
-from harness.report.html.document_charts import chart_figures
-from harness.report.html.figure import MOST, grouped, spec
-from harness.report.messages import text
 from tests.builders.document import full_document
 from tests.builders.page import rendered
+from workerlab.model import Chart, Column, Document, Finding, Level, Mark, Series, Table
+from workerlab.report.html import pictures, render
+from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.figure import MOST, grouped, spec
+from workerlab.report.messages import text
 
 TOPS = {"slow": 40.0, "quick": 2000.0, "slower": 20.0, "quicker": 900.0}
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.model import Document, Finding, Label, Rate, Table
-from harness.report.document import of_sweep
-from harness.report.messages import text
-from harness.report.open_closed import counterpart, side_by_side
-from harness.report.text import render
 from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, server
 from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import Document, Finding, Label, Rate, Table
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
+from workerlab.report.open_closed import counterpart, side_by_side
+from workerlab.report.text import render
 
 CAPACITY = 40.0
 

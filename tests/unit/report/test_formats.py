@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.experiments.results import document_of
-from harness.model import Document, Finding, Report
-from harness.report import FORMATS, text
-from harness.report.document import of_sweep
-from harness.report.values import PARTS
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
+from workerlab.experiments.results import document_of
+from workerlab.model import Document, Finding, Report
+from workerlab.report import FORMATS, text
+from workerlab.report.document import of_sweep
+from workerlab.report.values import PARTS
 
 Golden = Callable[[str, str], None]
 

@@ -17,26 +17,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.analysis import analyse
-from harness.experiments.results import document_of
-from harness.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
-from harness.report.document import of_sweep
-from harness.report.html import pictures, render
-from harness.report.html.figure import Figure, spec
-from harness.report.html.over_time import corners
-from harness.report.html.page import SIZE, emphasised, figures, library
-from harness.report.html.pictures import picture
-from harness.report.html.series import LONG, all_series, cells_over_time, headline, most_telling
-from harness.report.html.series import over_time as observed
-from harness.report.html.timeline import SHORT
-from harness.report.messages import SENTENCES, say, text
-from harness.report.player import SCRIPTS
 from tests.builders.analysis import evidence, kept, sentence, server
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
 from tests.builders.page import Page, rendered
 from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
+from workerlab.analysis import analyse
+from workerlab.experiments.results import document_of
+from workerlab.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
+from workerlab.report.document import of_sweep
+from workerlab.report.html import pictures, render
+from workerlab.report.html.figure import Figure, spec
+from workerlab.report.html.over_time import corners
+from workerlab.report.html.page import SIZE, emphasised, figures, library
+from workerlab.report.html.pictures import picture
+from workerlab.report.html.series import LONG, all_series, cells_over_time, headline, most_telling
+from workerlab.report.html.series import over_time as observed
+from workerlab.report.html.timeline import SHORT
+from workerlab.report.messages import SENTENCES, say, text
+from workerlab.report.player import SCRIPTS
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")

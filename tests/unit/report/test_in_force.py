@@ -9,13 +9,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.model import Document, Finding, QueueSample
-from harness.report import FORMATS
-from harness.report.document import of_sweep
-from harness.report.messages import text
 from tests.builders.analysis import evidence, recording, seeing, server
 from tests.builders.page import rendered
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import Document, Finding, QueueSample
+from workerlab.report import FORMATS
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
 
 
 def limited(worker_class: str, backlog: int, has: int | None) -> TrialData:

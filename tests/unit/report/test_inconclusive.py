@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.model import CellResult, Document, Finding, Report
-from harness.report import FORMATS
-from harness.report.document import of_sweep
-from harness.report.messages import text
-from harness.report.text import COLOURS, render
 from tests.builders.analysis import sentence
 from tests.builders.html import cell, group, over_time, trial
 from tests.builders.page import rendered
+from workerlab.model import CellResult, Document, Finding, Report
+from workerlab.report import FORMATS
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
+from workerlab.report.text import COLOURS, render
 
 WAITS = sentence("requests waited, nobody knows for whom")
 

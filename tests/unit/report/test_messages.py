@@ -6,8 +6,8 @@ import re
 import string
 from collections import Counter
 
-from harness.model import Column, Finding
-from harness.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning, short, text
+from workerlab.model import Column, Finding
+from workerlab.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning, short, text
 
 
 def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:

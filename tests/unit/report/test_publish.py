@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness import cli
-from harness.experiments import results
-from harness.model import Document, EnvironmentProblem, UsageError
-from harness.report import publish
 from tests.builders.analysis import sentence
 from tests.builders.html import sweep
+from workerlab import cli
+from workerlab.experiments import results
+from workerlab.model import Document, EnvironmentProblem, UsageError
+from workerlab.report import publish
 
 ONE = sweep(("sync",), (8,), observed=False)
 NEEDED = ("altair", "vl_convert")
@@ -22,7 +22,7 @@ NEEDED = ("altair", "vl_convert")
 @pytest.fixture(params=NEEDED)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a package that cannot be imported now."""
-    for name in [name for name in sys.modules if name.startswith("harness.report.html")]:
+    for name in [name for name in sys.modules if name.startswith("workerlab.report.html")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, request.param, None)
     return str(request.param)

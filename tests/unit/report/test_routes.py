@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.analysis import TrialData, analyse
-from harness.model import Document, RouteResult, Summary
-from harness.report import FORMATS
-from harness.report.document import of_sweep
-from harness.report.messages import text
-from harness.report.route_table import MOST
-from harness.report.text import render
 from tests.builders.analysis import evidence
+from workerlab.analysis import TrialData, analyse
+from workerlab.model import Document, RouteResult, Summary
+from workerlab.report import FORMATS
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import text
+from workerlab.report.route_table import MOST
+from workerlab.report.text import render
 
 FAST = RouteResult(30, 0, response=Summary(0.01, 0.01, 0.02, 0.02, 0.03))
 BROKEN = RouteResult(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.server.inside import probe
+from workerlab.server.inside import probe
 
 
 @pytest.fixture

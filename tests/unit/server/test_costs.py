@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.model import Span
-from harness.observe.spans import read_spans
-from harness.server.inside import costs, probe
+from workerlab.model import Span
+from workerlab.observe.spans import read_spans
+from workerlab.server.inside import costs, probe
 
 CPU_S, SLEEP_S = 0.02, 0.05
 LOOKS = 20

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from harness.server.process import Guarded
 from tests.builders.conditions import LONG_S, until
+from workerlab.server.process import Guarded
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
 
@@ -314,7 +314,7 @@ def test_orphans_of_a_killed_program_are_cleared(place: Path) -> None:
 HARNESS = """
 import os, signal, sys, time
 from pathlib import Path
-from harness.server.process import Guarded
+from workerlab.server.process import Guarded
 place = Path(sys.argv[1])
 argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(place)]
 with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace_s=600, MORE):

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.event_loop import unexplained_ns
-from harness.model import Beat
-from harness.observe.beats import read_beats
-from harness.observe.maps import shrink
-from harness.server.inside import heartbeat, probe
+from workerlab.analysis.event_loop import unexplained_ns
+from workerlab.model import Beat
+from workerlab.observe.beats import read_beats
+from workerlab.observe.maps import shrink
+from workerlab.server.inside import heartbeat, probe
 
 ROOT = Path(__file__).resolve().parents[3]
 MS = 1_000_000
@@ -267,7 +267,7 @@ def test_nothing_where_the_kernel_does_not_count(
 PROLOGUE = """
 import asyncio, os, sys, time
 from types import SimpleNamespace
-from harness.server.inside import heartbeat, probe
+from workerlab.server.inside import heartbeat, probe
 def create():
     path = probe.free_path(sys.argv[1], "beats")
     return probe.create_map(path, heartbeat.RECORDS, heartbeat.MAGIC, heartbeat.RECORD.size)

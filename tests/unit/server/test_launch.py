@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.model import App, Server
-from harness.server import gunicorn
 from tests.builders.launch import launch
+from workerlab.model import App, Server
+from workerlab.server import gunicorn
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.server.limits import cores, memory_bytes
+from workerlab.server.limits import cores, memory_bytes
 
 ALL = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from harness.model import App, Server
-from harness.server.running import Faulty, Running, explained
-from harness.server.warmup import TRIES, Lone, routes_of
 from tests.builders.launch import launch
+from workerlab.model import App, Server
+from workerlab.server.running import Faulty, Running, explained
+from workerlab.server.warmup import TRIES, Lone, routes_of
 
 RESET = 0
 

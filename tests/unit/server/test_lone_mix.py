@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.model import App, Record, Route, Server
-from harness.server.running import Faulty, Running
-from harness.server.warmup import LONE_FEWEST, Lone, answering, ask_alone, routes_of
 from tests.builders.launch import launch
+from workerlab.model import App, Record, Route, Server
+from workerlab.server.running import Faulty, Running
+from workerlab.server.warmup import LONE_FEWEST, Lone, answering, ask_alone, routes_of
 
 MIX = (
     Route("/", weight=6),

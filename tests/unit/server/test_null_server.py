@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.numbers.histogram import Histogram
-from harness.server.null.program import parse
-from harness.server.null.replies import FAULTS, Garbage, Request, read_request, reply_to
-from harness.server.null.server import Tally
+from workerlab.numbers.histogram import Histogram
+from workerlab.server.null.program import parse
+from workerlab.server.null.replies import FAULTS, Garbage, Request, read_request, reply_to
+from workerlab.server.null.server import Tally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 

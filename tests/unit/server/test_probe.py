@@ -20,15 +20,15 @@ from typing import Any
 import gunicorn.http.wsgi
 import pytest
 
-from harness.model import Span, Spans
-from harness.observe.spans import read_spans
-from harness.server.inside import probe
+from workerlab.model import Span, Spans
+from workerlab.observe.spans import read_spans
+from workerlab.server.inside import probe
 
 ROOT = Path(__file__).resolve().parents[3]
-INSIDE = ROOT / "harness" / "server" / "inside"
+INSIDE = ROOT / "harness" / "workerlab" / "server" / "inside"
 FOREIGN = (
     *sorted(INSIDE.glob("[!_]*.py")),
-    ROOT / "harness" / "server" / "guard.py",
+    ROOT / "harness" / "workerlab" / "server" / "guard.py",
 )
 
 
@@ -627,7 +627,7 @@ def test_a_pid_that_comes_back_gets_another_map(recording: Recording) -> None:
 
 PROLOGUE = """
 import os, sys, time
-from harness.server.inside import probe
+from workerlab.server.inside import probe
 probe.start(sys.argv[1], 16, lambda: None)
 """
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.model import App, Finding, Server
-from harness.server.inside import probe
-from harness.server.running import Launch, Running, read_proofs
+from workerlab.model import App, Finding, Server
+from workerlab.server.inside import probe
+from workerlab.server.running import Launch, Running, read_proofs
 
 
 class Alive:

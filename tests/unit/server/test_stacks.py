@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.model import CodeLine, Stacks
-from harness.observe.stacks import read_stacks
-from harness.server.inside import heartbeat, probe, stacks
 from tests.builders.conditions import LONG_S
+from workerlab.model import CodeLine, Stacks
+from workerlab.observe.stacks import read_stacks
+from workerlab.server.inside import heartbeat, probe, stacks
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 needs_kernel = pytest.mark.skipif(

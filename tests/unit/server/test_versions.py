@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.model import EnvironmentProblem
-from harness.server import preflight, versions
+from workerlab.model import EnvironmentProblem
+from workerlab.server import preflight, versions
 
 WORKING = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
 Wheel = Callable[..., None]
-CODE = "from harness.server.versions import provide; print(provide('{}'))"
+CODE = "from workerlab.server.versions import provide; print(provide('{}'))"
 
 
 def may_mount() -> bool:
@@ -143,13 +143,13 @@ def test_a_cache_that_is_read_only_or_full(
     wheel("99.1", size=1_000_000)
     (tmp_path / "cache").mkdir()
     code = (
-        "from harness.model import EnvironmentProblem as Problem\n"
-        "from harness.server.versions import provide\n"
+        "from workerlab.model import EnvironmentProblem as Problem\n"
+        "from workerlab.server.versions import provide\n"
         "try:\n    provide('99.1')\nexcept Problem as problem:\n    print(problem)\n"
     )
     script = 'mount -t tmpfs -o "$1" none cache && "$2" -c "$3" && ls -A cache/workerlab/gunicorn'
     argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, code]
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd() / "harness")}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
     sentence, *left = done.stdout.splitlines()
     assert says.format(tmp_path / "cache/workerlab/gunicorn") in sentence

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from harness.server.warmup import LONE_ERROR, LONE_FEWEST, LONE_MOST, LONE_S, enough
+from workerlab.server.warmup import LONE_ERROR, LONE_FEWEST, LONE_MOST, LONE_S, enough
 
 
 def asked(take_s: Callable[[], float], *, known: bool = False) -> list[float]:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import TrialData, analyse
-from harness.cli import parse
-from harness.experiments.planning import plan_of
-from harness.model import EnvironmentProblem, Finding, Plan, Server, UsageError, WorkerClass
-from harness.report import FORMATS
-from harness.report.document import of_sweep
-from harness.report.messages import SENTENCES
-from harness.server import preflight
-from harness.server.preflight import Interpreter, interpreter
-from harness.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots
 from tests.builders.analysis import evidence
+from workerlab.analysis import TrialData, analyse
+from workerlab.cli import parse
+from workerlab.experiments.planning import plan_of
+from workerlab.model import EnvironmentProblem, Finding, Plan, Server, UsageError, WorkerClass
+from workerlab.report import FORMATS
+from workerlab.report.document import of_sweep
+from workerlab.report.messages import SENTENCES
+from workerlab.server import preflight
+from workerlab.server.preflight import Interpreter, interpreter
+from workerlab.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots
 
 ROOT = Path(__file__).parents[3]
 OWN = "mypackage.workers.MyWorker"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.experiments.advise.candidates import Limits, candidates, kind_of, worker_counts
-from harness.model import App
-from harness.server.worker_classes import CLASSES, configured_slots
+from workerlab.experiments.advise.candidates import Limits, candidates, kind_of, worker_counts
+from workerlab.model import App
+from workerlab.server.worker_classes import CLASSES, configured_slots
 
 ALL = [kind_of(name, App()) for name in CLASSES]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from harness.experiments.advise.cautions import cautions
-from harness.report.messages import text
 from tests.builders.analysis import SYNC, derived, evidence
+from workerlab.experiments.advise.cautions import cautions
+from workerlab.report.messages import text
 
 
 def launch(slower: float) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cli import parse
-from harness.experiments.advise.command import plan_of
-from harness.experiments.advise.study import Asked
-from harness.model import Plan, UsageError
-from harness.server import preflight
-from harness.server.worker_classes import CLASSES
+from workerlab.cli import parse
+from workerlab.experiments.advise.command import plan_of
+from workerlab.experiments.advise.study import Asked
+from workerlab.model import Plan, UsageError
+from workerlab.server import preflight
+from workerlab.server.worker_classes import CLASSES
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:

@@ -10,9 +10,9 @@ from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.config import Config
 from msgspec.structs import replace
 
-from harness.experiments.advise.conf_file import OwnFile, conf_file
-from harness.model import App, Server
-from harness.server.worker_classes import CLASSES, class_named
+from workerlab.experiments.advise.conf_file import OwnFile, conf_file
+from workerlab.model import App, Server
+from workerlab.server.worker_classes import CLASSES, class_named
 
 OWN = "# ours\nworkers = 9\nraw_env = ['A=1']\n\ndef post_fork(server, worker):\n    pass\n"
 

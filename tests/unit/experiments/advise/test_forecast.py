@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness import slo
-from harness.experiments.advise.candidates import Limits, candidates, kind_of
-from harness.experiments.advise.forecast import Expected, Question, forecast
-from harness.experiments.advise.growth import launch_s
-from harness.load.programs import FOLLOWED
-from harness.model import App, Memory, Needs, RequestNeed
+from workerlab import slo
+from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
+from workerlab.experiments.advise.forecast import Expected, Question, forecast
+from workerlab.experiments.advise.growth import launch_s
+from workerlab.load.programs import FOLLOWED
+from workerlab.model import App, Memory, Needs, RequestNeed
 
 SERVERS = candidates([kind_of("sync", App())], Limits(cores=2))
 NEEDS = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=Memory(10, 10, 2))

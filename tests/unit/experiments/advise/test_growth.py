@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.experiments.advise.candidates import Limits, kind_of
-from harness.experiments.advise.command import needs_cell
-from harness.experiments.advise.growth import (
+from workerlab.experiments.advise.candidates import Limits, kind_of
+from workerlab.experiments.advise.command import needs_cell
+from workerlab.experiments.advise.growth import (
     MANY_MOST,
     MUCH_BYTES,
     filling,
@@ -17,8 +17,8 @@ from harness.experiments.advise.growth import (
     route_cells,
     stacks_cells,
 )
-from harness.experiments.advise.study import Asked, Study, alone, many, one_by_one
-from harness.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
+from workerlab.experiments.advise.study import Asked, Study, alone, many, one_by_one
+from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
 def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, ...] = ()) -> Study:

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness import slo
-from harness.analysis.load_tool import Ceiling
-from harness.experiments.advise.candidates import Limits, candidates, kind_of
-from harness.experiments.advise.command import needs_cell
-from harness.experiments.advise.forecast import Expected
-from harness.experiments.advise.result import limit_of, result_of
-from harness.experiments.advise.search import Next, Search
-from harness.experiments.advise.standing import LEAST, MOST, standing
-from harness.experiments.advise.study import Asked, Study
-from harness.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
-from harness.report.messages import text
-from harness.server.worker_classes import configured_slots
+from workerlab import slo
+from workerlab.analysis.load_tool import Ceiling
+from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
+from workerlab.experiments.advise.command import needs_cell
+from workerlab.experiments.advise.forecast import Expected
+from workerlab.experiments.advise.result import limit_of, result_of
+from workerlab.experiments.advise.search import Next, Search
+from workerlab.experiments.advise.standing import LEAST, MOST, standing
+from workerlab.experiments.advise.study import Asked, Study
+from workerlab.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
+from workerlab.report.messages import text
+from workerlab.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0
 TERMS = slo.parse("p95<300ms")
@@ -99,7 +99,7 @@ class World:
 @pytest.fixture(autouse=True)
 def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches of these worlds have a p95, and no requests of which it would be one."""
-    from harness.experiments.advise import result, search, standing
+    from workerlab.experiments.advise import result, search, standing
 
     monkeypatch.setattr(standing, "value_of", lambda _, requests: requests.p95_s)
     monkeypatch.setattr(standing, "pooled", lambda launches: None)

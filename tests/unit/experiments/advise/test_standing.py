@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.target import requests_of
-from harness.experiments.advise.standing import standing
-from harness.slo import parse
+from workerlab.analysis.target import requests_of
+from workerlab.experiments.advise.standing import standing
+from workerlab.slo import parse
 
 
 def launch(requests: int, failed: int, slow: int = 0) -> Any:

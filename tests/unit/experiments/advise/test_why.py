@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from harness import slo
-from harness.analysis.target import requests_of
-from harness.experiments.advise import why
-from harness.experiments.advise.candidates import Limits
-from harness.experiments.advise.study import _late, _launch
-from harness.model import Finding, Pause, Rate, Summary, Usage
-from harness.report.messages import text
 from tests.builders.analysis import derived, judged, ns, seeing
 from tests.builders.open_model import opened
+from workerlab import slo
+from workerlab.analysis.target import requests_of
+from workerlab.experiments.advise import why
+from workerlab.experiments.advise.candidates import Limits
+from workerlab.experiments.advise.study import _late, _launch
+from workerlab.model import Finding, Pause, Rate, Summary, Usage
+from workerlab.report.messages import text
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)

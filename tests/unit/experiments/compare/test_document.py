@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
-from harness.experiments.compare import gate
-from harness.experiments.compare.document import comparison
-from harness.experiments.compare.pairs import Compared, Group
-from harness.model import Cell, CellResult, Document, Finding, Record, Server, Trial
-from harness.report.messages import text
+from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
+from workerlab.experiments.compare import gate
+from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.pairs import Compared, Group
+from workerlab.model import Cell, CellResult, Document, Finding, Record, Server, Trial
+from workerlab.report.messages import text
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Finding("verdict.invalid"))

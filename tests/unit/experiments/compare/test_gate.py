@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.comparison import METRICS, Change
-from harness.experiments.compare import gate
+from workerlab.analysis.comparison import METRICS, Change
+from workerlab.experiments.compare import gate
 
 BY_NAME = {one.name: one for one in METRICS}
 

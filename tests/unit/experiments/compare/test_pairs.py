@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.comparison import METRICS, Change
-from harness.experiments.compare import gate
-from harness.experiments.compare.pairs import Compared, Group
-from harness.model import Cell, Server
+from workerlab.analysis.comparison import METRICS, Change
+from workerlab.experiments.compare import gate
+from workerlab.experiments.compare.pairs import Compared, Group
+from workerlab.model import Cell, Server
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 SAME = [Change(one, 4, 1.0, 1.0, 1.0, 0.99, 1.01, "same") for one in METRICS]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
-from harness.report import publish
 from tests.builders.runs import recorded
+from workerlab.cli import main
+from workerlab.report import publish
 
 
 def test_a_page_of_two_saved_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

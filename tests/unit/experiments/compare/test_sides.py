@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cli import parse
-from harness.experiments.compare.command import first_plan, pair, with_other_side
-from harness.experiments.compare.options import side
-from harness.experiments.compare.pairs import Asked, Compared, Group, apart
-from harness.model import Cell, Server, UsageError
-from harness.report.messages import text
+from workerlab.cli import parse
+from workerlab.experiments.compare.command import first_plan, pair, with_other_side
+from workerlab.experiments.compare.options import side
+from workerlab.experiments.compare.pairs import Asked, Compared, Group, apart
+from workerlab.model import Cell, Server, UsageError
+from workerlab.report.messages import text
 
 BASE = ("compare", "sync,gthread", "4,8")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.compare import times
-from harness.experiments.compare.times import curve, mean_curve
-from harness.model import (
+from workerlab.experiments.compare import times
+from workerlab.experiments.compare.times import curve, mean_curve
+from workerlab.model import (
     Cell,
     CellResult,
     Finding,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.live.asked import (
+from workerlab.experiments.live.asked import (
     DURATIONS,
     LIMITS,
     LoadAsked,
@@ -16,10 +16,10 @@ from harness.experiments.live.asked import (
     changed_load,
     changed_server,
 )
-from harness.experiments.live.law import law, sentence
-from harness.experiments.own_apps import OWN_APPS
-from harness.report.messages import text
-from harness.server.worker_classes import ASGI_CLASSES, CLASSES
+from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.own_apps import OWN_APPS
+from workerlab.report.messages import text
+from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.places import Sample
-from harness.experiments.lesson import read
-from harness.experiments.live.asked import LoadAsked, Refused, ServerAsked
-from harness.experiments.live.course import Course
-from harness.experiments.live.side import Seen
-from harness.model import Breakdown
+from workerlab.analysis.places import Sample
+from workerlab.experiments.lesson import read
+from workerlab.experiments.live.asked import LoadAsked, Refused, ServerAsked
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.side import Seen
+from workerlab.model import Breakdown
 
 LESSON = read()
 SEEN = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)

@@ -7,11 +7,11 @@ import hashlib
 import json
 import re
 
-from harness.analysis.places import ANSWERED, CONNECTING, Move, Sample
-from harness.experiments.live.asked import LoadAsked, ServerAsked
-from harness.experiments.live.recording import LESSON, PAGE, Recorder, page
-from harness.experiments.live.side import Looked
-from harness.report.player import SCRIPTS
+from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
+from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, page
+from workerlab.experiments.live.side import Looked
+from workerlab.report.player import SCRIPTS
 
 MS = 1_000_000
 SEEN = Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8)

@@ -11,17 +11,17 @@ import pytest
 from gunicorn.config import make_settings
 from msgspec.structs import replace
 
-from harness import codec, run_store
-from harness.experiments.settings.command import Asked
-from harness.experiments.settings.document import Examined, document, examined
-from harness.experiments.settings.effect import Effect
-from harness.experiments.settings.effects import SETTINGS, effects
-from harness.experiments.settings.gunicorn_file import class_of, lines_of, strange
-from harness.model import Finding
-from harness.report.messages import text
-from harness.server.inside.introspect import names_of, settings_of
-from harness.server.worker_classes import CLASSES, class_named
 from tests.builders.runs import recorded
+from workerlab import codec, run_store
+from workerlab.experiments.settings.command import Asked
+from workerlab.experiments.settings.document import Examined, document, examined
+from workerlab.experiments.settings.effect import Effect
+from workerlab.experiments.settings.effects import SETTINGS, effects
+from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
+from workerlab.model import Finding
+from workerlab.report.messages import text
+from workerlab.server.inside.introspect import names_of, settings_of
+from workerlab.server.worker_classes import CLASSES, class_named
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 FILES = DATA / "gunicorn_files"

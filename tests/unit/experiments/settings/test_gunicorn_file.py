@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
-from harness.model import UsageError
+from workerlab.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
+from workerlab.model import UsageError
 
 
 def read(tmp_path: Path, text: str) -> tuple[Line, ...]:

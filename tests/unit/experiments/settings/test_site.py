@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.experiments.settings.site import Answer
+from workerlab.experiments.settings.site import Answer
 
 
 @pytest.mark.parametrize("answer", [Answer(None, 1.0, error="TimeoutError"), Answer(500, 0.1)])

@@ -1,5 +1,0 @@
-"""What a schedule of requests would take on a server that was not measured."""
-
-from harness.analysis.prediction.candidates import Predicted, predict
-
-__all__ = ["Predicted", "predict"]

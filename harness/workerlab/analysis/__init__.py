@@ -1,0 +1,154 @@
+"""What a run means. Pure: trials in, report out; the same trials give the same report.
+
+    TrialData ─► Facts (one trial by itself) ─► checks ─┬─► invalid, with the reasons
+                                                        └─► its Series: R0 ─► the load tool's
+        limits ─► knee, capacity ─► CellResult: verdict and diagnosis of each cell
+
+A series is one server, one load tool and its processes, connections kept alive or not; R0 belongs
+to the server, whatever the tool. Whether the load tool was the limit is asked before the knee: what
+it held up says nothing of the server's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from workerlab.analysis.cell_targets import with_targets
+from workerlab.analysis.cells import invalid, result
+from workerlab.analysis.checks import contradictions
+from workerlab.analysis.class_result import class_result
+from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.load_tool import with_limits
+from workerlab.analysis.open_model import best_rps, open_result
+from workerlab.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
+from workerlab.analysis.series import Series
+from workerlab.analysis.timeline import timelines
+from workerlab.model import Cell, CellResult, ClassResult, Finding, Report
+from workerlab.numbers.intervals import TRIALS
+from workerlab.slo import Term
+
+__all__ = ["TrialData", "analyse"]
+
+SETUP = ("start", "warmup", "stop")
+
+
+def analyse(
+    run: str,
+    environment: Mapping[str, object],
+    trials: Sequence[TrialData],
+    *,
+    over_time: bool = True,
+    place: str = "",
+    terms: Sequence[Term] = (),
+) -> Report:
+    """The report of a run. `trials`: what was planned, in the order of the plan; those without a
+    record are unfinished, which a note says. Series appear in the order of their first trial, their
+    cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
+    the timeline of each cell; `place`: what a command takes for the run, its name if nothing;
+    `terms`: of a target that its cells may keep."""
+    done = [trial for trial in trials if trial.record is not None]
+    lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
+    for trial in done:
+        members[trial.cell.series].append(trial)
+    checked = [_series(key, own, lone[key.server]) for key, own in members.items()]
+    every = with_limits(checked, environment)
+    cells: list[CellResult] = []
+    classes: list[ClassResult] = []
+    for series in every:
+        found = sorted([*series.invalid, *_results(series)], key=_place)
+        classes.append(class_result(series, found))
+        found = with_targets(terms, found, series.valid) if terms else found
+        cells.extend(found)
+    return Report(
+        run=run,
+        environment=environment,
+        overhead=_overhead(cells),
+        cells=tuple(cells),
+        classes=tuple(classes),
+        setup_s={
+            name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
+        },
+        notes=tuple(_notes(place or run, len(trials) - len(done), every)),
+        timelines=timelines(facts for series in every for facts in series.valid if over_time),
+    )
+
+
+def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
+    valid: list[Facts] = []
+    without: list[CellResult] = []
+    for trial in trials:
+        facts = facts_of(trial)
+        reasons = [facts] if isinstance(facts, Finding) else contradictions(facts)
+        if not reasons and lone is None:
+            reasons = [Finding("check.no_lone_request")]
+        if reasons:
+            without.append(invalid(trial, reasons))
+        elif isinstance(facts, Facts):
+            valid.append(facts)
+    closed = [facts for facts in valid if not facts.open_model]
+    at_rate = [facts for facts in valid if facts.open_model]
+    r0, notes = under_load(lone, closed) if lone else (UNKNOWN, ())
+    return Series(key, trials, r0, closed, at_rate, without, notes)
+
+
+def _results(series: Series) -> Iterable[CellResult]:
+    """The valid cells, those at a rate in the light of the others."""
+    closed = [result(facts, series) for facts in series.closed]
+    yield from closed
+    most_rps = series.capacity.rps or best_rps(closed)
+    reached = series.knee.connections is not None
+    yield from (open_result(facts, most_rps, reached=reached) for facts in series.at_rate)
+
+
+def _place(cell: CellResult) -> tuple[bool, float, int, int]:
+    """The closed loop by connections, then the open model by rate."""
+    asked = cell.trial.cell
+    rate = asked.rate
+    how_much = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
+    return rate is not None, how_much, asked.concurrency, cell.trial.number
+
+
+def _overhead(cells: Iterable[CellResult]) -> float | None:
+    """Load time / ideal time, summed over the valid cells of tools that count requests and kept
+    up with the server."""
+    pairs = [
+        (cell.load_s, cell.ideal_s)
+        for cell in cells
+        if cell.load_s is not None and cell.ideal_s is not None and not cell.generator_bound
+    ]
+    ideal = sum(pair[1] for pair in pairs)
+    return sum(pair[0] for pair in pairs) / ideal if ideal > 0 else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
+    """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
+    else class by class."""
+    if unfinished:
+        yield Finding("note.unfinished", {"trials": unfinished, "command": "sweep", "run": run})
+    together = [facts for one in every for facts in one.valid if facts.record.beside]
+    if together:
+        yield Finding("note.beside", {"cells": len(together)})
+    numbers = [facts.data.trial.number for series in every for facts in series.closed]
+    if numbers and max(numbers) == 1:
+        yield Finding("note.capacity_needs_trials", {"trials": TRIALS})
+        dealt = [one.key.server.worker_class for one in every if _dealt_at_launch(one)]
+        if dealt:
+            values = {"worker_classes": tuple(dict.fromkeys(dealt)), "trials": TRIALS}
+            yield Finding("note.one_launch", values)
+        return
+    for series in every:
+        if series.closed and series.capacity.rps is None:
+            names = {"worker_class": series.key.server.worker_class, "tool": series.key.tool}
+            yield Finding("note.no_capacity", {**names, "why": series.capacity.note})
+
+
+def _dealt_at_launch(series: Series) -> bool:
+    """Whether chance decides at each launch, and then no more, which worker serves a connection:
+    that is no part of what one load varies by."""
+    accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
+    return series.key.keepalive and accepting

@@ -1,0 +1,180 @@
+"""How well a load of this length knows its throughput and its mean times: batch means.
+
+Requests that follow one another are not independent, so their own spread says little of the error
+of their mean. The steady window is cut into batches of equal length; means of long batches are
+nearly independent, and Student's t over them gives the interval (Law & Kelton, Simulation Modeling
+and Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
+
+A batch lasts a whole number of *cycles*, and a cycle as long as each slot (or each connection,
+where these are fewer) needs for one request: min(N, slots)/X. Every span counts by the fraction
+inside, as in `window`. So the rounds of an app that always takes the same time give equal batches,
+wherever the cuts fall: whole completions would give 4 or 0 of them to batches of half a round, and
+batches of another length one pause between two rounds more or less.
+
+Where batches still follow their neighbours (correlation of lag 1 above what chance gives one of
+twenty times) two are joined to one, and so on, as long as FEWEST are left: of what drifts few and
+different ones remain, and the interval is wide, as it should be.
+
+The mean of a time is a ratio, of the sum of times to their number, both by batch of their end; its
+interval is that of the residuals (Iglehart 1975), which stands batches of any number of requests,
+and none.
+
+Rejected: the spread of single requests (4 slots of 1 s that wait for one another look certain),
+overlapping batch means (their degrees of freedom are an approximation, the gain is small).
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import sqrt
+from statistics import fmean, stdev
+
+from msgspec import Struct
+
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.samples import NS
+from workerlab.analysis.window import Window, share, stretches
+from workerlab.numbers.intervals import half_of_mean
+
+FEWEST, MOST = 4, 32  # batches
+BATCH_S = 1.0  # as whole cycles allow, where the window has ENOUGH of these
+SHORTEST_S = BATCH_S / 1.5  # what that may come to
+ENOUGH = 8
+CHANCE = 1.645  # standard errors that a correlation exceeds by chance one of twenty times
+MOST_CORRELATED = 0.8
+CUT = 0.1  # of a cycle may be missing at the end of a window of whole rounds
+
+
+class Estimate(Struct, frozen=True):
+    """A mean and half of its 95 % interval."""
+
+    mean: float
+    half: float
+
+
+class Precision(Struct, frozen=True):
+    """Of the steady window; None where it cannot be known: too few batches."""
+
+    batches: int = 0
+    batch_s: float | None = None
+    variation: float | None = None  # standard deviation of the batches' rates by their mean
+    throughput_rps: Estimate | None = None  # successful responses
+    service_s: Estimate | None = None
+    response_s: Estimate | None = None  # where the client timed each request
+
+    @property
+    def long(self) -> bool:
+        """Whether there are ENOUGH batches of a second."""
+        return self.batches >= ENOUGH and (self.batch_s or 0.0) >= SHORTEST_S
+
+
+@once
+def precision(facts: Facts) -> Precision:
+    window, success = facts.window, facts.outcome.success
+    cycle_s = _cycle_s(facts)
+    if window is None or cycle_s is None:
+        return Precision()
+    spans = facts.spans[1:] if facts.data.lone_first else facts.spans
+    parts = stretches(spans, window.closes_ns, facts.counted_ns)
+    edges, rates = _independent(parts, window, cycle_s)
+    if len(rates) < FEWEST:
+        return Precision()
+    half, mean = _half(rates), fmean(rates)
+    assert half is not None
+    served = ((one.end_ns, (one.end_ns - one.start_ns) / NS) for one in spans if one.end_ns)
+    return Precision(
+        batches=len(rates),
+        batch_s=(edges[1] - edges[0]) / NS,
+        variation=stdev(rates) / mean if mean else None,
+        throughput_rps=Estimate(facts.throughput_rps, half * success),
+        service_s=_mean(served, edges),
+        response_s=_mean(_responses(facts), edges),
+    )
+
+
+def _cycle_s(facts: Facts) -> float | None:
+    """How long a slot, or a connection where these are fewer, takes for a request. At a rate slots
+    and connections may be free, or requests queue inside the app: there it is what counts of each,
+    the shortest time in the app."""
+    if facts.counted_ns is not None:
+        return facts.counted_ns / NS
+    return facts.parallel / facts.rps if facts.rps else None
+
+
+def _independent(
+    parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
+) -> tuple[list[int], list[float]]:
+    """Edges of batches that do not follow their neighbours, and the rate in each."""
+    cycles, each = int(window.length_s / cycle_s + CUT) if cycle_s else MOST, 1
+    if window.length_s >= ENOUGH * BATCH_S and cycle_s:
+        each = max(1, round(BATCH_S / cycle_s))
+    number = min(cycles // each, MOST)
+    edges, rates = list[int](), list[float]()
+    while number >= FEWEST:
+        edges = _edges(window, number, cycles)
+        rates = _rates(parts, edges)
+        if number // 2 < FEWEST or _correlation(rates) <= CHANCE / sqrt(number):
+            break
+        number //= 2
+    return edges, rates
+
+
+def _edges(window: Window, number: int, cycles: int) -> list[int]:
+    """Of `number` batches of a whole number of cycles each; what is left over is at the begin."""
+    cycle_ns = (window.closes_ns - window.opens_ns) / cycles
+    length_ns = cycles // number * cycle_ns
+    return [round(window.closes_ns - length_ns * left) for left in range(number, -1, -1)]
+
+
+def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float]:
+    """Completions per second of each batch, each span by the fraction inside."""
+    counts, length = [0.0] * (len(edges) - 1), edges[1] - edges[0]
+    for start, end in parts:
+        for number in _touched(start, end, edges, length):
+            counts[number] += share(start, end, edges[number], edges[number + 1])
+    pairs = zip(counts, pairwise(edges), strict=True)
+    return [count * NS / (until - since) for count, (since, until) in pairs]
+
+
+def _touched(start: int, end: int, edges: Sequence[int], length: int) -> range:
+    """The batches that a stretch may lie in; their edges are rounded."""
+    first, last = (start - edges[0]) // length - 1, (end - edges[0]) // length + 1
+    return range(max(0, first), min(len(edges) - 2, last) + 1)
+
+
+def _half(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of their mean, widened for what correlation is left."""
+    half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MOST_CORRELATED)
+    return None if half is None else half * sqrt((1 + lag) / (1 - lag))
+
+
+def _correlation(values: Sequence[float]) -> float:
+    """Of each with the one before it; 0 where all are equal."""
+    mean = fmean(values)
+    apart = [value - mean for value in values]
+    total = sum(one * one for one in apart)
+    return sum(one * after for one, after in pairwise(apart)) / total if total else 0.0
+
+
+def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
+    """When the client had each answer, and how long that took. None of a tool that does not tell;
+    of one that was sent alone neither."""
+    origin_ns = facts.measurement.origin_ns
+    timings = facts.measurement.timings if origin_ns is not None else ()
+    for one in timings[1:] if facts.data.lone_first else timings:
+        if one.end_s is not None and one.cause is None:
+            yield (origin_ns or 0) + round((one.start_s + one.end_s) * NS), one.end_s
+
+
+def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
+    """Of values by the batch of their moment: the mean as ratio, its interval by residuals."""
+    sums, counts, length = [0.0] * (len(edges) - 1), [0] * (len(edges) - 1), edges[1] - edges[0]
+    for at_ns, value in values:
+        for number in _touched(at_ns, at_ns, edges, length):
+            if edges[number] < at_ns <= edges[number + 1]:
+                sums[number] += value
+                counts[number] += 1
+    if not any(counts):
+        return None
+    mean = sum(sums) / sum(counts)
+    half = _half([one - mean * count for one, count in zip(sums, counts, strict=True)])
+    return None if half is None else Estimate(mean, half / fmean(counts))

@@ -1,0 +1,260 @@
+"""Where a response time goes: followed request by request where possible, else estimated.
+
+Exact, where requests carry ids and their accepts are timed:
+
+    sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
+        ── app through ── transfer ── last byte
+
+On a reused connection there is neither connect nor accept queue: the request waits in the worker
+from the moment it is sent. Each moment is taken to be no earlier than the one before it and no
+later than the last byte: a worker may accept before the client notices that it is connected, and
+close its span after the client has the answer. Under dropped handshakes `accept queue` begins when
+the client believes that it is connected; what the kernel repeats then is in this part, too.
+
+Estimated, each part from a source of its own, or missing:
+
+    response      N/X: the response time law (Denning & Buzen 1978), without think time; over a
+                  whole load with the mean number of requests under way in place of N
+    connect       the client's times to connect, over the whole load
+    accept queue  the kernel's queue, sampled: mean length / X (Little 1961); where it overflowed,
+                  with the connections that only the client believes to have
+    in worker     accept timed in the workers; else, by Little's law, the accepted connections
+                  that hold bytes nobody has read
+    service       spans
+    transfer      the client: last byte - first byte, over the whole load
+
+N counts the connections that are stuck in a handshake; what they spend in repeated SYNs is in
+`connect` as soon as they are through. Known to be off: bytes that a worker has read, of a request
+it has not begun, are in no queue (in worker, with kept-alive connections); an app that sends while
+it still works is in service and in transfer at once. Both show in `unattributed`, which is never
+spread over the others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.handshakes import half_open
+from workerlab.analysis.samples import NS
+from workerlab.analysis.stall import headline, in_flight_s
+from workerlab.analysis.window import Window, completions, last_parts
+from workerlab.model import Breakdown, Finding, Span, Timing
+
+CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
+FAILED = 0.05  # of the answers: more of them would change the means of all
+QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
+EXACT = {
+    "connect": Finding("source.client"),
+    "accept_queue": Finding("source.accept"),
+    "in_worker": Finding("source.accept_and_start"),
+    "service": Finding("source.spans"),
+    "transfer": Finding("source.spans_and_client"),
+}
+
+# The six moments of a request, in order, and start and end of its span: nanoseconds
+Walk = tuple[Sequence[int], tuple[int, int]]
+Part = tuple[float, str] | None  # seconds, and the code of the source
+
+
+@once
+def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+    """Means over the part of the load that is the cell's headline: its steady window, or the whole
+    load where that stalled. With notes on what they leave out."""
+    window = headline(facts)
+    if window is None or window is facts.window:
+        return _steady(facts)
+    return _within(facts, window)
+
+
+@once
+def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+    return (Breakdown(), ()) if facts.window is None else _within(facts, facts.window)
+
+
+def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
+    if (found := _exact(facts, window)) is not None:
+        return found
+    if (failed := 1 - facts.outcome.success) > FAILED:
+        return Breakdown(), (Finding("breakdown.failures", {"share": failed}),)
+    untold = facts.data.follows and not facts.measurement.timings
+    why = (Finding("breakdown.not_followed", {"tool": facts.tool}),) if untold else ()
+    return _estimated(facts, window), why
+
+
+@once
+def in_server(facts: Facts) -> float | None:
+    """Mean number of requests in the accept queue, in the workers and in the app over the steady
+    window (Little 1961). None where one of these was not seen."""
+    found, _ = _steady(facts)
+    known = (found.accept_queue_s, found.in_worker_s, found.service_s)
+    spent_s = [part for part in known if part is not None]
+    return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
+
+
+# --- exact --------------------------------------------------------------------------------
+
+
+def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
+    """Of successes, with what was left out; None where one of the window was not followed."""
+    origin_ns = facts.measurement.origin_ns
+    if origin_ns is None:
+        return None
+    by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
+    walks, left_out = list[Walk](), 0
+    for timing in facts.measurement.timings:
+        if not _touches(timing, origin_ns, window):
+            continue
+        if timing.cause is not None:
+            left_out += 1
+        elif (walk := _walk(timing, by_id, origin_ns)) is not None:
+            walks.append(walk)
+        else:
+            return None
+    counted = last_parts((served for _, served in walks), facts.counted_ns)
+    completed = completions(counted, window.opens_ns, window.closes_ns)
+    if completed <= 0:
+        return None
+
+    def mean(begins: int, ends: int) -> float:
+        return window.inside_s((one[begins], one[ends]) for one, _ in walks) / completed
+
+    known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT)}
+    notes = (Finding("breakdown.left_out", {"requests": left_out}),) if left_out else ()
+    return _of_parts(mean(0, 5), known_s, EXACT, exact=True), notes
+
+
+def _of_parts(
+    response_s: float,
+    known_s: Mapping[str, float],
+    sources: Mapping[str, Finding],
+    *,
+    exact: bool = False,
+) -> Breakdown:
+    return Breakdown(
+        response_s=response_s,
+        **{f"{name}_s": value for name, value in known_s.items()},
+        unattributed_s=response_s - sum(known_s.values()),
+        exact=exact,
+        sources=sources,
+    )
+
+
+def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
+    """Whether any of it lies in the window. When a request failed is not known, so one that had
+    begun counts as still there."""
+    start_ns = origin_ns + round(timing.start_s * NS)
+    if start_ns >= window.closes_ns:
+        return False
+    return timing.end_s is None or start_ns + round(timing.end_s * NS) > window.opens_ns
+
+
+def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | None:
+    """None where a moment is missing, or the worker's are not within the client's."""
+    span = by_id.get(timing.request_id) if timing.request_id is not None else None
+    if span is None or span.accept_ns is None or timing.end_s is None:
+        return None
+    sent = origin_ns + round(timing.start_s * NS)
+    end = sent + round(timing.end_s * NS)
+    if not sent - CLOCKS_NS <= span.start_ns <= end + CLOCKS_NS:
+        return None
+    through = end if span.end_ns is None else span.end_ns
+    connected = accepted = sent
+    if not timing.reused:
+        connected = sent + round((timing.connect_s or 0.0) * NS)
+        accepted = max(connected, span.accept_ns)
+    moments = [sent]
+    for moment in (connected, accepted, span.start_ns, through, end):
+        moments.append(min(max(moment, moments[-1]), end))
+    return moments, (span.start_ns, through)
+
+
+# --- estimated ----------------------------------------------------------------------------
+
+
+def _estimated(facts: Facts, window: Window) -> Breakdown:
+    parts = {name: part for name, estimate in PARTS.items() if (part := estimate(facts, window))}
+    in_flight: float = facts.connections
+    if window is not facts.window:  # fewer towards the end of the whole load
+        in_flight = in_flight_s(facts, window) / window.length_s
+    return _of_parts(
+        in_flight / window.rps,
+        {name: value for name, (value, _) in parts.items()},
+        {name: Finding(source) for name, (_, source) in parts.items()},
+    )
+
+
+def _connect(facts: Facts, _window: Window) -> Part:
+    """Per request: on a kept-alive connection only the first one connects."""
+    times = facts.measurement.connects_s
+    if not times:
+        return None
+    return sum(times) / max(len(times), facts.measurement.requests), "source.client_whole_load"
+
+
+def _accept_queue(facts: Facts, window: Window) -> Part:
+    queue, both = facts.seen.queue, facts.seen.connections
+    length = window.level([(one.at_ns, one.length) for one in queue], QUEUE_SAMPLES)
+    if length is None:
+        return None
+    more = 0.0
+    if facts.overflowed:
+        more = (
+            window.level([(one.at_ns, half_open(one)) for one in both], CONNECTION_SAMPLES) or 0.0
+        )
+    source = "source.queue_and_half_open" if more else "source.queue"
+    return (length + more) / window.rps, source
+
+
+def _in_worker(facts: Facts, window: Window) -> Part:
+    """From accept to the app, where each connection carried one request (sync keeps none, whatever
+    the load asks); else by what is unread."""
+    accepts, requests = facts.accepts
+    if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
+        known = window if facts.data.counted else _until_the_last_begun(facts, window)
+        if known is not None:
+            waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
+            return waited_s / known.completed, "source.accept"
+    samples = [(one.at_ns, one.unread) for one in facts.seen.connections]
+    unread = window.level(samples, CONNECTION_SAMPLES)
+    return None if unread is None else (unread / window.rps, "source.unread")
+
+
+def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
+    """The part of the window before the accept of each worker's last begun request. A tool that
+    runs for a time leaves requests that were accepted and never begun: of their waiting nothing
+    is known, but what was accepted earlier has been begun."""
+    last: dict[int, int] = {}
+    for span in facts.spans:
+        last[span.pid] = max(last.get(span.pid, 0), span.accept_ns or 0)
+    closes_ns = min(window.closes_ns, *last.values())
+    return replace(window, closes_ns=closes_ns) if closes_ns > window.opens_ns else None
+
+
+def _service(facts: Facts, window: Window) -> Part:
+    """A request that never ended held its slot to the window's end."""
+    closes = window.closes_ns
+    served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
+    return served_s / window.completed, "source.spans"
+
+
+def _transfer(facts: Facts, _window: Window) -> Part:
+    """Not of kept-alive connections: some of ab's requests on them end only when the server closes
+    the connection (first byte after 0.3 s, end after 2.0 s), which is no part of a transfer. Not
+    where ab's means hold requests that were never accepted, which end without a first byte."""
+    measured = facts.measurement
+    first_s, last_s = measured.first_byte.mean, measured.response.mean
+    if facts.cell.keepalive or measured.requests != facts.outcome.answered:
+        return None
+    if first_s is None or last_s is None or not measured.exact_mean:
+        return None
+    return max(0.0, last_s - first_s), "source.client_bytes"
+
+
+PARTS: dict[str, Callable[[Facts, Window], Part]] = {
+    "connect": _connect,
+    "accept_queue": _accept_queue,
+    "in_worker": _in_worker,
+    "service": _service,
+    "transfer": _transfer,
+}

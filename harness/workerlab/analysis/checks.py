@@ -1,0 +1,187 @@
+"""Where two sources speak of the same thing, they must agree, or the cell is invalid.
+
+Each check takes the facts of one trial and returns what contradicts them, with both numbers, or
+None. Another check: a function here, a line in CHECKS, its sentence in `report.messages`.
+
+Little's law (Little 1961) in the form of operational analysis (Denning & Buzen 1978): in a time T
+the response times add up to the integral of the requests in flight. No more than N are, so their
+sum is at most N*T. A closed loop keeps N in flight but while the lone first request (r1) is alone
+and while it drains, which lasts no longer than the longest response Rmax: the sum is at least
+r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. It is asked
+only of tools whose mean is one of real requests and only where every request was answered; the
+lower side only of tools that count, since one that runs for a time leaves its slowest unanswered.
+
+A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
+average, one worker waited is allowed on top.
+
+A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
+time than the throughput of the cell, and would say nothing of it: of an overload they follow from
+the number of requests alone. There its answers are counted in the steady part itself.
+
+Not asked: steady throughput * mean response <= N. These two are not about the same requests (the
+slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
+"""
+
+from collections.abc import Callable
+
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.samples import NS, waited_for_core_s
+from workerlab.analysis.window import Window
+from workerlab.model import Finding
+
+RELATIVE = 0.05
+CLOCK_S = 0.05  # start and end of tool and worker are not the same instants
+ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
+OVER = 1.02
+KEPT_BUSY = 0.90
+
+
+def map_full(facts: Facts) -> Finding | None:
+    """The probe had no room left, so requests are missing from the spans."""
+    full = facts.data.spans.full
+    return Finding("check.map_full", {"pids": full}) if full else None
+
+
+def success(facts: Facts) -> Finding | None:
+    """Nothing can be said of an app that never gave the expected answer."""
+    outcome = facts.outcome
+    if outcome.answered > outcome.wrong:
+        return None
+    causes = {"causes": dict(sorted(outcome.errors.items()))}
+    if outcome.answered == 0:
+        return Finding("check.no_answer", causes)
+    expected = {"answered": outcome.answered, "expected": facts.data.expect_status}
+    return Finding("check.no_success", {**expected, **causes})
+
+
+def counts(facts: Facts) -> Finding | None:
+    """The workers must have seen every request the client got an answer to, and no other. One
+    without an answer may have reached the app, unless it was never accepted. A tool that runs for a
+    time leaves up to one request per connection unanswered when it stops."""
+    seen, answered = len(facts.spans), facts.outcome.answered
+    spare = facts.outcome.unanswered - facts.outcome.never_accepted
+    spare += 0 if facts.data.counted else facts.connections
+    if 0 <= seen - answered <= spare:
+        return None
+    code = "check.never_reached_app" if seen < answered else "check.unknown_to_client"
+    numbers = {"answered": answered, "seen": seen, "differ": abs(seen - answered)}
+    return Finding(code, {"tool": facts.tool, **numbers})
+
+
+def rates(facts: Facts) -> Finding | None:
+    """The tool's own requests/s must follow from the spans. Some tools count answers (ab), others
+    successes (fast); either may be what it means."""
+    tool_rps = facts.measurement.rps
+    if tool_rps is None or not facts.finished:
+        return None
+    if facts.open_model and facts.measurement.timings and facts.measurement.origin_ns is not None:
+        return _steady_rate(facts, facts.measurement.origin_ns)
+    check = _counted_rate if facts.data.counted else _timed_rate
+    answered = facts.measurement.requests  # by the tool: what was never accepted is in its rate
+    found = check(facts, tool_rps, answered)
+    if found is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
+        return None
+    return found
+
+
+def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
+    """From a tool's rate of `counted` requests follows how long it took them to be served."""
+    last_ns = max(span.end_ns or 0 for span in facts.finished)
+    spans_s = (last_ns - facts.spans[0].start_ns) / NS
+    tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
+    slack_s = RELATIVE * spans_s + CLOCK_S + waited_for_core_s(facts.seen, facts.workers)
+    # What is never answered takes the client's time, not the workers'.
+    longer_is_fine = facts.outcome.unanswered > 0
+    if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
+        return None
+    times = {"tool_s": tool_s if tool_rps > 0 else None, "workers_s": spans_s}
+    return Finding("check.rate", {"tool": facts.tool, "rps": tool_rps, **times})
+
+
+def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
+    """What the workers completed in the tool's time, of which it counts the share `counted`. One
+    batch of answers more or less at the edges (N) is no contradiction."""
+    duration_s = facts.measurement.duration_s
+    until_ns = facts.spans[0].start_ns + duration_s * NS
+    completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
+    share = counted / facts.outcome.answered if facts.outcome.answered else 1.0
+    expected = tool_rps * duration_s
+    if abs(completed * share - expected) <= max(RELATIVE * completed, facts.connections):
+        return None
+    by_workers = {"completed": completed, "duration_s": duration_s}
+    return Finding("check.timed_rate", {"tool": facts.tool, "rps": tool_rps, **by_workers})
+
+
+def _steady_rate(facts: Facts, origin_ns: int) -> Finding | None:
+    """At a rate: the throughput of the cell against the answers that the client had in the same
+    time. A request that is served at either end, and one that the client never saw the end of, may
+    be counted by one of them alone. Whoever waits for a core does so at both ends: of loads whose
+    workers waited for 6 of 10 s the two differ by 0.3 %."""
+    if (steady := facts.window) is None:
+        return None
+    timed = ((one.start_s, one.end_s) for one in facts.measurement.timings)
+    ends = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in timed if end_s)
+    answers = sum(steady.opens_ns < end <= steady.closes_ns for end in ends)
+    edges_s = CLOCK_S + (facts.counted_ns or 0) / NS
+    slack = max(RELATIVE * steady.completed, 1.0) + steady.rps * edges_s + facts.outcome.unanswered
+    if abs(steady.completed - answers) <= slack:
+        return None
+    by_workers = {"completed": round(steady.completed), "length_s": steady.length_s}
+    return Finding("check.steady_rate", {"tool": facts.tool, "answers": answers, **by_workers})
+
+
+def late(facts: Facts) -> Finding | None:
+    """Where latencies are synthetic (wrk), responses after the tool's timeout are left out of
+    them, although they are counted: what the distribution says is then too good."""
+    count = facts.outcome.errors.get("timeout", 0)
+    if facts.measurement.exact_mean or not count:
+        return None
+    return Finding("check.late", {"responses": count, "tool": facts.tool})
+
+
+def little(facts: Facts) -> Finding | None:
+    """Little's law, from both sides. At a rate there is none to ask: those that are due and find
+    no free connection are timed as well, and those that are free may stay so."""
+    measured, n = facts.measurement, facts.connections
+    mean_s, total_s = measured.response.mean, measured.duration_s
+    if mean_s is None or not measured.exact_mean or total_s <= 0:
+        return None
+    if facts.open_model or facts.outcome.unanswered:
+        return None
+    answers = facts.outcome.answered
+    numbers = {"tool": facts.tool, "connections": n, "in_flight": mean_s * answers / total_s}
+    if (mean_s - ROUNDING_S) * answers > OVER * n * total_s:
+        return Finding("check.too_many_in_flight", {**numbers, "mean_s": mean_s})
+    alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
+    longest_s = measured.response.max
+    if longest_s is None or not facts.data.counted:
+        return None
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S)
+    if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
+        return None
+    return Finding("check.idle_connections", numbers)
+
+
+def body(facts: Facts) -> Finding | None:
+    """Where the only right answer is known, every answer must be that one. Not asked of tools that
+    do not compare what they get."""
+    expected, found = facts.data.body_sha256, facts.measurement.body_sha256
+    if expected is None:
+        return None
+    if differ := facts.outcome.errors.get("body", 0):
+        return Finding("check.bodies", {"differ": differ, "answered": facts.outcome.answered})
+    if found in (None, expected):
+        return None
+    return Finding("check.body", {"sha256": found[:8], "expected": expected[:8]})
+
+
+CHECKS: tuple[Callable[[Facts], Finding | None], ...]
+CHECKS = (map_full, success, counts, body, rates, late, little)
+
+
+def contradictions(facts: Facts) -> list[Finding]:
+    """All that speaks against the trial; empty for a valid one, which has a steady part."""
+    found = [why for check in CHECKS if (why := check(facts)) is not None]
+    if not found and not isinstance(facts.steady, Window):
+        found.append(facts.steady)
+    return found

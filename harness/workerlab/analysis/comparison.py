@@ -1,0 +1,194 @@
+"""What B does to a server, against A: from pairs of fresh launches, one of each, in random order.
+
+Of each metric a pair has one difference: of logarithms for what is a ratio (throughput, times, CPU,
+memory), of parts of the response for where a request waits, of shares for failures. The interval of
+their mean is Student's over pairs. Launches differ more than the requests within one, so that
+requests would promise far too much.
+
+The pairs go on until every metric is decided, and somebody who looks often enough sees a difference
+in anything. So it is looked at LOOKS times only, and the error of 5 % is shared out among these
+looks and the metrics (Bonferroni): the intervals of all metrics hold together, whenever it stops.
+
+    different      the interval excludes "no difference"
+    same           it lies within `at_least`, whatever it excludes: a difference that nobody wants
+                   to know of
+    inconclusive   neither, yet
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, geometric_mean, stdev
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.numbers.intervals import half_width, student_at
+
+LOOKS = (4, 6, 9, 13, 19, 28, 40)  # pairs
+ERROR = 0.05  # of a whole comparison that finds a difference where there is none
+
+Word = Literal["different", "same", "inconclusive"]
+Kind = Literal["ratio", "part", "share"]
+
+
+class Metric(Struct, frozen=True):
+    """`kind`: how A and B are held against each other. Of a "part" both are divided by the response
+    time of A."""
+
+    name: str
+    kind: Kind = "ratio"
+
+
+METRICS = (
+    Metric("throughput_rps"),
+    Metric("response_p50_s"),
+    Metric("response_p95_s"),
+    Metric("cpu_s"),  # of the server, per request
+    Metric("memory_bytes"),
+    Metric("start_s"),
+    Metric("stop_s"),
+    Metric("failed", "share"),
+)
+# Which part of a response it is that changed
+PARTS = tuple(
+    Metric(f"{part}_s", "part")
+    for part in ("connect", "accept_queue", "in_worker", "service", "transfer")
+)
+QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
+# How long a slot stays taken after the app: no part of its response, the next ones wait for it
+HELD = Metric("held_s", "part")
+SHARE = 0.02  # of `at_least`: 0.1 % of the requests where that is 5 %
+
+Launch = Mapping[str, float | None]  # metrics by name; None, or missing: not known
+Pair = tuple[Launch, Launch]  # A and B
+
+
+class Change(Struct, frozen=True):
+    """Of one metric over `n` pairs. `a`, `b`: means, of ratios geometric ones. `value`: B / A for a
+    ratio, else B - A, as a part of the response or of the requests; `low`, `high`: its interval."""
+
+    metric: Metric
+    n: int
+    a: float
+    b: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+    word: Word = "inconclusive"
+
+
+def looks_so_far(pairs: int) -> int:
+    """The pairs of the last look; 0: there was none yet."""
+    return max((look for look in LOOKS if look <= pairs), default=0)
+
+
+def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
+    """Of every metric that both sides of some pair have, as of the last look; before the first one
+    all are inconclusive. `at_least`: the least difference worth knowing of, a share."""
+    seen = pairs[: looks_so_far(len(pairs)) or len(pairs)]
+    known = [one for one in (*METRICS, *PARTS, HELD) if _both(seen, one)]
+    return [_change(_both(seen, one), one, at_least, len(known)) for one in known]
+
+
+def decided(found: Sequence[Change], names: Sequence[str]) -> bool:
+    """Whether nothing is left to find out about these metrics."""
+    wanted = [one for one in found if one.metric.name in names]
+    return bool(wanted) and all(one.word != "inconclusive" for one in wanted)
+
+
+def unpaired(
+    a: Sequence[Launch], b: Sequence[Launch], at_least: float, comparisons: int
+) -> list[Change]:
+    """Of launches that were not made in pairs, and are looked at once: Welch's intervals. The error
+    is shared out among all metrics of so many comparisons."""
+    response_s = _mean_of(a, "response_s")
+    found: list[tuple[Metric, list[float], list[float]]] = []
+    for metric in (*METRICS, *PARTS, HELD):
+        one, other = _known(a, metric), _known(b, metric)
+        if one and other and (metric.kind != "part" or response_s):
+            found.append((metric, one, other))
+    error = ERROR / (comparisons * max(1, len(found)))
+    return [
+        _unpaired(metric, one, other, response_s or 1.0, at_least, error)
+        for metric, one, other in found
+    ]
+
+
+def _known(launches: Sequence[Launch], metric: Metric) -> list[float]:
+    values = [value for one in launches if (value := one.get(metric.name)) is not None]
+    return [one for one in values if one > 0] if metric.kind == "ratio" else values
+
+
+def _mean_of(launches: Sequence[Launch], name: str) -> float | None:
+    values = [value for one in launches if (value := one.get(name)) is not None]
+    return fmean(values) if values else None
+
+
+def _unpaired(
+    metric: Metric, a: Sequence[float], b: Sequence[float], over: float, at_least: float,
+    error: float,
+) -> Change:  # fmt: skip
+    over = over if metric.kind == "part" else 1.0
+    ends = [[math.log(one) if metric.kind == "ratio" else one / over for one in side]
+            for side in (a, b)]  # fmt: skip
+    half = None
+    if min(map(len, ends)) > 1:
+        half = half_width(ends[0], ends[1], lambda degrees: student_at(1 - error, degrees))
+    return _told(metric, a, b, fmean(ends[1]) - fmean(ends[0]), half, at_least)
+
+
+def _told(
+    metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
+    at_least: float,
+) -> Change:  # fmt: skip
+    """`middle`, `half`: the mean difference, of a ratio of logarithms, and half of its interval."""
+    said, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
+    found = Change(metric, min(len(a), len(b)), mean(a), mean(b), said(middle))
+    if half is None:
+        return found
+    low, high = said(middle - half), said(middle + half)
+    return replace(found, low=low, high=high, word=_word(low, high, metric, at_least))
+
+
+def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
+    """A, B and what a difference is divided by, of the pairs in which all are known."""
+    found = []
+    for a, b in pairs:
+        one, other = a.get(metric.name), b.get(metric.name)
+        over = a.get("response_s") if metric.kind == "part" else 1.0
+        if one is None or other is None or not over:
+            continue
+        if metric.kind != "ratio" or (one > 0 and other > 0):
+            found.append((one, other, over))
+    return found
+
+
+def _change(
+    pairs: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
+) -> Change:
+    ratio = metric.kind == "ratio"
+    found = [math.log(b / a) if ratio else (b - a) / over for a, b, over in pairs]
+    a, b, _ = zip(*pairs, strict=True)
+    return _told(metric, a, b, fmean(found), _half(found, metrics), at_least)
+
+
+def _half(found: Sequence[float], metrics: int) -> float | None:
+    """Half of the interval of a mean that is one of so many metrics; None before the first look."""
+    n = len(found)
+    if n < LOOKS[0]:
+        return None
+    confidence = 1 - ERROR / (len(LOOKS) * metrics)
+    return student_at(confidence, n - 1) * stdev(found) / math.sqrt(n)
+
+
+def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
+    none = 1.0 if metric.kind == "ratio" else 0.0
+    if metric.kind == "ratio":
+        least, most = 1 / (1 + at_least), 1 + at_least
+    else:
+        most = at_least * (SHARE if metric.kind == "share" else 1.0)
+        least = -most
+    if least < low and high < most:
+        return "same"
+    return "inconclusive" if low <= none <= high else "different"

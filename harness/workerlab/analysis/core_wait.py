@@ -1,0 +1,257 @@
+"""What waiting for a core cost: the part of the response time in which a thread of the workers or
+of the load tool was ready to run and had no core.
+
+How many cores other programs use says nothing by itself: an app that sleeps answers as fast beside
+them as alone, one that computes takes twice as long. What counts is the time in the run queue. With
+
+    c, w    CPU seconds and run-queue seconds of the workers per request
+    n       requests under way per worker: in flight, as many as have slots
+    h       how long a request holds its slot; at most as long as it is answered
+    z       what it does beside computing and waiting: sleeping, the network
+
+a request holds its slot for h = H(c + w), and would for H(c). H(d) is the time to pass, among n, a
+station that serves one at a time for d each, and then z beside it: approximate mean value analysis
+(Schweitzer 1979; Lazowska et al., Quantitative System Performance, 1984, chapter 6) of the worker's
+loop, with the remaining half of a service in place of a whole one, since equal requests take
+equally long. z is what a lone request takes on average but for c, or more, where h is longer than
+that explains: then something else holds them, a lock or a service behind the app. So w costs w
+where workers sleep (n = 1), n times as much where a loop computes all the time, and as much of the
+queue in front of the slots as of the time in them.
+The share is (H(c + w) - H(c))/h, and alike of the load tool, which all requests in flight pass. It
+is no more than what the slots were held for longer than by the fastest lone request, which may have
+waited as long as it computed.
+
+It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
+up behind an answer, has kept nobody waiting, and a thread of gthread that waits no other thread.
+Not seen is what threads wait that end between two samples.
+
+Rejected: n * w, right for a busy loop alone; a threshold of cores that others use (sleeping apps
+are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.samples import NS, per_second
+from workerlab.model import CoreWait, Finding, ProcessSample
+
+SAMPLED_S = 0.5  # in the steady part; else the whole load
+ROUNDS, NEARLY = 100, 1e-6  # far more than it takes; of a cycle
+HALVINGS = 20
+
+
+class Stretch(Struct, frozen=True):
+    """A part of a load. Between its `samples`, `rps` answers per second took `response_s` each; as
+    many as there are `slots` were held by `workers`. `lone_s`: what a request took by itself;
+    `units`: threads or processes of the load tool; `services`: cores of what the app stands on."""
+
+    samples: Sequence[ProcessSample]
+    rps: float
+    response_s: float
+    lone_s: float
+    fastest_s: float = 0.0
+    workers: int = 1
+    slots: int | None = None
+    units: int = 1
+    elsewhere: bool = False  # the load tool: nothing of it is seen here
+    services: float = 0.0
+    cores: int | None = None  # of the machine
+
+
+@once
+def core_wait(facts: Facts) -> CoreWait | None:
+    """None where the kernel does not say how long the workers waited, or nothing was answered."""
+    samples, rps = _sampled(facts)
+    if rps <= 0:
+        return None
+    said_s = facts.measurement.response.mean
+    # In a closed loop N/X (Denning & Buzen 1978)
+    by_law_s = facts.connections / (facts.rps or rps)
+    response_s = said_s if facts.open_model and said_s is not None else by_law_s
+    lone = facts.record.alone_s or (response_s,)
+    stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
+    return wait_in(
+        Stretch(
+            *(samples, rps, response_s, fmean(lone), min(lone)),
+            workers=facts.workers,
+            slots=facts.slots,
+            units=facts.data.units,
+            elsewhere=facts.data.elsewhere,
+            services=per_second(stands_on) or 0.0,
+            cores=facts.seen.cores,
+        )
+    )
+
+
+def wait_in(part: Stretch) -> CoreWait | None:
+    rates = _Rates.of(part)
+    rps, worker, worker_cpu = part.rps, rates.server_wait, rates.server_cpu
+    if worker is None or worker_cpu is None or rps <= 0:
+        return None
+    in_flight = rps * part.response_s
+    held = in_flight if part.slots is None else min(in_flight, part.slots)
+    others = rates.others(part)
+    # A worker waits for others no longer than they run, whatever its threads wait for each other
+    for_others = None if others is None else min(worker, part.workers * min(1.0, others))
+
+    def lost(wait: float) -> float:
+        each, cpu_s, held_s = max(1.0, held / part.workers), worker_cpu / rps, held / rps
+        # It held its slot for longer than a lone one, which may have waited as it computed, too
+        most = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
+        return max(0.0, min(most, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
+
+    share, others_share = lost(worker), None if for_others is None else lost(for_others)
+    tool, tool_cpu = rates.tool_wait, rates.tool_cpu
+    if tool is not None and tool_cpu is not None:
+        each = max(1.0, in_flight / max(1, part.units))
+        beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.lone_s)
+        share = 1 - (1 - share) * (1 - beside)
+        others_share = None if others_share is None else 1 - (1 - others_share) * (1 - beside)
+    return CoreWait(
+        share=share,
+        others_share=others_share,
+        worker_s=worker / rps,
+        tool_s=None if tool is None else tool / rps,
+        others_cores=others,
+        steal_cores=rates.host_steal,
+        stolen_share=rates.stolen((worker_cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
+        cores=part.cores,
+    )
+
+
+def disturbance(facts: Facts) -> Finding | None:
+    """What other programs, or other machines on the same host, did to this load, where it is too
+    much to say anything else of it."""
+    return _said(core_wait(facts))
+
+
+def worst(waits: Iterable[CoreWait | None]) -> Finding | None:
+    """Of several trials, the disturbance that cost most; None where none was disturbed."""
+    said = [found for wait in waits if (found := _said(wait))]
+    return max(said, key=lambda found: found.values["share"], default=None)
+
+
+def _said(found: CoreWait | None) -> Finding | None:
+    if found is None or not found.doubtful:
+        return None
+    cost = {"worker_s": found.worker_s, "tool_s": found.tool_s, "cores": found.cores}
+    if found.disturbed:
+        others = {"share": found.lost, "others_cores": found.others_cores}
+        advice = {"advice": (Finding("advice.close_other_programs"),)}
+        return Finding("diagnosis.core_wait", {**others, **cost, **advice})
+    steal = {"share": found.taken, "steal_cores": found.steal_cores}
+    advice = {"advice": (Finding("advice.measure_again"),)}
+    return Finding("diagnosis.steal", {**steal, **cost, **advice})
+
+
+def lost_share(
+    cpu_s: float, wait_s: float, under_way: float, held_s: float, lone_s: float
+) -> float:
+    """1 - H(c)/H(c + w), 0 to 1: see above; n, h, and a lone request's time."""
+    each_s = cpu_s + wait_s
+    beside_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
+    if _held_s(each_s, under_way, beside_s) < held_s:
+        beside_s = _beside_s(each_s, under_way, held_s, beside_s)
+    without_s, with_s = (_held_s(one, under_way, beside_s) for one in (cpu_s, each_s))
+    return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
+
+
+def elsewhere_s(each_s: float, under_way: float, held_s: float) -> float:
+    """z, of which H(each) is `held_s`; 0 where the station alone takes longer."""
+    return _beside_s(each_s, under_way, held_s, 0.0) if held_s > 0 else 0.0
+
+
+def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
+    """z, of which H(c + w) = h: something else holds a request for longer than a lone one."""
+    most_s = held_s
+    for _ in range(HALVINGS):
+        middle_s = (least_s + most_s) / 2
+        if _held_s(each_s, under_way, middle_s) < held_s:
+            least_s = middle_s
+        else:
+            most_s = middle_s
+    return most_s
+
+
+def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
+    """H(d): `each_s` at the station, `beside_s` elsewhere."""
+    station_s, others = each_s, under_way - 1
+    for _ in range(ROUNDS):
+        cycle_s = station_s + beside_s
+        if cycle_s <= 0:
+            return 0.0
+        waiting, in_service = (part_s / cycle_s * others for part_s in (station_s, each_s))
+        asked_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
+        before_s, station_s = station_s, max(asked_s, under_way * each_s - beside_s)
+        if abs(station_s - before_s) <= NEARLY * cycle_s:
+            break
+    return station_s + beside_s
+
+
+# --- what was seen --------------------------------------------------------------------------------
+
+
+def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
+    """Samples, and answers per second between them: of the steady part, or where that is short of
+    the whole load."""
+    steady, every = facts.window, facts.seen.processes
+    if steady is not None:
+        inside = [one for one in every if steady.contains(one.at_ns)]
+        if inside and inside[-1].at_ns - inside[0].at_ns >= SAMPLED_S * NS:
+            return inside, steady.rps
+    rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
+    if len(every) < 2:
+        return every, rps
+    # What the load tool waits while it starts is nothing of the responses; what it used is known:
+    # it began after the first sample, and its guard saw its end
+    known = [replace(one, tool_wait_s=None) for one in every]
+    if (cpu_s := facts.record.tool_cpu_s) is not None:
+        known[0] = replace(known[0], tool_cpu_s=0.0)
+        known[-1] = replace(known[-1], tool_cpu_s=cpu_s)
+    return known, rps
+
+
+class _Rates(Struct, frozen=True):
+    """Seconds per second, each as in ProcessSample; None: not known."""
+
+    server_wait: float | None
+    server_cpu: float | None
+    tool_wait: float | None
+    tool_cpu: float | None
+    host_busy: float | None
+    host_irq: float | None
+    host_steal: float | None
+    lab_cpu: float | None
+    beside_cpu: float | None
+
+    @classmethod
+    def of(cls, part: Stretch) -> "_Rates":
+        names = [name for name in cls.__struct_fields__ if not (part.elsewhere and "tool" in name)]
+        known = {
+            name: per_second((one.at_ns, getattr(one, f"{name}_s")) for one in part.samples)
+            for name in names
+        }
+        return cls(**{**dict.fromkeys(cls.__struct_fields__), **known})
+
+    def others(self, part: Stretch) -> float | None:
+        """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the
+        load, and whether a kernel adds them to the process they came upon is a matter of how it was
+        built."""
+        unseen = self.tool_cpu is None and not part.elsewhere
+        if self.host_busy is None or self.server_cpu is None or unseen:
+            return None
+        # Other trials of the lab are no other programs
+        ours = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
+        nobodys = self.host_irq, self.host_steal
+        return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*ours, *nobodys)))
+
+    def stolen(self, cpu_s: float, lone_s: float) -> float:
+        """The part of a response in which the core that served it was given to another machine: it
+        is neither CPU time of ours nor the run queue's."""
+        if not self.host_steal or not self.host_busy or cpu_s <= 0:
+            return 0.0
+        return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

@@ -1,0 +1,302 @@
+"""One trial by itself: what was read of it, and everything that follows without another trial.
+
+Whatever is derived is derived once, however many ask for it: the plain facts are cached properties
+of Facts, what other modules derive from them is kept with them by `once`.
+"""
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from workerlab.analysis.outcomes import Outcome, excused, outcome
+from workerlab.analysis.samples import NS, durations_s, most_open, usage
+from workerlab.analysis.window import Window, steady_window
+from workerlab.model import (
+    ANY_CLASS,
+    Beats,
+    Cell,
+    Counters,
+    Finding,
+    Measurement,
+    NullCounts,
+    Observations,
+    Record,
+    Span,
+    Spans,
+    Stacks,
+    Summary,
+    Trial,
+    Usage,
+    WorkerClass,
+)
+from workerlab.numbers.quantiles import summarise
+
+T = TypeVar("T")
+
+
+class TrialData(Struct, dict=True, frozen=True):
+    """One trial, as read from its run. Nothing in here is derived but, once it is asked for,
+    `facts`."""
+
+    trial: Trial
+    record: Record | None  # None: it has not been run to its end
+    measurement: Measurement | None  # None: there was no output, or it could not be read
+    parse_error: str | None  # why it could not
+    spans: Spans
+    app: str
+    sleep_s: float | None
+    lone_first: bool  # the first request is sent alone (ab)
+    counted: bool  # the load is a number of requests; False: for a time
+    follows: bool = False  # the load tool can follow every request, where it is asked to
+    expect_status: int = 200
+    worker_class: WorkerClass = ANY_CLASS
+    observations: Observations = field(default_factory=Observations)
+    ramp_s: float = 0.0  # the connections begin one after the other over this time
+    units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
+    elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
+    body_sha256: str | None = None  # of the only right answer, where it is known beforehand
+    beats: Beats = Beats()
+    stacks: Stacks = Stacks()
+    null: NullCounts | None = None  # what the null server counted, where there is one
+
+    @property
+    def cell(self) -> Cell:
+        return self.trial.cell
+
+    @property
+    def slots_configured(self) -> int | None:
+        """None: unlimited, or not known to its class."""
+        return self.worker_class.slots_of(self.cell.server)
+
+    @cached_property
+    def facts(self) -> "Facts | Finding":
+        return _facts_of(self)
+
+
+class Facts(Struct, dict=True, frozen=True, eq=False):
+    """A trial whose output could be read; whether it is valid is for `checks` to say."""
+
+    data: TrialData
+    record: Record
+    measurement: Measurement
+    started_ns: int  # of the load
+    ended_ns: int
+    derived: dict[str, Any] = {}  # by `once`
+
+    @property
+    def cell(self) -> Cell:
+        return self.data.cell
+
+    @property
+    def key(self) -> str:
+        return self.data.trial.key
+
+    @property
+    def tool(self) -> str:
+        return self.cell.tool
+
+    @property
+    def open_model(self) -> bool:
+        return self.cell.rate is not None
+
+    @property
+    def slots(self) -> int | None:
+        return self.data.slots_configured
+
+    @property
+    def workers(self) -> int:
+        """Of all the servers there are."""
+        return self.cell.server.workers * self.cell.server.instances
+
+    @property
+    def no_limit(self) -> Finding | None:
+        """Why there is no number of slots to tell; None where there is one."""
+        if self.slots is not None:
+            return None
+        known = self.data.worker_class.slots_known
+        return Finding("slots.unlimited" if known else "slots.unknown")
+
+    @property
+    def parallel(self) -> int:
+        """Requests that can be served at once: min(N, slots)."""
+        return self.connections if self.slots is None else min(self.connections, self.slots)
+
+    @property
+    def load_s(self) -> float:
+        return (self.ended_ns - self.started_ns) / NS
+
+    @property
+    def connections(self) -> int:
+        """Kept busy; of the open model the most at once, which the plan does not know: they follow
+        from what a lone request costs."""
+        planned = self.record.planned_connections if self.open_model else None
+        return planned or self.cell.concurrency
+
+    @property
+    def asked_rps(self) -> float:
+        """Arrivals per second; 0 in a closed loop."""
+        return self.record.asked_rps or self.measurement.asked_rps or 0.0
+
+    @cached_property
+    def seen(self) -> Observations:
+        """Of the samplers that are not missing: what the others gave must not be summed up."""
+        seen, nothing = self.data.observations, Observations()
+        known = (name for name in seen.missing if hasattr(nothing, name))
+        return replace(seen, **{name: getattr(nothing, name) for name in known})
+
+    @cached_property
+    def counters(self) -> Counters:
+        """Beside other trials the namespace's are nobody's: the server's own alone are known."""
+        found = self.seen.counters or Counters()
+        return Counters(socket_drops=found.socket_drops) if self.record.beside else found
+
+    @property
+    def dropped(self) -> int | None:
+        """Handshakes that were dropped during the load: by this server's sockets or, where the
+        kernel does not tell, by full accept queues of the network namespace. None: not known."""
+        own = self.counters.socket_drops
+        return self.counters.listen_overflows if own is None else own
+
+    @property
+    def overflowed(self) -> bool:
+        return (self.dropped or 0) > 0
+
+    @cached_property
+    def accept_queue(self) -> tuple[int | None, int | None]:
+        """The longest it was seen, and the limit it had last."""
+        queue = self.seen.queue
+        return max((one.length for one in queue), default=None), queue[-1].limit if queue else None
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """Those that start during the load, by start: without readiness request and warm-up. ab's
+        lone first request is one of them, since the tool's response times contain it."""
+        begun, ended = self.started_ns, self.ended_ns
+        inside = [span for span in self.data.spans.spans if begun <= span.start_ns <= ended]
+        return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
+
+    @cached_property
+    def finished(self) -> tuple[Span, ...]:
+        """What was answered while the tool listened."""
+        until = sys.maxsize if self.data.counted else self.ended_ns
+        return tuple(one for one in self.spans if one.end_ns is not None and one.end_ns <= until)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        found = outcome(self.measurement, self.data.expect_status)
+        if self.data.counted and self.overflowed:
+            return excused(found, self.measurement, self.spans)
+        return found
+
+    @cached_property
+    def steady(self) -> Window | Finding:
+        """Or why there is no steady part. A load that runs for a time sends nothing more from its
+        end on: a tool that waits for its last answers keeps fewer connections busy from then on."""
+        planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
+        stopped_ns = self.ended_ns
+        if planned_s is not None and origin_ns is not None:
+            stopped_ns = min(stopped_ns, origin_ns + round(planned_s * NS))
+        return steady_window(
+            self.spans,
+            self.connections,
+            lone_first=self.data.lone_first,
+            stopped_ns=None if self.data.counted else stopped_ns,
+            begun_ns=self.started_ns + round(self.data.ramp_s * NS),
+            counted_ns=self.counted_ns,
+        )
+
+    @cached_property
+    def counted_ns(self) -> int | None:
+        """By how much of its span, before the end, a request counts at most (`window`): at a rate
+        by as much as the shortest lasts. None: by the whole."""
+        if not self.open_model:
+            return None
+        lengths = [one.end_ns - one.start_ns for one in self.finished if one.end_ns is not None]
+        return min(lengths, default=0)
+
+    @property
+    def window(self) -> Window | None:
+        return self.steady if isinstance(self.steady, Window) else None
+
+    @property
+    def rps(self) -> float:
+        """Completions per second in the steady part, whatever their status; 0 where there is no
+        such part."""
+        return self.window.rps if self.window else 0.0
+
+    @property
+    def throughput_rps(self) -> float:
+        """Successful responses per second in the steady part."""
+        return self.rps * self.outcome.success
+
+    @cached_property
+    def service(self) -> Summary:
+        return Summary(*summarise(durations_s(self.finished)))
+
+    @cached_property
+    def open_at_once(self) -> int:
+        """An answer reaches the client before its span is closed, and the client's next request may
+        start in between on another worker: more than it has connections is that overlap."""
+        return min(most_open(self.spans), self.connections)
+
+    @cached_property
+    def per_worker(self) -> Mapping[int, int]:
+        """Requests by pid; a worker that got none has 0."""
+        pids = dict.fromkeys(sorted(self.record.worker_pids), 0)
+        return pids | Counter(map(attrgetter("pid"), self.spans))
+
+    @cached_property
+    def accepts(self) -> tuple[int, int]:
+        """How many accepts were timed, and how many requests came on them."""
+        timed = [(span.pid, span.accept_ns) for span in self.spans if span.accept_ns is not None]
+        return len(set(timed)), len(timed)
+
+    @cached_property
+    def usage(self) -> Usage:
+        return usage(self.seen, self.record, self.load_s)
+
+
+def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    name = f"{derive.__module__}.{derive.__qualname__}"
+
+    @functools.wraps(derive)
+    def kept(facts: Facts) -> T:
+        if name not in facts.derived:
+            facts.derived[name] = derive(facts)
+        return cast("T", facts.derived[name])
+
+    return kept
+
+
+def unusable(data: TrialData) -> Finding | None:
+    found = facts_of(data)
+    return found if isinstance(found, Finding) else None
+
+
+def facts_of(data: TrialData) -> Facts | Finding:
+    """The facts of a finished trial, or why there are none. Always the same of the same data, so
+    that what is derived of them is derived once."""
+    return data.facts
+
+
+def _facts_of(data: TrialData) -> Facts | Finding:
+    record, measurement = data.record, data.measurement
+    if record is None:
+        return Finding("check.not_finished")
+    if record.fault is not None:
+        fault = {"reason": record.fault.reason, "detail": record.fault.detail or None}
+        return Finding(f"fault.{record.fault.kind}", fault)
+    if record.load_start_ns is None or record.load_end_ns is None:
+        return Finding("check.not_started")
+    if data.parse_error is not None:
+        return Finding("check.unreadable", {"why": data.parse_error})
+    if measurement is None:
+        return Finding("check.no_output", {"tool": data.cell.tool})
+    return Facts(data, record, measurement, record.load_start_ns, record.load_end_ns)

@@ -1,0 +1,117 @@
+"""Handshakes that a full accept queue dropped: what the client saw and what the kernel counted.
+
+Connecting takes no time on loopback. Where the accept queue is full, the kernel drops the client's
+SYN, and the client's kernel repeats it after fixed times: the times to connect stand at steps. The
+kernel also counts what it drops: by listening socket, and in the whole network namespace. A socket
+drops a stray packet as well, and the namespace is also that of others, so either proves a drop only
+together with what this server's queue or this load's connections showed.
+
+Where the last packet of a handshake is dropped instead, the client believes that it is connected
+and connects at no step; only the counters, and what never reaches a worker, show it.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from workerlab.analysis.facts import Facts, once
+from workerlab.model import ConnectionSample, Counters, Finding
+
+EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
+DONE = "ESTABLISHED"  # a handshake that is
+
+
+def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
+    """How many connections came up at each step, those with any."""
+    found: dict[float, int] = {}
+    for step, following in pairwise((*steps_s, float("inf"))):
+        until = min(step + LATE_S, following - EARLY_S)
+        found[step] = sum(step - EARLY_S <= connect < until for connect in connects_s)
+    return {step: count for step, count in found.items() if count}
+
+
+class Handshakes(Struct, frozen=True):
+    """What is known of one trial's handshakes."""
+
+    steps: Mapping[float, int]
+    longest_s: float | None
+    counters: Counters
+    never_accepted: int
+    full: bool  # the accept queue was seen longer than its limit, which is all it can hold
+    half_open: int  # at once, at most
+    dropped: bool  # measured: a queue overflowed, and this trial shows that it was this server's
+    suspected: bool  # connections came up late, and no counter would show a drop
+
+
+def half_open(sample: ConnectionSample) -> int:
+    """Connections that the client believes to have and the server's kernel does not know: the
+    last packet of their handshake was dropped."""
+    return max(0, sample.client.get(DONE, 0) - sample.server.get(DONE, 0))
+
+
+@once
+def handshakes(facts: Facts) -> Handshakes:
+    seen, counters = facts.data.observations, facts.counters
+    steps = at_steps(facts.measurement.connects_s, seen.syn_steps_s)
+    never_accepted = facts.outcome.never_accepted
+    length, limit = facts.accept_queue
+    full = length is not None and limit is not None and length > limit
+    longest_s = facts.measurement.connect.max
+    return Handshakes(
+        steps=steps,
+        longest_s=longest_s,
+        counters=counters,
+        never_accepted=never_accepted,
+        full=full,
+        half_open=max(map(half_open, seen.connections), default=0),
+        dropped=facts.overflowed and bool(steps or never_accepted or full),
+        suspected=facts.dropped is None and (longest_s or 0.0) >= 1 - EARLY_S,
+    )
+
+
+def growth(counters: Counters) -> Mapping[str, int]:
+    """The counters that this kernel has, by the kernel's own names; beside other trials the one of
+    the server's own sockets."""
+    known = {
+        "ListenOverflows": counters.listen_overflows,
+        "ListenDrops": counters.listen_drops,
+        "TCPSynRetrans": counters.syn_retransmits,
+    }
+    if _own_alone(counters):
+        known = {"sk_drops": counters.socket_drops}
+    return {name: count for name, count in known.items() if count is not None}
+
+
+def counted(counters: Counters) -> Mapping[str, object]:
+    """What grew, and where that is counted."""
+    where = "handshakes.socket" if _own_alone(counters) else "handshakes.namespace"
+    return {"counters": growth(counters), "where": Finding(where)}
+
+
+def _own_alone(counters: Counters) -> bool:
+    return counters.listen_overflows is None and counters.socket_drops is not None
+
+
+def steps(found: Handshakes) -> Finding | None:
+    pairs = tuple(found.steps.items())
+    return Finding("handshakes.steps", {"steps": pairs}) if pairs else None
+
+
+def drops(found: Handshakes) -> Finding | None:
+    """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
+    if found.dropped:
+        shown = {**counted(found.counters), "steps": steps(found)}
+        return Finding("handshakes.dropped", shown)
+    if found.suspected:
+        return Finding("handshakes.suspected", {"longest_s": found.longest_s})
+    return None
+
+
+def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
+    """Counters that grew although this server dropped nothing."""
+    found = handshakes(facts)
+    grew = found.counters.listen_overflows or found.counters.syn_retransmits
+    if found.dropped or not grew:
+        return ()
+    return (Finding("note.counters_of_others", {"counters": growth(found.counters)}),)

@@ -1,0 +1,144 @@
+"""Where a server stops serving more: the knee, and the capacity with its interval.
+
+In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
+bounds); the two meet at N* = Xmax * R0, the knee: how many requests the server takes before more of
+them only wait. That is a number only where throughput has been seen to stop growing. Where nothing
+waits yet at the highest level, or the last doubling still gains, the answer is a lower limit with
+its reason. Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by
+up to half.
+
+Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above,
+log X of every trial with N >= 2Ĉ; below, log(X/N) of every trial with N <= Ĉ/2. log C = mean above
+- mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of one
+slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
+server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with bootstrap 68 to
+87 %, so the latter was rejected.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from workerlab.model import Finding
+from workerlab.numbers.intervals import TRIALS, half_width
+
+REACHED = 0.95  # of a bound: from here on it is reached; X*R0/N: nothing waits
+FLAT = 1.05  # gain up to which throughput has stopped growing
+NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
+
+
+class Knee(NamedTuple):
+    """`connections` None: not reached, or not shown; `note` says which. `rps`: what throughput
+    levels off at, Xmax."""
+
+    connections: float | None
+    note: Finding
+    rps: float | None = None
+
+
+def knee(
+    levels: Mapping[int, float], lone_s: float | None, slots: int | None, *, full: bool = False
+) -> Knee:
+    """levels: throughput in requests/s by concurrency, one figure a level (the median of its
+    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited;
+    full: some level was seen to take them all."""
+    if not levels or not lone_s:
+        return Knee(None, Finding("knee.no_cell"))
+    highest = max(levels)
+    if levels[highest] * lone_s / highest >= REACHED:
+        return Knee(None, _not_reached(highest, slots))
+    rps = max(levels.values())
+    most, below = rps * lone_s, step_below(levels)
+    if below is not None and levels[highest] <= FLAT * levels[below]:
+        gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
+        step = {"below": below, "highest": highest, "gain": gain}
+        return Knee(most, Finding("knee.levels_off", step), rps)
+    # Not seen to be flat, but slots that are all taken give no more
+    if slots and full and highest > NEAR * slots:
+        busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
+        return Knee(most, busy, rps)
+    known: dict[str, float | None] = {"least": most, "add": 2 * highest}
+    if below is None:
+        return Knee(None, Finding("knee.one_level", known))
+    gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
+    known |= {"below": below, "highest": highest, "gain": gains}
+    return Knee(None, Finding("knee.still_gains", known))
+
+
+def step_below(levels: Mapping[int, float]) -> int | None:
+    """The level that the highest is compared with: half as many connections or fewer, if there are
+    such; None where there is one level alone."""
+    highest = max(levels)
+    halves = [level for level in levels if level <= highest / 2]
+    below = max(halves, default=min(levels) if len(levels) > 1 else None)
+    if halves and below is not None and levels[highest] > FLAT * levels[below]:
+        return max(halves, key=levels.__getitem__)  # a dip in between is no gain
+    return below
+
+
+def _not_reached(highest: int, slots: int | None) -> Finding:
+    """Nothing waits at the highest level. The settings may still say that it ends there: then
+    "more than" would be false, and the number would be the settings' and not a measured one."""
+    if slots is None:
+        return Finding("knee.no_limit", {"highest": highest})
+    if highest == slots:
+        return Finding("knee.no_wait_with_all_slots", {"highest": highest, "add": 2 * highest})
+    if highest > slots:
+        return Finding("knee.above_slots", {"highest": highest, "slots": slots})
+    return Finding("knee.above", {"highest": highest})
+
+
+class Sample(NamedTuple):
+    """One valid trial: connections, its number, successful requests/s."""
+
+    concurrency: int
+    trial: int
+    rps: float
+
+
+class Capacity(NamedTuple):
+    """Requests/s with their interval, or the reason why there are none."""
+
+    rps: float | None = None
+    ci95: tuple[float, float] | None = None
+    note: Finding | None = None
+
+
+def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
+    """The highest sustained throughput. lone_s: R0 in seconds. flat: throughput has been shown to
+    grow no more (there is a knee)."""
+    samples = [sample for sample in samples if sample.rps > 0]
+    if not samples or not lone_s:
+        return Capacity(note=Finding("capacity.no_cell"))
+    estimate = max(sample.rps for sample in samples) * lone_s
+    above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR]
+    below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR]
+    missing = _missing(above, below, estimate)
+    if missing is not None:
+        return Capacity(note=missing)
+    if not flat:
+        return Capacity(note=Finding("capacity.still_growing"))
+    tops = [math.log(sample.rps) for sample in above]
+    half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
+    if half is None:
+        return Capacity(note=Finding("capacity.trials_differ"))
+    centre = fmean(tops)
+    return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
+
+
+def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> Finding | None:
+    """What to add to the sweep. Trials are missing where the side that has fewest launches has too
+    few; a side without levels does not count."""
+    low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
+    trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
+    wants = []
+    if min(trials, default=0) < TRIALS:
+        wants.append(Finding("capacity.trials", {"trials": TRIALS}))
+    if not below:
+        if not low:
+            return Finding("capacity.no_level_below")
+        wants.append(Finding("capacity.low_level", {"level": low}))
+    if not above:
+        wants.append(Finding("capacity.high_level", {"level": high}))
+    return Finding("capacity.needs", {"wants": tuple(wants)}) if wants else None

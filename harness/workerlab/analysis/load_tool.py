@@ -1,0 +1,265 @@
+"""Whether the load tool, and not the server, set the limit.
+
+In a closed loop the queue stands before the bottleneck. A tool that cannot keep up holds the
+requests itself: its figures are then a lower bound of the server, however steady they are. Any of
+six rules is enough to say so, each with its numbers:
+
+    CPU           80 % and more of a core per thread or process of the tool
+    plateau       more connections brought no more, while slots, workers and host are less than
+                  90 % busy and less than half of the requests in flight are inside the server
+    ceiling       against a server that does nothing it reaches less than three times as much
+    second tool   another tool got over 5 % more of the same server with as many connections, by
+                  the interval over trials of both: a trial of each cannot tell
+    connections   fewer were established than asked for, where they are kept
+    own limits    requests that found no local port or no open file: nothing of the server's
+
+A cell that gives all its slots or connections allow (X >= 0.95 * min(N, C)/R0) is not bound by
+any of them: nobody can get more. That needs an R0 which is the server's; a lone response of less
+than 10 ms is in part the client's own time.
+
+No rule holds while others kept tool or server waiting for a core (`core_wait`): a tool that gets
+half a core looks slow, and so does a server that nothing keeps busy. Who is the limit is then not
+known, unless the tool met a limit of its own.
+
+A second tool shows nothing where most requests in flight are inside the server: there two runs
+differ by how the kernel deals the connections. A tool of which no rule knows anything is neither
+called bound nor cleared.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean, median
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab import codec
+from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.core_wait import disturbance
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.handshakes import DONE, handshakes
+from workerlab.analysis.knee import FLAT, REACHED
+from workerlab.analysis.samples import per_second
+from workerlab.analysis.series import Reasons, Series
+from workerlab.model import Finding, Measurement, Server
+from workerlab.numbers.intervals import ratio
+
+PER_UNIT = 0.8  # of a core, per thread or process of the tool
+FULL = 0.9  # of a resource of the server
+INSIDE = 0.5  # of the requests in flight: from here on the server holds them
+SAFE = 3.0  # times what came out
+OWN_S = 0.01  # a lone response from which on the client's part of it hardly counts
+STEP = 1.5  # times as many connections: fewer cannot show a plateau
+SAMPLED_S, STARTED_S = 0.5, 2.0  # CPU in the steady part; or of a whole load, start of it included
+OWN_LIMITS = ("no_address", "no_files")  # causes of failures
+SAMPLES = 3  # of connections; fewer say nothing
+CEILING = "load_tool.ceiling"  # the one reason that was not seen in the cell itself
+
+Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
+
+
+class Ceiling(Struct, frozen=True):
+    """The most that a tool got from a server that does nothing, on this machine, requests/s.
+    `at_least`: that server's core was the limit, so the tool may reach more."""
+
+    tool: str
+    keepalive: bool
+    processes: int
+    connections: int
+    rps: float
+    at_least: bool = False
+
+
+def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
+    """Those a run has kept; what cannot be read as one is left out."""
+    kept, found = environment.get("ceilings"), []
+    for one in kept if isinstance(kept, list | tuple) else ():
+        with contextlib.suppress(ValueError):
+            found.append(codec.convert(one, Ceiling))
+    return tuple(one for one in found if one.rps > 0)
+
+
+class Compared(Struct, frozen=True):
+    """What a trial is compared with. `levels`: median requests/s of its series by connections;
+    `own`: of each of its trials with as many connections; `others`: likewise of the same server, by
+    other tool and its processes."""
+
+    lone_s: float
+    levels: Mapping[int, float] = {}
+    own: Sequence[float] = ()
+    others: Mapping[tuple[str, int], Sequence[float]] = {}
+    ceilings: Sequence[Ceiling] = ()
+
+
+def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> tuple[Series, ...]:
+    """The series of a run, with what is known of their load tools. `environment`: of the run,
+    which keeps the ceilings."""
+    kept = ceilings(environment)
+    alike: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
+    for series in every:
+        alike[series.key.server, series.key.keepalive].append(series)
+
+    def compared(series: Series, level: int) -> Compared:
+        others = {
+            (other.key.tool, other.key.processes): rates
+            for other in alike[series.key.server, series.key.keepalive]
+            if other is not series and (rates := _rates(other, level))
+        }
+        return Compared(series.r0.seconds, series.levels, _rates(series, level), others, kept)
+
+    def judged(series: Series) -> Series:
+        trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
+        return replace(series, bound={facts.key: limits(facts, known) for facts, known in trials})
+
+    return tuple(map(judged, every))
+
+
+def _rates(series: Series, level: int) -> Sequence[float]:
+    """Requests/s of each trial at that level."""
+    at_level = (facts for facts in series.closed if facts.connections == level)
+    return [rps for facts in at_level if (rps := facts.throughput_rps)]
+
+
+def limits(facts: Facts, compared: Compared) -> Reasons:
+    """Why the load tool was the limit of this valid trial."""
+    found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
+    if not found:
+        return None
+    gives_all = facts.rps >= REACHED * facts.parallel / compared.lone_s
+    if gives_all and compared.lone_s >= OWN_S:
+        return own_limits(facts)
+    if disturbance(facts) is not None:
+        return own_limits(facts) or None
+    return (*(one for one in found if one), *own_limits(facts))
+
+
+# --- the rules ----------------------------------------------------------------------------------
+
+
+def busy(facts: Facts, _compared: Compared) -> Answer:
+    used = generator_cores(facts)
+    if used is None or facts.data.elsewhere:
+        return None
+    could = min(facts.data.units, facts.seen.cores or facts.data.units)
+    if used < PER_UNIT * could:
+        return False
+    return Finding("load_tool.cpu", {"cores": used, "share": used / could, "of_cores": could})
+
+
+def generator_cores(facts: Facts) -> float | None:
+    """CPU seconds of the load tool per second while the load was steady; None where it lasted too
+    short for the tool's own start not to matter."""
+    if (steady := facts.window) is not None:
+        samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
+        cores = per_second(((one.at_ns, one.tool_cpu_s) for one in samples), SAMPLED_S)
+        if cores is not None:
+            return cores
+    if facts.record.tool_cpu_s is not None and facts.load_s >= STARTED_S:
+        return facts.record.tool_cpu_s / facts.load_s
+    return None
+
+
+def plateau(facts: Facts, compared: Compared) -> Answer:
+    n = facts.connections
+    lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
+    below = max(lower, default=None)
+    inside = in_server(facts)
+    resources = _resources(facts, compared.lone_s)
+    if facts.open_model or below is None or inside is None or resources is None:
+        return None
+    gain = facts.rps / compared.levels[below]
+    waits = facts.rps * compared.lone_s / n < REACHED
+    most_busy = max(share for share in resources.values() if share is not None)
+    if gain > FLAT or not waits or inside >= INSIDE * n or most_busy >= FULL:
+        return False
+    step = {"below": below, "connections": n, "gain": gain - 1}
+    return Finding("load_tool.plateau", {**step, **resources, "inside": inside})
+
+
+def _resources(facts: Facts, lone_s: float) -> Mapping[str, float | None] | None:
+    """How busy each of the server's resources is, 0 to 1; None where its CPU is not known."""
+    cores, used = facts.seen.cores, facts.usage
+    if used.server_cores is None or used.host_busy is None or not cores:
+        return None
+    could = min(facts.workers, cores)
+    slots = None if facts.slots is None else min(1.0, facts.rps * lone_s / facts.slots)
+    return {"slots": slots, "workers_cpu": used.server_cores / could, "host": used.host_busy}
+
+
+def ceiling(facts: Facts, compared: Compared) -> Answer:
+    cell = facts.cell
+    asked = cell.tool, cell.keepalive, cell.processes
+    known = [one for one in compared.ceilings if (one.tool, one.keepalive, one.processes) == asked]
+    known.sort(key=lambda one: one.connections)
+    if not known or facts.data.elsewhere:
+        return None
+    found = next((one for one in known if one.connections >= facts.connections), known[-1])
+    if found.rps >= SAFE * facts.rps:
+        return False
+    if found.at_least or found.rps < facts.rps:  # or it was measured at a bad moment
+        return None
+    reached = {"ceiling_rps": found.rps, "connections": found.connections}
+    return Finding(CEILING, {**reached, "times": SAFE, "rps": facts.rps})
+
+
+def second_tool(facts: Facts, compared: Compared) -> Answer:
+    if facts.open_model or not compared.others or not compared.own:
+        return None
+    ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
+    (tool, processes), more = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
+    if more.low is None:
+        return None  # a trial of each cannot tell
+    if more.low <= FLAT:
+        return False
+    inside = in_server(facts)
+    accepts_first = facts.data.worker_class.accepts_first
+    if accepts_first if inside is None else inside >= INSIDE * facts.connections:
+        return False
+    other = {"tool": tool, "processes": processes if processes > 1 else None}
+    most = geometric_mean(compared.others[tool, processes])
+    found = {"rps": most, "more": more.value - 1, "low": more.low - 1, "trials": len(compared.own)}
+    return Finding("load_tool.second_tool", {**other, **found})
+
+
+def connections(facts: Facts, _compared: Compared) -> Answer:
+    steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
+    if steady is None or not kept or handshakes(facts).dropped:
+        return None
+    accepts, requests = facts.accepts
+    inside = [
+        max(one.client.get(DONE, 0), one.server.get(DONE, 0))
+        for one in facts.seen.connections
+        if steady.contains(one.at_ns)
+    ]
+    if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # each carried one request
+        return None
+    there = round(median(inside[len(inside) // 2 :]))  # a tool may take its time to begin them
+    if there >= facts.connections:
+        return False
+    numbers = {"established": there, "connections": facts.connections}
+    return Finding("load_tool.connections", numbers)
+
+
+RULES: tuple[Callable[[Facts, Compared], Answer], ...]
+RULES = (busy, plateau, ceiling, second_tool, connections)
+
+
+def own_limits(facts: Facts) -> tuple[Finding, ...]:
+    found = {cause: facts.outcome.errors.get(cause) for cause in OWN_LIMITS}
+    return tuple(Finding(f"load_tool.{cause}", {"requests": n}) for cause, n in found.items() if n)
+
+
+# --- what follows -------------------------------------------------------------------------------
+
+
+def in_flight(measured: Measurement) -> float | None:
+    """Mean number of requests in flight as the client counts them: what the tool says, else
+    Little's law over its own figures. None where its mean is not one of real requests."""
+    if measured.achieved_concurrency is not None:
+        return measured.achieved_concurrency
+    mean_s = measured.response.mean
+    if mean_s is None or not measured.exact_mean or measured.duration_s <= 0:
+        return None
+    return measured.requests * mean_s / measured.duration_s

@@ -1,0 +1,361 @@
+"""What a request needs of a worker, from one trial: how long it waits, computes, blocks and holds
+its slot; what the server needs of memory; how long it takes to boot.
+
+    hold = wait + CPU + blocked + gap           what takes a slot away from others
+    R    = hold + waiting for a slot + beside
+
+The trial is one with `Cell.inside` "needs". The load to take: a closed loop of two connections more
+than a *small* number of slots: sync with 2 workers and 4 connections tells most of a WSGI app; of a
+class with a loop 2 workers and 4 connections. Then there is always somebody who waits for a slot,
+so that the gap is measured; there are many requests a second, so that what idle workers compute is
+little of theirs; two workers show what memory each adds; and few requests are in one worker at
+once, so that they hardly wait for each other inside the app. At a low rate the gap is that of lone
+requests.
+
+CPU is what all workers used from the load's begin to its end, less what they used per second while
+they idled before it (an event loop's heartbeat is 1 % of a core), divided by the requests. It has
+everything: parsing, threads of libraries, programs that the app ran. Of a single request the probe
+knows the CPU where its class can tell it (`server/inside/costs.py`); what these do not add up to,
+Gunicorn's own part for one, is added evenly.
+
+What a request waits for is what is left of its span without its CPU and the time it was ready to
+run and had no core, both measured of each; on a loop without all of its steps. But requests that
+are in one worker at once wait for each other, too. For the loop: what the probe saw of it is taken
+off. For the GIL, or where a class has no such clock: by the formula of `core_wait` (one station and
+a delay beside it), from how many they were, and of each by what it computed. Where either is a
+large part, the rest is uncertain, and a note says so. Rejected: the lone requests' spans, few and
+of one route; the formula for loops, where two connections that take turns never meet.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.analysis.core_wait import elsewhere_s
+from workerlab.analysis.event_loop import loop_use
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.failures import MOSTLY, success_spans, wrong_statuses
+from workerlab.analysis.gil import beside_gil
+from workerlab.analysis.holding import queued_gap_s
+from workerlab.analysis.occupancy import overhead_s
+from workerlab.analysis.samples import NS, per_second
+from workerlab.analysis.window import completions, ended
+from workerlab.model import (
+    Finding,
+    Memory,
+    Needs,
+    RequestNeed,
+    Route,
+    Span,
+    SpanCost,
+    WorkersSample,
+)
+
+MOST = 5000  # requests of the sample
+HALF = 0.5  # of the answers are successes: with fewer, nothing is known of one
+IDLE_LEAST_S = 0.3  # before the load, to say what an idle worker computes
+BLOCKED, LATE = 0.01, 3  # of the time, and beats: less is not said to be blocked
+BLOCKED_LEAST_S = 0.0005  # of a request, where it was measured: clocks and interrupts are less
+# What makes uncertain how long a request would have waited alone: so much of its time in the app
+# taken off for others, or a loop (or GIL) that more than one kept busy for so much of the time
+CONTENDED, FULL, ALONE = 0.1, 0.8, 1.2
+
+
+class Cost(Struct, frozen=True):
+    """Means per request, in seconds: CPU of the workers, and how long they were ready to run and
+    had no core."""
+
+    cpu_s: float
+    core_wait_s: float
+
+
+@once
+def needs_of(facts: Facts) -> Needs | Finding:
+    """Or why it cannot be said."""
+    spans, mixed = success_spans(facts), tuple[Finding, ...]()
+    if spans is None and facts.outcome.success >= HALF:  # what failed takes of the server, too
+        spans = facts.finished
+        if facts.outcome.success < MOSTLY:
+            mixed = (_failures("needs.mixed", facts),)
+    spans = [span for span in spans or () if span.end_ns is not None]
+    if not spans:
+        few = facts.outcome.success < HALF
+        return _failures("needs.failed", facts) if few else Finding("needs.no_requests")
+    cost = _cost(facts)
+    if cost is None:
+        return Finding("needs.no_cpu")
+    gap_s, notes = _gap(facts)
+    notes = (*mixed, *notes)
+    overhead = overhead_s(facts)
+    parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
+    outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
+    crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
+    if not crowd.certain:
+        notes = (*notes, Finding("needs.contended", {"classes": (facts.cell.server.variant,)}))
+    memory = _memory(facts)
+    if memory is None:
+        notes = (*notes, Finding("needs.no_memory"))
+    return Needs(
+        trial=facts.key,
+        requests=_requests(facts, spans, parts, outside_s, crowd.lost_s),
+        gap_s=max(0.0, (gap_s or 0.0) - outside_s),
+        beside_s=max(0.0, overhead - max(gap_s or 0.0, outside_s)),
+        start_s=facts.record.start_s,
+        memory=memory,
+        notes=notes,
+        each=any(span.cost is not None for span in spans),
+    )
+
+
+def _failures(code: str, facts: Facts) -> Finding:
+    """`failed`: a share; `causes`: why, by the load tool."""
+    success, errors = facts.outcome.success, dict(facts.outcome.errors)
+    statuses = tuple(map(str, sorted(wrong_statuses(facts))))
+    variant = facts.cell.server.variant
+    values = {"failed": 1 - success, "causes": errors or None, "statuses": statuses or None}
+    return Finding(code, {"worker_class": variant, **values})
+
+
+# --- CPU ------------------------------------------------------------------------------------------
+
+
+def _cost(facts: Facts) -> Cost | None:
+    """None where the CPU of the workers was not seen."""
+    samples, begins_ns = facts.seen.workers, facts.spans[0].start_ns
+    before = [one for one in samples if one.at_ns <= begins_ns]
+    if not before or len(samples) == len(before):
+        return None
+    first, last = before[-1], samples[-1]
+    served = completions(ended(facts.data.spans.spans, None), first.at_ns, last.at_ns)
+    idle_s = _idle(before) * (last.at_ns - first.at_ns) / NS
+    if served <= 0:
+        return None
+    waits = [
+        (one.at_ns, one.server_wait_s)
+        for one in facts.seen.processes
+        if one.server_wait_s is not None
+    ]
+    unloaded = [waited_s for at_ns, waited_s in waits if at_ns <= begins_ns]
+    core_wait_s = waits[-1][1] - unloaded[-1] if unloaded else 0.0
+    return Cost(
+        cpu_s=max(0.0, _used_s(first, last) - idle_s) / served,
+        core_wait_s=max(0.0, core_wait_s) / served,
+    )
+
+
+def _used_s(first: WorkersSample, last: WorkersSample) -> float:
+    return sum(last.cpu_s[pid] - cpu_s for pid, cpu_s in first.cpu_s.items() if pid in last.cpu_s)
+
+
+def _idle(before: Sequence[WorkersSample]) -> float:
+    """Cores that the workers use when nobody asks."""
+    first, last = before[0], before[-1]
+    length_s = (last.at_ns - first.at_ns) / NS
+    return _used_s(first, last) / length_s if length_s >= IDLE_LEAST_S else 0.0
+
+
+class Crowded(Struct, frozen=True):
+    """CPU per request while many come, seconds: of the server, and beside it of the load tool and
+    in interrupts (where the kernel counts them), which take of the same cores. `beside_s` None: the
+    tool's was not seen."""
+
+    cpu_s: float
+    beside_s: float | None
+
+
+def crowded(facts: Facts) -> Crowded | None:
+    """In the steady window; None where it was not seen. Of few, each wakes up its worker; of many,
+    a worker serves several each time it wakes."""
+    window = facts.window
+    if window is None or not window.rps or facts.outcome.success < MOSTLY:
+        return None
+    samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
+    server, tool, interrupts = (
+        per_second((one.at_ns, getattr(one, name)) for one in samples)
+        for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
+    )
+    if server is None:
+        return None
+    beside_s = None if tool is None else (tool + (interrupts or 0.0)) / window.rps
+    return Crowded(server / window.rps, beside_s)
+
+
+def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
+    """With so much CPU per request, the difference taken from each alike: what many at once save is
+    Gunicorn's part, not the app's. None: as it is."""
+    if many is None:
+        return needs
+    less_s = fmean(one.cpu_s for one in needs.requests) - many.cpu_s
+    requests = (replace(one, cpu_s=max(0.0, one.cpu_s - less_s)) for one in needs.requests)
+    return replace(needs, requests=tuple(requests), load_s=many.beside_s)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+class Part(Struct, frozen=True, gc=False):
+    """Of one request in the app, seconds. `queued_s`: ready to run and without a core; `held_up_s`:
+    by others on its loop, None where that is not known."""
+
+    length_s: float
+    cpu_s: float
+    queued_s: float
+    blocked_s: float
+    held_up_s: float | None = None
+
+    @property
+    def busy_s(self) -> float:
+        """How long it kept the loop or the GIL from others, at most."""
+        return min(self.length_s, self.cpu_s + self.queued_s + self.blocked_s)
+
+    @property
+    def left_s(self) -> float:
+        """What it waited, for others of its worker or beside them."""
+        return self.length_s - self.busy_s
+
+
+def _parts(facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float) -> tuple[Part, ...]:
+    """Where it is not known of each request what it computed, it is the mean: at least all but what
+    Gunicorn can have used while the request was not in the app."""
+    known = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
+    mean_s = fmean(known) if known else max(0.0, cost.cpu_s - outside_s)
+    queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
+    asleep_s = [one for span in spans if (one := _asleep_s(span.cost)) is not None]
+    blocks = bool(asleep_s) and fmean(asleep_s) >= BLOCKED_LEAST_S
+    blocked_s = 0.0 if asleep_s else _blocked_s(facts, len(spans))
+
+    def part(span: Span) -> Part:
+        length_s, cost = ((span.end_ns or 0) - span.start_ns) / NS, span.cost
+        if cost is None:
+            return Part(length_s, mean_s, queued_s, blocked_s)
+        own_s = (_asleep_s(cost) or 0.0) if blocks else blocked_s
+        held_up_s = None if cost.steps_ns is None else cost.held_up_ns / NS
+        return Part(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s, held_up_s)
+
+    return tuple(map(part, spans))
+
+
+def _asleep_s(cost: SpanCost | None) -> float | None:
+    """In its steps; None where it has none."""
+    if cost is None or cost.steps_ns is None:
+        return None
+    return max(0, cost.steps_ns - cost.cpu_ns - cost.queued_ns) / NS
+
+
+class Crowd(Struct, frozen=True):
+    """`lost_s`: how long a request waited for others of its worker, on average. `certain`: whether
+    that says what it would have waited by itself."""
+
+    lost_s: float
+    certain: bool
+
+
+def _crowd(spans: Sequence[Span], parts: Sequence[Part], *, loop: bool) -> Crowd:
+    """Who has a loop and no core keeps it from others; threads that have none wait side by side."""
+    known = [one.held_up_s for one in parts if one.held_up_s is not None]
+    if known:
+        share = fmean(known) / max(fmean(one.length_s for one in parts), 1 / NS)
+        return Crowd(fmean(known), certain=share <= CONTENDED)
+    aside_s = 0.0 if loop else fmean(one.queued_s for one in parts)
+    length_s = fmean(one.length_s for one in parts) - aside_s
+    busy_s = max(0.0, fmean(one.busy_s for one in parts) - aside_s)
+    if length_s <= 0:
+        return Crowd(0.0, certain=True)
+    count = under_way(spans)
+    lost_s = max(0.0, length_s - busy_s - elsewhere_s(busy_s, count, length_s))
+    # A loop that is busy all the time hides how long they wait beside it
+    full = count > ALONE and count * busy_s > FULL * length_s
+    return Crowd(lost_s, certain=not full and lost_s <= CONTENDED * length_s)
+
+
+def _requests(
+    facts: Facts, spans: Sequence[Span], parts: Sequence[Part], outside_s: float, lost_s: float
+) -> tuple[RequestNeed, ...]:
+    loop = facts.data.worker_class.loop
+    mean_s, routes = fmean(one.cpu_s for one in parts), facts.cell.server.app.mix
+
+    def need(span: Span, part: Part) -> RequestNeed:
+        even = loop or mean_s <= 0
+        lost = part.held_up_s
+        if lost is None:
+            lost = lost_s if even else lost_s * part.cpu_s / mean_s
+        beside_s = part.cpu_s * beside.get(span.cost.route if span.cost else None, 0.0)
+        return RequestNeed(
+            wait_s=max(0.0, part.left_s - lost),
+            cpu_s=part.cpu_s - beside_s + outside_s,
+            nogil_s=beside_s,
+            blocked_s=part.blocked_s,
+            route=_route(span, routes, asked),
+        )
+
+    beside = beside_gil(spans) if under_way(spans) < ALONE else {}
+    named = (one for one in facts.measurement.timings if one.request_id is not None)
+    asked = {one.request_id: one.route for one in named} if routes else {}
+    every = -(-len(spans) // MOST)
+    return tuple(map(need, spans[::every], parts[::every]))
+
+
+def _route(span: Span, mix: Sequence[Route], asked: Mapping[str | None, int | None]) -> str:
+    """By what the client says it asked for, else by what the app was asked: there two routes of one
+    path are one."""
+    number = asked.get(span.request_id)
+    if number is None and span.cost is not None:
+        number = span.cost.route
+    return mix[number].label if mix and number is not None else ""
+
+
+def under_way(spans: Sequence[Span]) -> float:
+    """How many requests, itself included, a request was in its worker with, on average over its
+    time there: the integral of N squared over that of N."""
+    by_worker: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for span in spans:
+        if span.end_ns is not None:
+            by_worker[span.pid] += [(span.start_ns, 1), (span.end_ns, -1)]
+    area = squares = 0
+    for moments in by_worker.values():
+        moments.sort()
+        count, since = 0, moments[0][0]
+        for at_ns, change in moments:
+            area += count * (at_ns - since)
+            squares += count * count * (at_ns - since)
+            count, since = count + change, at_ns
+    return max(1.0, squares / area) if area else 1.0
+
+
+def _blocked_s(facts: Facts, requests: int) -> float:
+    """Per request, in a call that held up the loop; 0 where there is no evidence, or where the
+    class serves one at a time, whatever it waits for."""
+    use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
+    if use is None or use.worst.blocked < BLOCKED or use.worst.late < LATE:
+        return 0.0
+    blocked = sum(one.blocked * one.observed_s for one in use.workers)
+    return blocked / max(1.0, facts.window.completed if facts.window else requests)
+
+
+# --- beside ---------------------------------------------------------------------------------------
+
+
+def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
+    """How much longer than its span a request holds a slot; None where there are no slots."""
+    if facts.slots is None:
+        return None, ()
+    measured_s = queued_gap_s(facts)
+    if measured_s is not None:
+        return measured_s, ()
+    return overhead_s(facts), (
+        Finding("needs.gap_alone", {"worker_class": facts.cell.server.worker_class}),
+    )
+
+
+def _memory(facts: Facts) -> Memory | None:
+    """None where it was not seen."""
+    samples = facts.seen.memory
+    if not samples or not samples[-1].private_bytes:
+        return None
+    private = samples[-1].private_bytes
+    total = sum(private.values())
+    shared = max(0, samples[-1].pss_bytes - total)
+    return Memory(shared, round(total / len(private)), len(private))

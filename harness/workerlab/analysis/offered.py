@@ -1,0 +1,206 @@
+"""The verdict of a valid cell of the open model, and its reason: requests come at a rate. In this
+order:
+
+    generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
+    saturated        not all was sent, and connections were busy: the backlog reached the load tool
+                     the backlog grows (`growth`), over at least LEAST_S
+    below, at        all was sent, and the backlog does not grow: the server keeps up; at capacity
+                     from 95 % of the capacity on that the closed cells found
+
+The first two, and growth, are inconclusive where others kept the load from a core for long enough
+to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
+and would be so without them, too, does not. Likewise where the machine stood still (`pauses`) for
+so long that what is late, or lacks, was due then, or else could have been served then.
+Inconclusive, besides: growth over a shorter time, growth within the scatter of service times, and
+less done than asked for with nothing full that would explain it.
+
+    due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
+               that was asked for: what comes out is judged by it. Whether a backlog would go on to
+               grow is judged by the rate
+    sent       what the load tool sent of what was due; less than 99 % is always said
+    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
+    late       a quarter of the mean response or more is lag
+
+Connections count as busy from 45 % of them on average on: where a backlog grows evenly until all
+are taken, half of them are taken on average, whenever that moment comes; later, more.
+"""
+
+from math import inf, sqrt
+
+from msgspec import Struct
+
+from workerlab.analysis import pauses
+from workerlab.analysis.core_wait import worst
+from workerlab.analysis.growth import SLOPE, Growth
+from workerlab.model import CoreWait, Finding, Measurement, Summary, Verdict
+
+LEAST_S = 10.0  # of load: what grows in less may be chance
+KEEPS_UP = 0.97  # of the rate comes out
+CHANCE = 2.0  # roots of the number due: what a queue that comes and goes holds at the end
+ALL_SENT = 0.99
+CONNECTIONS_BUSY = 0.45
+NEAR = 0.95  # of the capacity
+LATE = 0.25  # of the mean response
+MISSING = 1e-9
+
+
+class Offered(Struct, frozen=True):
+    """What was offered to a server by a load tool of at most so many `connections`, and what became
+    of it: requests/s that were asked for and that were done, and what the tool says of them."""
+
+    tool: str
+    connections: int
+    asked_rps: float
+    done_rps: float
+    said: Measurement
+    capacity_rps: float | None = None
+    generator_cores: float | None = None
+    growth: Growth | None = None  # of the backlog; None: not known
+    lasts_s: float = 0.0  # the time in which requests arrive
+    core_wait: CoreWait | None = None
+    typical: Summary = Summary()  # response times of successes
+    pauses_s: tuple[float, ...] = ()  # in which the machine stood still
+
+    @property
+    def due(self) -> int | None:
+        """Requests of its schedule; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
+
+    @property
+    def due_rps(self) -> float:
+        """What chance made of the rate that was asked for."""
+        known = self.due is not None and self.lasts_s > 0
+        return (self.due or 0) / self.lasts_s if known else self.asked_rps
+
+    @property
+    def sent_rps(self) -> float | None:
+        """Of what was due; None where the load tool does not tell."""
+        return None if self.due is None else self.due_rps * (self.said.sent or 0) / self.due
+
+    @property
+    def busy(self) -> float | None:
+        """Connections under way on average."""
+        said = self.said
+        if said.response.mean is None or said.duration_s <= 0:
+            return None
+        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
+        return under_way_s * said.requests / said.duration_s
+
+    @property
+    def all_sent(self) -> bool:
+        return self.due is None or (self.said.sent or 0) >= ALL_SENT * self.due
+
+    @property
+    def idle(self) -> bool:
+        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
+        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
+
+    @property
+    def late(self) -> bool:
+        lag, mean = self.said.lag.mean, self.said.response.mean
+        return lag is not None and mean is not None and lag >= LATE * mean > 0
+
+    @property
+    def disturbance(self) -> Finding | None:
+        """What others' use of the cores did to it, if that may be why it does not keep up: what is
+        full would have done no more than `done_rps` / (1 - share) without them."""
+        noise = worst([self.core_wait])
+        if noise is None or self._could(noise.values["share"]) <= (1 - SLOPE) * self.asked_rps:
+            return None
+        return noise
+
+    @property
+    def stood_still(self) -> bool:
+        """Whether it may be for the time in which the machine did that it does not keep up: what is
+        late, or was not sent, was due then; what is full would have done enough without it."""
+        part = pauses.part(self.pauses_s, self.lasts_s)
+        if not part:
+            return False
+        if not self.all_sent:
+            return (self.said.unsent or 0) / (self.due or 1) <= part
+        if self.idle and self.late:
+            lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
+            paused_s = min(lag_s, pauses.late_s(self.pauses_s, self.lasts_s))
+            return lag_s - paused_s < LATE * (mean_s - paused_s)
+        return self._could(part) > (1 - SLOPE) * self.asked_rps
+
+    def _could(self, share: float) -> float:
+        """Requests/s that would be done if this part of the time had not been lost; without end
+        where nothing is full."""
+        if self.growth is None or not self.growth.full:
+            return inf
+        return self.growth.done_rps / max(MISSING, 1 - share)
+
+    @property
+    def came_out(self) -> bool:
+        """As much as was due, but for what chance leaves under way at the end."""
+        arrivals = self.due_rps * self.lasts_s
+        fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.due_rps
+
+    @property
+    def keeps_up(self) -> bool:
+        still = self.growth is None or self.growth.grows is False
+        return self.all_sent and still and self.came_out
+
+
+def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    if offered.keeps_up:
+        return _keeps_up(offered)
+    if (noise := offered.disturbance) is not None:
+        return "inconclusive", noise
+    if offered.stood_still:
+        still = offered.pauses_s, offered.lasts_s
+        return "inconclusive", pauses.stood_still("open.stood_still", *still)
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
+    backlog = {
+        "asked_rps": offered.asked_rps,
+        "due_rps": offered.due_rps,
+        "done_rps": offered.done_rps,
+        "longest_s": offered.said.response.max,
+    }
+    if not offered.all_sent:
+        full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
+        return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
+    growth = offered.growth
+    if growth is None or not growth.grows:
+        why = "scatter" if growth is not None and growth.full else "nothing_full"
+        return "inconclusive", Finding(f"open.{why}", backlog)
+    backlog["done_rps"] = growth.done_rps
+    if offered.lasts_s < LEAST_S:
+        times = {"lasts_s": offered.lasts_s, "least_s": LEAST_S}
+        return "inconclusive", Finding("open.too_short", {**backlog, **times})
+    grows = {"grows_rps": max(0.0, offered.asked_rps - growth.done_rps), "full": _full(growth)}
+    if not growth.full:
+        grows["grows_rps"] = growth.slope * offered.asked_rps
+    return "saturated", Finding("open.backlog_grows", {**backlog, **grows})
+
+
+def _full(growth: Growth) -> Finding | None:
+    return Finding(f"open.full.{growth.full}") if growth.full else None
+
+
+def _keeps_up(offered: Offered) -> tuple[Verdict, Finding]:
+    capacity_rps, times = offered.capacity_rps, offered.typical
+    near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+    known = times.p50 is not None and times.p95 is not None
+    typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {"p50_s": None, "p95_s": None}
+    keeps = {"asked_rps": offered.asked_rps, "due_rps": offered.due_rps, **typical}
+    return "at capacity" if near else "below capacity", Finding("open.keeps_up", keeps)
+
+
+def _too_slow(offered: Offered) -> Finding:
+    """What the load tool did not do, and what shows that nobody kept it from that."""
+    shows = {
+        "tool": offered.tool,
+        "busy": offered.busy or 0.0,
+        "connections": offered.connections,
+        "cores": offered.generator_cores,
+    }
+    if offered.all_sent:
+        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
+    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
+    sent["due_rps"] = offered.due_rps
+    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})

@@ -1,0 +1,54 @@
+"""What it does to a load that the whole machine stands still meanwhile: nothing runs, and the
+clocks go on. Requests that are due in a pause of P seconds are sent when it ends, P/2 late on
+average; in a load of T seconds they are P/T of all.
+"""
+
+from collections.abc import Sequence
+
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.samples import NS
+from workerlab.model import Finding, Pause
+
+UNSEEN_S = 0.1  # of each: before the observer was due
+CHANCE = 2.0  # times as many may be due in it by chance, or wait for those that were
+TOLD = 0.01  # of the load
+
+
+def lengths_s(facts: Facts) -> tuple[float, ...]:
+    """How long each pause was at most, of those during the load, as it was planned or as it was."""
+    planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
+    until_ns = max(facts.ended_ns, facts.started_ns + planned_ns)
+    seen = (_inside_s(one, facts.started_ns, until_ns) for one in facts.seen.pauses)
+    return tuple(length_s + UNSEEN_S for length_s in seen if length_s > 0)
+
+
+def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
+    return any(_inside_s(one, begins_ns, ends_ns) > 0 for one in facts.seen.pauses)
+
+
+def late_s(pauses_s: Sequence[float], load_s: float) -> float:
+    """How late requests of a schedule were sent on average for these pauses, at most."""
+    return CHANCE * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
+
+
+def part(pauses_s: Sequence[float], load_s: float) -> float:
+    """Of all requests, those that were due in these pauses, at most; 0 to 1."""
+    return min(1.0, CHANCE * sum(pauses_s) / load_s) if load_s > 0 else 0.0
+
+
+def stood_still(code: str, pauses_s: Sequence[float], load_s: float) -> Finding:
+    """Under this code. A pause at the end of a load may outlast it."""
+    seconds = min(sum(pauses_s), load_s)
+    longest_s = min(max(pauses_s), load_s)
+    return Finding(code, {"paused_s": seconds, "longest_s": longest_s, "load_s": load_s})
+
+
+def note(facts: Facts) -> Finding | None:
+    """None where it hardly stood still."""
+    found = lengths_s(facts)
+    told = found and sum(found) >= TOLD * facts.load_s
+    return stood_still("note.stood_still", found, facts.load_s) if told else None
+
+
+def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
+    return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS

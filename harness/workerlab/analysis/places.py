@@ -1,0 +1,297 @@
+"""Where each request under way is, from moment to moment, by what three sources say. Pure.
+
+    the client    when it began, when its connection was up, when it was answered or failed
+    the probe     when its connection was accepted, when it was in the app, and of which worker
+    the kernel    how many connections are in the accept queue
+
+A connection that is up and whose request is not in the app is in the accept queue, or accepted and
+waiting inside a worker. The probe tells of an accept when the request enters the app: in a trial
+that is over it is known of all that did. While it is watched nobody tells which of them it is. The
+queue is first in, first out, so that the kernel's number says it: those that came last are in it.
+That is inferred: IN_WORKER of no worker.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence, Set
+from itertools import takewhile
+from statistics import median
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from workerlab.analysis.samples import NS
+from workerlab.analysis.window import completions
+from workerlab.numbers.quantiles import quantile
+
+CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
+RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
+KEPT_S = 40.0  # of answers that are known
+DRAWN = 600  # requests at once that are drawn; of more only a part is, of those that wait
+MS_NS = 1e6
+ORDER = "bckasxef"  # of events at the same nanosecond
+
+
+class Event(NamedTuple):
+    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`), f with its `cause`;
+    a: the worker `pid` accepted its connection; s, x: the request entered, left its app. Where an
+    accept is told with s, it was at `accept_ns`."""
+
+    at_ns: int
+    kind: str
+    number: int
+    pid: int = 0
+    cause: str = ""
+    accept_ns: int = 0
+
+
+class Move(NamedTuple):
+    """`worker`: None where it is in none, or nobody knows in which."""
+
+    number: int
+    place: int
+    worker: int | None
+    at_ns: int
+
+
+class Request(Struct):
+    """`accepted_ns`: as the probe tells. `app_ns`, `left_ns`: when it entered and left the app. 0:
+    not yet. What has left it waits for its answer."""
+
+    begun_ns: int
+    place: int = CONNECTING
+    worker: int | None = None
+    up_ns: int = 0  # its connection
+    kept: bool = False
+    accepted_ns: int = 0
+    app_ns: int = 0
+    left_ns: int = 0
+    drawn: bool = True
+
+    @property
+    def waits_for_a_worker(self) -> bool:
+        """As far as is told: its connection is up, a new one, and nobody has accepted it."""
+        return self.up_ns > 0 and not (self.kept or self.accepted_ns or self.app_ns)
+
+
+class Answer(NamedTuple):
+    """`app`: from and until when it was in the app; `parts`: how long it connected, was in the
+    accept queue, in a worker and in the app, where all of that was told."""
+
+    end_ns: int
+    response_s: float
+    app: tuple[int, int]
+    parts: tuple[int, int, int, int] | None = None
+
+
+class Sample(Struct, frozen=True):
+    """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
+    by Little's law, of all that were under way meanwhile, as in `window`. None: there were none.
+    `failed`, `answered`: since the beginning; `causes`: how many failed of what."""
+
+    rps: float | None
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    failed: int
+    answered: int
+    under_way: int
+    causes: dict[str, int] = {}
+
+
+class Places:
+    """`accepts_first`: the class accepts connections before it has a slot for them. `timed`: the
+    requests whose accept will be told. `slots`: requests in the app at once at most; None: without
+    limit, or nobody knows."""
+
+    def __init__(
+        self, *, accepts_first: bool, slots: int | None = None, timed: Set[int] = frozenset()
+    ) -> None:
+        self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
+        self._requests: dict[int, Request] = {}
+        self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
+        self._workers: dict[int, int] = {}  # their numbers, by pid
+        self._moves: list[Move] = []
+        self._recent: deque[Answer] = deque()
+        self._newest = 0  # request that began
+        self._before = 0  # connections that seemed to wait in workers at the last look
+        self.answered = self.failed = 0
+        self._causes: Counter[str] = Counter()
+        self._at = [0] * (FAILED + 1)  # requests at each place
+        self.every = 1  # of so many requests one is drawn
+        self.recent_s = RECENT_S
+        self._first_ns: int | None = None  # when the first request began
+
+    @property
+    def under_way(self) -> int:
+        return len(self._requests)
+
+    @property
+    def counts(self) -> list[int]:
+        """Requests that connect, are in the accept queue, in a worker, in the app: all of them."""
+        return self._at[:ANSWERED]
+
+    def worker(self, pid: int) -> int:
+        return self._workers.setdefault(pid, len(self._workers))
+
+    def hear(self, events: Iterable[Event]) -> None:
+        """Of one look, in any order."""
+        for one in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
+            if one.kind == "b":
+                self._begin(one)
+            elif (request := self._requests.get(one.number)) is not None:
+                self._go_on(one, request)
+            elif one.kind in "sx" and one.number > self._newest:
+                self._early.setdefault(one.number, []).append(one)
+
+    def _begin(self, event: Event) -> None:
+        self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
+        self._first_ns = self._first_ns or event.at_ns
+        request = Request(event.at_ns, drawn=event.number % self.every == 0)
+        self._requests[event.number] = request
+        self._at[CONNECTING] += 1
+        self._move(event, request, CONNECTING)
+        for early in self._early.pop(event.number, ()):
+            self._go_on(early, request)
+
+    def _go_on(self, event: Event, request: Request) -> None:
+        if event.kind in "ck":
+            request.up_ns, request.kept = event.at_ns, event.kind == "k"
+            if request.place == CONNECTING:
+                self._move(event, request, IN_WORKER if request.kept else QUEUED)
+        elif event.kind == "a":
+            request.worker, request.accepted_ns = self.worker(event.pid), event.at_ns
+            self._move(event, request, IN_WORKER)
+        elif event.kind == "s":
+            if not request.app_ns:  # else it is told again, with its end
+                request.worker, request.app_ns = self.worker(event.pid), event.at_ns
+                request.accepted_ns = request.accepted_ns or event.accept_ns
+                request.drawn = request.drawn or self._at[IN_APP] < DRAWN
+                self._move(event, request, IN_APP)
+        elif event.kind == "x":
+            request.left_ns = event.at_ns
+        else:
+            self._end(event, request)
+
+    def _end(self, event: Event, request: Request) -> None:
+        fine = event.kind == "e"
+        self._move(event, request, ANSWERED if fine else FAILED)
+        del self._requests[event.number]
+        if fine:
+            self.answered += 1
+            at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
+            in_app = (request.app_ns or at_ns, left_ns)
+            response_s = (at_ns - request.begun_ns) / NS
+            self._recent.append(Answer(at_ns, response_s, in_app, _parts(request, left_ns)))
+        else:
+            self.failed += 1
+            self._causes[event.cause] += 1
+
+    def _move(self, event: Event, request: Request, place: int) -> None:
+        self._at[request.place] -= 1
+        self._at[place] += 1
+        request.place = place
+        if request.drawn:
+            self._moves.append(Move(event.number, place, request.worker, event.at_ns))
+
+    # --- what is inferred ------------------------------------------------------------------------
+
+    def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
+        """`queue`: connections in the accept queue; None: nobody knows. `limit`: the most."""
+        for number, one in self._requests.items():
+            if one.left_ns and one.place == IN_APP:
+                self._move(Event(now_ns, "", number), one, IN_WORKER)
+        if queue is None:
+            return
+        waiting = [
+            (one.up_ns, number, one)
+            for number, one in self._requests.items()
+            if one.waits_for_a_worker
+        ]
+        beyond = max(0, len(waiting) - queue)
+        # A class that accepts when it has a slot is between the two for a moment only
+        steady = beyond if self._accepts_first else min(beyond, self._before)
+        self._before = beyond
+        # Where the queue is full, the kernel has dropped the last word of those that came last:
+        # they take themselves for connected, and it does not
+        full = not self._accepts_first and limit is not None and queue >= limit
+        if full and self._slots is not None:  # no more can be in between than there are free slots
+            steady = max(steady, beyond - max(0, self._slots - self._at[IN_APP]))
+        unknown = 0  # of those that wait, whether somebody has accepted them
+        for place_of, (_, number, one) in enumerate(sorted(waiting)):
+            place = QUEUED
+            if full:
+                place = CONNECTING if place_of >= len(waiting) - steady else QUEUED
+            elif number not in self._timed:
+                unknown += 1
+                place = IN_WORKER if unknown <= steady else QUEUED
+            if one.place != place:
+                self._move(Event(now_ns, "", number), one, place)
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def moves(self) -> list[Move]:
+        """Those since the last time."""
+        found, self._moves = self._moves, []
+        return sorted(found, key=lambda move: move.at_ns)
+
+    def now(self, at_ns: int) -> list[Move]:
+        """Where those under way are that are drawn: for who has not seen them come."""
+        return [
+            Move(number, one.place, one.worker, at_ns)
+            for number, one in self._requests.items() if one.drawn
+        ]  # fmt: skip
+
+    def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
+        """`over_s`: of the answers of so many seconds, at most KEPT_S."""
+        since_ns = now_ns - int((over_s or self.recent_s) * NS)
+        while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
+            self._recent.popleft()
+        answers = self.latest(since_ns)
+        times_s = sorted(one.response_s for one in answers)
+        p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
+        opens_ns = max(since_ns, self._first_ns or 0)
+        rps = self._rps(answers, opens_ns, now_ns)
+        mean = self._under_way_s(answers, opens_ns, now_ns) / rps if rps else None
+        totals = (self.failed, self.answered, self.under_way, dict(self._causes))
+        return Sample(rps, mean, p50, p95, *totals)
+
+    def latest(self, since_ns: int) -> list[Answer]:
+        """Those since then."""
+        return list(takewhile(lambda one: one.end_ns >= since_ns, reversed(self._recent)))
+
+    def _under_way_s(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float:
+        """Mean number of requests under way."""
+        begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
+        begun += [(one.begun_ns, closes_ns) for one in self._requests.values()]
+        inside = sum(until - max(since, opens_ns) for since, until in begun)
+        return inside / (closes_ns - opens_ns)
+
+    def oldest_s(self, now_ns: int) -> float:
+        """For how long the oldest request has been under way."""
+        return max(((now_ns - one.begun_ns) / NS for one in self._requests.values()), default=0.0)
+
+    def _rps(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float | None:
+        """Each counts by the part of its time in the app that lies inside, as in `window`: whole
+        ones would come in batches. Of what is in the app it is taken to be the typical time."""
+        if closes_ns <= opens_ns or not answers:
+            return 0.0 if self.answered else None
+        typical_ns = median(until - since for since, until in (one.app for one in answers))
+        now = [one.app_ns for one in self._requests.values() if one.place == IN_APP]
+        counted = [one.app for one in answers]
+        counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in now]
+        return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
+
+
+def _parts(request: Request, left_ns: int) -> tuple[int, int, int, int] | None:
+    """Nanoseconds; None unless all was told, and on a new connection. A client may learn that its
+    connection is up after a worker has accepted it."""
+    accepted_ns, app_ns = request.accepted_ns, request.app_ns
+    if request.kept or not (request.up_ns and accepted_ns and app_ns):
+        return None
+    up_ns = min(request.up_ns, accepted_ns)
+    return up_ns - request.begun_ns, accepted_ns - up_ns, app_ns - accepted_ns, left_ns - app_ns
+
+
+def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
+    """For the page: times in milliseconds."""
+    return [[m.number, m.place, m.worker, round((m.at_ns - origin_ns) / MS_NS, 1)] for m in moves]

@@ -1,0 +1,5 @@
+"""What a schedule of requests would take on a server that was not measured."""
+
+from workerlab.analysis.prediction.candidates import Predicted, predict
+
+__all__ = ["Predicted", "predict"]

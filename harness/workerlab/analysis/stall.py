@@ -1,0 +1,232 @@
+"""The whole load, beside its steady window; and stalls, in which slots stand idle while clients
+have requests under way.
+
+The steady window ends when fewer than N requests are under way, since what comes then is mostly the
+emptying of a queue. Where the kernel dropped handshakes it is not: clients repeat a SYN or their
+data after ever longer pauses, and the server stands still meanwhile. Inside the window nothing
+shows it, so the two are compared. A slot stands idle for the network where
+
+    min(slots, requests under way) > in the app + accepted by a worker whose slots are taken
+
+What a full worker has accepted is not that but dealt unevenly; what the app still works on (a heavy
+tail) is neither. A worker that has accepted a request and has a slot free for it waits for the
+client's bytes: where the last packet of a handshake was dropped, they come seconds later. On kept
+connections nobody knows when a worker has a request, and where slots are unlimited not how many are
+idle: there it counts only when nothing at all is in the server.
+
+It is a stall where the whole load's throughput is a tenth below the steady one, such moments last
+for half of the time that this took or more, and the kernel shows why (repeated SYNs, half-open
+connections, overflows); without that, where it is below 0.7. Then the whole load is what a cell
+reports. Rejected: a limit of 0.7, or a response above 3 * p95, for all. Under ab one request of
+twenty waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput:
+a stall for whoever watched it. FIFO servers reach 0.99 and uneven ones 0.75 or more.
+
+Requests under way are those the client timed; of a tool that does not tell, min(N, requests that
+are not answered yet), as in a closed loop.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from msgspec import Struct
+
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.failures import success_spans
+from workerlab.analysis.handshakes import Handshakes, handshakes
+from workerlab.analysis.samples import NS
+from workerlab.analysis.window import Window, completions, ended
+from workerlab.model import Finding, Span
+
+SAID = 0.9  # of the steady throughput: below, the whole load's is told
+STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
+MOSTLY = 0.95  # of the requests are successes
+EXPLAINS = 0.5  # of the time that the load took longer
+ASKED, BEGUN, QUEUED = range(3)
+PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
+
+
+class Stall(Struct, frozen=True):
+    """Seconds of the whole load in which slots stood idle while clients waited outside; `still_s`:
+    those of them in which nothing at all was in the server, `longest_s`: at one go."""
+
+    idle_s: float
+    still_s: float
+    longest_s: float
+    load_s: float
+
+
+# --- the whole load ---------------------------------------------------------------------------
+
+
+@once
+def whole_load(facts: Facts) -> Window | None:
+    """From the first request that is not alone to the last answer; of a closed loop that runs for a
+    time, until it stops. `rps`: completions per second in it, whatever their status."""
+    spans = _together(facts)
+    if not spans:
+        return None
+    opens = max(spans[0].start_ns, _begun_ns(facts))
+    closes = _last_ns(facts, spans)
+    if closes <= opens:
+        return None
+    completed = completions(ended(spans, facts.counted_ns), opens, closes)
+    return Window(opens, closes, completed * NS / (closes - opens)) if completed else None
+
+
+def _together(facts: Facts) -> Sequence[Span]:
+    """Without the lone first one."""
+    return facts.spans[1:] if facts.data.lone_first else facts.spans
+
+
+def _begun_ns(facts: Facts) -> int:
+    return facts.started_ns + round(facts.data.ramp_s * NS)
+
+
+def _last_ns(facts: Facts, spans: Sequence[Span]) -> int:
+    """The client waited to the end for what was never answered. A closed loop that runs for a
+    time keeps all its connections busy until it stops; at a rate nothing does, and what has
+    arrived by then is answered after it."""
+    last_ns = max(span.end_ns or 0 for span in spans)
+    if facts.data.counted:
+        return facts.ended_ns if facts.outcome.unanswered else last_ns
+    planned_s, origin_ns = facts.record.planned_duration_s, facts.measurement.origin_ns
+    if facts.open_model or planned_s is None or origin_ns is None:
+        return min(facts.ended_ns, last_ns)
+    return min(facts.ended_ns, origin_ns + round(planned_s * NS))
+
+
+@once
+def whole_rps(facts: Facts) -> float | None:
+    """Successes per second of the whole load."""
+    whole = whole_load(facts)
+    return None if whole is None else _successes_rps(facts, whole)
+
+
+@once
+def headline_rps(facts: Facts) -> float:
+    """Successes per second of the part of the load that the cell reports; 0 where there is none."""
+    window = headline(facts)
+    return 0.0 if window is None else _successes_rps(facts, window)
+
+
+def _successes_rps(facts: Facts, window: Window) -> float:
+    """Counted where it is known which spans are successes. Where it is not, their share is that of
+    the whole load, and so is the rate where they are few: a part of the load may have others."""
+    spans, share_of_all = success_spans(facts), facts.outcome.success
+    if spans is None or not facts.outcome.failed:
+        whole = whole_load(facts)
+        few = share_of_all < MOSTLY and whole is not None
+        return (whole if few and whole else window).rps * share_of_all
+    counted = ended(spans, facts.counted_ns)
+    return completions(counted, window.opens_ns, window.closes_ns) / window.length_s
+
+
+@once
+def headline(facts: Facts) -> Window | None:
+    """The part of the load that a cell's throughput and breakdown are of."""
+    return whole_load(facts) if stalled(facts) else facts.window
+
+
+def apart(facts: Facts) -> tuple[Finding, ...]:
+    """A note where the whole load came to a tenth less than its steady part."""
+    whole, steady = whole_load(facts), facts.window
+    if whole is None or steady is None or stalled(facts) or whole.rps >= SAID * steady.rps:
+        return ()
+    values = {"whole_rps": whole_rps(facts), "steady_rps": headline_rps(facts)}
+    return (Finding("note.whole_load", values),)
+
+
+# --- what was lost ----------------------------------------------------------------------------
+
+
+@once
+def stalled(facts: Facts) -> Stall | None:
+    whole, steady = whole_load(facts), facts.window
+    if facts.open_model or whole is None or steady is None:
+        return None
+    least = SAID if _shown(handshakes(facts)) else STALLED
+    if whole.rps >= least * steady.rps:
+        return None
+    found = idle(facts, whole)
+    longer_s = whole.length_s * (1 - whole.rps / steady.rps)
+    return found if found.idle_s >= EXPLAINS * longer_s else None
+
+
+def _shown(found: Handshakes) -> bool:
+    """Whether the kernel, or the times to connect, show that handshakes were dropped."""
+    return found.dropped or found.suspected
+
+
+def idle(facts: Facts, window: Window) -> Stall:
+    """How long slots stood idle for the network, moment by moment."""
+    slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
+    waited = still = longest = stretch = 0
+    for length, asked, inside in _moments(facts, window):
+        stretch = stretch + length if asked and not inside else 0
+        still += length if stretch else 0
+        longest = max(longest, stretch)
+        waited += length if inside < min(slots, asked) else 0
+    return Stall(waited / NS, still / NS, longest / NS, window.length_s)
+
+
+def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
+    """From when to when each request was under way, by the client; where it does not tell, such
+    stretches as a closed loop has at every moment: of N connections each begins the next request
+    when one is answered, until none are left."""
+    origin_ns = facts.measurement.origin_ns
+    timings = facts.measurement.timings
+    if origin_ns is not None and timings:
+        for one in timings:
+            begins = origin_ns + round(one.start_s * NS)
+            if one.end_s is not None:
+                yield begins, begins + round(one.end_s * NS)
+        return
+    spans = _together(facts)
+    if not spans:
+        return
+    last = _last_ns(facts, spans)
+    ends = sorted(span.end_ns or last for span in spans)
+    ends += [last] * (facts.measurement.requests - len(facts.spans))  # that no worker has seen
+    # The request that takes the place of number i begins when that is answered
+    since = [spans[0].start_ns] * facts.connections + ends
+    yield from zip(since, ends, strict=False)
+
+
+def in_flight_s(facts: Facts, window: Window) -> float:
+    """The requests under way, added up over a part of the load: mean number * its length."""
+    return window.inside_s(under_way(facts))
+
+
+def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
+    """Each state of the window: nanoseconds that it lasts, requests under way, and those of them
+    that are in the app or accepted by a worker whose slots are taken."""
+    each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
+    begun: dict[int, int] = defaultdict(int)
+    queued: dict[int, int] = defaultdict(int)
+    asked, inside, since = 0, 0, window.opens_ns
+    for at, together in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
+        if (until := min(at, window.closes_ns)) > since:
+            yield until - since, asked, inside
+            since = until
+        for _, what, pid, by in together:
+            if what == ASKED:
+                asked += by
+                continue
+            inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)
+            (begun if what == BEGUN else queued)[pid] += by
+            inside += begun[pid] + (queued[pid] if begun[pid] >= each else 0)
+
+
+def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int]]:
+    """When something begins or ends: what, in which worker, and by how many there are more."""
+    for begins, ends in under_way(facts):
+        yield begins, ASKED, 0, 1
+        yield ends, ASKED, 0, -1
+    for span in facts.spans:
+        yield span.start_ns, BEGUN, span.pid, 1
+        yield (span.end_ns or closes_ns) + PAUSE_NS, BEGUN, span.pid, -1
+        if span.accept_ns is not None and not facts.cell.keepalive:
+            yield min(span.accept_ns, span.start_ns), QUEUED, span.pid, 1
+            yield span.start_ns, QUEUED, span.pid, -1

@@ -1,0 +1,226 @@
+"""The verdict of a valid cell, and its reason.
+
+`of_closed`: so many connections, each of which waits for its answer. In this order:
+
+    generator-bound  the load tool was the limit
+    refused          a twentieth of the requests and more got a 503 or 429: saturated, by the
+                     server's own word
+    slots taken      measured occupancy of 0.95 and more: saturated where there are more connections
+                     than slots, else at capacity. No estimate of R0 is needed for it, and it holds
+                     however service times vary and whatever else runs on the machine
+    nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
+                     than waiting, is not below 0.95 beyond its interval: at capacity where the
+                     connections reach the knee, else below
+    accept queue full: the kernel dropped handshakes: saturated
+    requests wait, and slots are free: something else is the limit, or nothing is yet.
+                     saturated where there are more connections than slots (which idle: dealt
+                     unevenly) and half of the requests and more are in the server; fewer, and the
+                     load tool may hold them;
+                     below or at capacity where there are fewer connections than slots or as many,
+                     and a higher level took all of these, which is what binds, unless no higher
+                     level serves more: what is shared binds already here;
+                     below capacity where slots enough for all stand idle while requests wait
+                     outside of them: that is how connections are dealt;
+                     saturated where the workers' cores are busy all the time, or their loops for
+                     more of it than requests are served;
+                     inconclusive where others kept server or load tool waiting for a core, unless
+                     without what that cost nothing would wait, or still half of the time would be
+                     waiting, or more connections bring more all the same;
+                     else by the other levels: saturated where more connections bring no more, below
+                     capacity where they do, or where this, the highest, still gained on the one
+                     below; where no level tells, or the gain is within chance, saturated if more
+                     than half of the time is waiting, in the server, else inconclusive
+
+An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
+on 4 slots, and called the highest level saturated for being the highest.
+"""
+
+from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.core_wait import core_wait, disturbance
+from workerlab.analysis.diagnosis_loop import loops_in_use
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.failures import shed_share
+from workerlab.analysis.handshakes import drops, handshakes
+from workerlab.analysis.knee import REACHED
+from workerlab.analysis.load_tool import CEILING, INSIDE
+from workerlab.analysis.occupancy import FULL, occupancy
+from workerlab.analysis.series import HALF, Series
+from workerlab.analysis.stall import stalled
+from workerlab.analysis.uneven import uneven_dealing
+from workerlab.model import Finding, Verdict
+
+OVER = 1.05  # times as many connections as slots: some have to wait
+REFUSED = 0.05  # of the requests
+LOST = 0.9  # of the response: what is left of it then says nothing
+BUSY = 0.9  # of cores, or of a loop's time
+SURELY = 0.8  # served: below, others' programs do not explain that requests wait
+LONGER = 1.5  # times a lone request's service: then it is not dealing that keeps slots idle
+DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
+
+
+def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+    """The verdict of a valid cell, by the rules above."""
+    n, slots, taken = facts.connections, facts.slots, occupancy(facts)
+    if bound := series.bound.get(facts.key):
+        return "generator-bound", _lower_bound(facts, bound)
+    if (share := shed_share(facts)) >= REFUSED:
+        return "saturated", _finding("sheds", connections=n, share=share)
+    if slots and taken is not None and taken >= FULL:
+        if n > OVER * slots:
+            return "saturated", _waits(facts, series)
+        return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
+    if handshakes(facts).dropped:
+        return "saturated", _waits(facts, series)
+    disturbed = disturbance(facts)
+    if series.waits(facts) and not (disturbed and _explains(facts, series)):
+        return _unbound(facts, series, disturbed)
+    if slots and n >= REACHED * slots:
+        return "at capacity", _finding("fills_slots", connections=n, slots=slots)
+    knee = series.knee.connections
+    if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
+        return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
+    used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
+    return "below capacity", _finding("slots_free", connections=n, **used)
+
+
+def _explains(facts: Facts, series: Series) -> bool:
+    """Whether requests would not wait, had the load had its cores. Where that cost most of the
+    time, what is left is too rough to say so."""
+    return _lost(facts) <= HALF and _undisturbed(facts, series) >= REACHED
+
+
+def _undisturbed(facts: Facts, series: Series) -> float:
+    """u without what waiting for a core cost."""
+    return min(1.0, series.served(facts.connections) / (1 - _lost(facts)))
+
+
+def _lost(facts: Facts) -> float:
+    """The part of the response in which others, or other machines, had the core."""
+    found = core_wait(facts)
+    return min(found.taken, LOST) if found else 0.0
+
+
+def _waited(facts: Facts) -> float:
+    """The part of the response that was waiting for a core, for whoever had it: slots idle for
+    workers that wait for each other, too."""
+    found = core_wait(facts)
+    return min(found.share, LOST) if found else 0.0
+
+
+def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+    """Requests wait or are slowed down, and not for want of slots."""
+    n, slots = facts.connections, facts.slots
+    waits = _waits(facts, series)
+    if slots and n > OVER * slots:
+        return _crowded(facts, waits, disturbed)
+    if slots and series.full and n < REACHED * slots:
+        shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
+        return "saturated" if shared else "below capacity", waits
+    if slots and series.full and (disturbed or series.levels_off(n)):
+        return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
+    undisturbed = _undisturbed(facts, series)
+    noise = bool(disturbed) and undisturbed > HALF
+    if _dealt(facts, series) or (
+        noise and slots and n < slots and not facts.data.worker_class.loop
+    ):
+        return "below capacity", waits
+    if _resource_full(facts, undisturbed):
+        return "saturated", waits
+    grows = series.grows(n)
+    if disturbed and noise and grows is not True:
+        by_chance = grows is None and undisturbed < SURELY and len(series.levels) > 1
+        chance = _finding("chance", connections=n, waits=waits)
+        return "inconclusive", chance if by_chance else disturbed
+    return _by_levels(facts, series, waits)
+
+
+def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+    """More connections than slots. Those whose requests are not in the server wait for no slot."""
+    n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
+    if disturbed and idle > HALF and idle < DEALT * _waited(facts):
+        return "inconclusive", disturbed
+    if inside is None or inside >= INSIDE * n or _resource_full(facts, 1.0):
+        return "saturated", waits
+    return "inconclusive", _outside(facts, inside)
+
+
+def _outside(facts: Facts, inside: float) -> Finding:
+    return _finding("outside", connections=facts.connections, inside=inside, tool=facts.tool)
+
+
+def _dealt(facts: Facts, series: Series) -> bool:
+    """Slots enough for all stand idle, and for more than what waiting for a core cost. (Requests
+    that wait outside of a loop's slots are held up by the loop.)"""
+    n, slots = facts.connections, facts.slots
+    if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
+        return False
+    if (inside := in_server(facts)) is not None and inside < INSIDE * n:
+        return False  # the load tool may hold them
+    if (facts.service.mean or 0.0) >= LONGER * series.r0.seconds:
+        return False
+    idle = 1 - (occupancy(facts) or 0.0) * slots / n
+    return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
+
+
+def _by_levels(facts: Facts, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
+    n, inside = facts.connections, in_server(facts)
+    grows = series.grows(n)
+    if grows is not None:
+        return "below capacity" if grows else "saturated", waits
+    if inside is not None and inside < INSIDE * n:
+        return "inconclusive", _outside(facts, inside)
+    if series.served(n) <= HALF:
+        return "saturated", waits
+    if len(series.levels) == 1:
+        return "inconclusive", _finding("one_level", connections=n, add=2 * n, waits=waits)
+    return "inconclusive", _finding("chance", connections=n, waits=waits)
+
+
+def _resource_full(facts: Facts, served: float) -> bool:
+    """The workers' CPU, the machine's (by server and load tool, not by others), or the loops, with
+    more connections than loops: fewer may by chance have met in one. A loop that is needed for D of
+    each request lets N* = R0/D of its connections through without a wait, and with U = X*D of its
+    time in use, N > N* is u < U."""
+    usage, workers = facts.usage, facts.workers
+    cores = facts.seen.cores or workers
+    own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
+    if facts.connections > OVER * workers and loops_in_use(facts) > min(served, BUSY):
+        return True
+    return max(own / min(workers, cores), (own + beside) / cores) >= BUSY
+
+
+def _finding(code: str, **values: object) -> Finding:
+    return Finding(f"verdict.{code}", values)
+
+
+def _waits(facts: Facts, series: Series) -> Finding:
+    """Who shares what, and how long it takes once the load is steady: R = N/X (Little 1961)."""
+    n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
+    response_s, service_s = n / rps, facts.service.mean or 0.0
+    wait_s = max(0.0, response_s - service_s)
+    possible_rps = facts.parallel / lone_s
+    common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
+    if stall := stalled(facts):
+        return _finding("stalls", **common, idle_s=stall.idle_s, load_s=stall.load_s)
+    slower = slots is None and service_s - lone_s > wait_s  # is most of what takes longer
+    if slower or wait_s < (1 - REACHED) * response_s:
+        return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
+    common |= {"wait_s": wait_s, "response_s": response_s}
+    if rps >= REACHED * possible_rps:
+        return _finding("slots_shared", **common, slots=slots)
+    common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
+    per_worker = tuple(sorted(facts.per_worker.values(), reverse=True))
+    if uneven_dealing(facts):
+        return _finding("uneven", **common, per_worker=per_worker)
+    if slots is not None and facts.open_at_once < REACHED * facts.parallel:
+        return _finding("slots_unused", **common, slots=slots)
+    if slots is None:
+        return _finding("waits", **common, limit=facts.no_limit)
+    return _finding("slots_idle", **common)
+
+
+def _lower_bound(facts: Facts, reasons: tuple[Finding, ...]) -> Finding:
+    """Why a cell says nothing of the server's limit, and what it does say."""
+    certain = any(reason.code != CEILING for reason in reasons)
+    code = "verdict.generator_bound" if certain else "verdict.perhaps_generator_bound"
+    return Finding(code, {"tool": facts.tool, "reasons": reasons, "rps": facts.rps})

@@ -1,0 +1,133 @@
+"""The commands, and where each of them stands: a table of contents.
+
+What a command works with is imported when it is known which one is asked for, and its options when
+somebody asks for them: `--help` answers at once.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+from workerlab import __version__
+from workerlab.experiments import EXPERIMENTS
+from workerlab.model import LabError, UsageError
+from workerlab.terminal.console import tell
+
+
+class Command(NamedTuple):
+    """`options`: adds its options to a parser. `action`: does it; returns the exit code. Both as
+    "module:function"."""
+
+    summary: str
+    options: str
+    action: str
+
+
+# Of experiments that can do without a run of their own
+OWN_ACTIONS = {"compare": "workerlab.experiments.compare.saved:command"}
+COMMANDS: Mapping[str, Command] = {
+    **{
+        name: Command(
+            summary,
+            f"workerlab.experiments.{name}.options:add_options",
+            OWN_ACTIONS.get(name, "workerlab.experiments.runner:command"),
+        )
+        for name, summary in EXPERIMENTS.items()
+    },
+    "demo": Command(
+        "a lesson in six steps: guess, watch, compare, explain",
+        "workerlab.options:add_demo",
+        "workerlab.experiments.demo:command",
+    ),
+    "live": Command(
+        "the lesson in a browser: watch real requests wait",
+        "workerlab.experiments.live.options:add_options",
+        "workerlab.experiments.live.command:command",
+    ),
+    "report": Command(
+        "print a saved run again, from its files",
+        "workerlab.options:add_report",
+        "workerlab.experiments.results:report",
+    ),
+}
+
+STOPPED = 128  # and above it: an exit code that tells of a signal
+
+EXAMPLES = """\
+examples:
+  workerlab sweep sync,eventlet 4,8,16
+      where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
+  workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop
+      your own app
+  workerlab demo
+      a lesson in the terminal
+  workerlab report results --html report.html
+      the newest run again, as a page
+
+workerlab COMMAND --help has the options and more examples of each.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One sentence instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help has examples)")
+
+
+def function(place: str) -> Any:
+    """What stands at "module:function"."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The words of the command line, understood. Raises UsageError; SystemExit after --help."""
+    layout: Any = argparse.RawDescriptionHelpFormatter
+    top = Parser(
+        prog="workerlab",
+        description="Which Gunicorn worker class, how many workers, and what happens when more "
+        "requests arrive than they can serve?",
+        epilog=EXAMPLES,
+        formatter_class=layout,
+    )
+    top.add_argument("--version", action="version", version=f"workerlab {__version__}")
+    parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        parser = parsers.add_parser(name, help=command.summary, formatter_class=layout)
+        if name in argv:
+            function(command.options)(parser)
+    return top.parse_args(argv)
+
+
+def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Every run that is asked for, one after the other; the first exit code that is not 0."""
+    from workerlab.options import in_turn
+
+    codes: list[int] = []
+    for words, one in in_turn(options):
+        if words:
+            tell(f"now with {words}")
+        codes.append(action(one))
+        if codes[-1] >= STOPPED:
+            break
+    return next(filter(None, codes), 0)
+
+
+def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
+    """Run a command; returns the exit code. `ready` is called when all that it needs is imported,
+    and nothing is started yet."""
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+        action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
+        ready()
+        return _each(action, options)
+    except LabError as error:
+        tell(f"workerlab: {error}")
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output has gone: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

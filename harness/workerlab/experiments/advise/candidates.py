@@ -1,0 +1,95 @@
+"""Which servers are worth a thought: worker classes, workers and threads within the limits.
+
+Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
+among them. A class that serves one request per worker at a time gets more of them, doubled: there
+they are what threads are elsewhere, but each takes the memory of a process. So they end at 16
+(Gunicorn's documentation advises 4 to 12), unless an app that is not safe with threads has no other
+way. Whoever says how many workers there may be gets up to so many, of every class. Threads are
+doubled, too. A limit on requests at once bounds the slots; of classes whose slots have no limit
+only the app itself can keep it.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.model import App, Server
+from workerlab.server.worker_classes import class_named
+
+THREADS = (2, 4, 8, 16, 32, 64)
+MOST_WORKERS, MOST_ALONE = 16, 64  # where there are other ways to serve many at once, and not
+CONNECTIONS = 1000  # Gunicorn's default, per worker
+BACKLOG = 2048
+
+
+class Limits(Struct, frozen=True):
+    """Of the machine that will serve, and of the app. None: no limit."""
+
+    cores: float
+    memory_bytes: int | None = None
+    max_workers: int | None = None
+    max_in_flight: int | None = None  # requests at once, of all workers together
+    thread_safe: bool = True
+    confined: int | None = None  # cores that launches are held to; None: to none of this machine's
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The options by which candidates are left out."""
+        given = {
+            "--max-in-flight": self.max_in_flight is not None,
+            "--max-workers": self.max_workers is not None,
+            "--not-thread-safe": not self.thread_safe,
+        }
+        return tuple(name for name, one in given.items() if one)
+
+    @property
+    def thumb(self) -> int:
+        """The rule of thumb for workers: twice the cores and one."""
+        return 2 * max(1, math.floor(self.cores)) + 1
+
+
+def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
+    """`one_each`: a worker serves one request at a time."""
+    n = max(1, math.floor(limits.cores))
+    counts = {1, n, n + 1, 2 * n, limits.thumb}
+    most = limits.max_workers or (MOST_WORKERS if limits.thread_safe else MOST_ALONE)
+    most = max(most, limits.thumb) if limits.max_workers is None else most
+    if one_each and limits.max_in_flight:
+        most = min(most, limits.max_in_flight)
+    more = 4 * n
+    while (one_each or limits.max_workers) and more <= most:
+        counts.add(more)
+        more *= 2
+    counts.add(limits.max_workers or 1)
+    return sorted({min(count, most) for count in counts})
+
+
+def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
+    """The candidates of one worker class; none where it would break a limit. What serves and which
+    app is that of `kind`."""
+    row, pool = class_named(kind.worker_class), limits.max_in_flight
+    if not limits.thread_safe and row.slots != "one":
+        return
+    base = replace(kind, workers=1, threads=1, preload=False, cores=limits.confined)
+    for workers in worker_counts(limits, one_each=row.slots == "one"):
+        if row.slots == "threads":
+            for threads in THREADS:
+                if not pool or workers * threads <= pool:
+                    yield replace(base, workers=workers, threads=threads)
+        elif row.slots == "worker_connections":
+            connections = min(CONNECTIONS, pool // workers) if pool else CONNECTIONS
+            if connections:
+                yield replace(base, workers=workers, worker_connections=connections)
+        else:
+            yield replace(base, workers=workers)
+
+
+def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server:
+    """A worker class, the app it would serve, and what serves where there are several."""
+    return Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, python=python, gunicorn=gunicorn)
+
+
+def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:
+    return tuple(one for kind in kinds for one in servers_of(kind, limits))

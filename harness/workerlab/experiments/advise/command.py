@@ -1,0 +1,203 @@
+"""`workerlab advise`: from an app and a target to a gunicorn.conf.py, with its proof.
+
+    needs      a short closed load per worker class: what requests need of it
+    stacks     another one, where something held up its event loop: which line
+    forecast   every candidate, simulated: at the rate asked for, and up to which rate it will do
+    search     launches of those near the best, one by one, at arrivals that all share
+
+The plan grows by a cell at a time (`search`), until nothing more is to be found out or the budget
+is used up.
+"""
+
+import argparse
+import math
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from workerlab import codec, run_store, slo
+from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
+from workerlab.experiments.advise.document import write_file
+from workerlab.experiments.advise.growth import Growth
+from workerlab.experiments.advise.study import TOOL, Asked
+from workerlab.experiments.planning import (
+    apps_of,
+    gunicorn_plan,
+    interpreters,
+    lacking,
+    overridden,
+)
+from workerlab.experiments.runner import Setup
+from workerlab.mix import asked as asked_mix
+from workerlab.model import (
+    Cell,
+    EnvironmentProblem,
+    Finding,
+    Plan,
+    Server,
+    UsageError,
+)
+from workerlab.server import limits as machine
+from workerlab.server import preflight
+from workerlab.server.worker_classes import CLASSES, class_named
+from workerlab.terminal.console import tell
+
+RESUMES_WITH = ("budget",)
+BUDGET_S = 300.0
+SHOWN = 0.95  # of the rate: chance makes what is served in a launch some percent less
+NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond slots
+NEEDS_ABOUT_S = 8.0  # with start, lone requests and stop, of an app that starts at once
+
+
+@contextmanager
+def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+    resumed = plan is not None
+    plan, found = plan_of(options) if plan is None else (plan, {})
+    budget_s = options.budget or Asked.of(plan).budget_s
+    growth = Growth(budget_s, resumed=resumed)
+    yield Setup(
+        *(plan, found),
+        label="advise",
+        display=growth.display,
+        grow=growth.grow,
+        ceilings_anyway=True,  # from it follows what a request costs the tool, beside the server
+    )
+
+
+def finish(directory: Path) -> None:
+    """The gunicorn.conf.py, where one is recommended; the document says whether it is there."""
+    try:
+        write_file(run_store.load(directory))
+    except OSError as error:
+        tell(f"gunicorn.conf.py cannot be written: {error}")
+
+
+def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
+    """The needs of each class, which the search starts from. Raises UsageError or
+    EnvironmentProblem; starts nothing but looks."""
+    if options.rate is None or options.slo is None:
+        raise UsageError(
+            "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
+            " --rate 50 --slo 'p95<300ms,errors<0.1%'"
+        )
+    try:
+        target = slo.canonical(options.slo)
+    except slo.Mistake as mistake:
+        raise UsageError(f"--slo: {mistake}") from None
+    for term in slo.parse(target):
+        if term.kind == "rps" and term.op in (">", ">=") and term.limit > SHOWN * options.rate:
+            raise UsageError(
+                f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, for no"
+                f" more are served: leave it out, or ask for {SHOWN * options.rate:g} at most"
+            )
+    check_write(options.write)
+    names = options.classes or CLASSES
+    env, chdir = dict(options.env or ()), Path(options.chdir or ".")
+    every = interpreters(options, names, options.config, chdir, env)
+    found = next(iter(every.values()))
+    removed = {one for one in names if not options.classes and class_named(one).removed_in}
+    mix, notes = asked_mix(options)
+    budget_s = options.budget or BUDGET_S
+    wsgi, asgi = apps_of(options, found, mix)
+    kinds = [
+        kind_of(name, asgi if found.serves_asgi(name) else wsgi, python=python, gunicorn=version)
+        for name in names
+        if name not in removed
+        for python, version in every
+    ]
+    missing = lacking(kinds, every)
+    able = [kind for kind in kinds if kind.variant not in missing]
+    if not able:
+        raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
+    limits = limits_of(options)
+    unfit = [kind.variant for kind in able if not candidates([kind], limits)]
+    able = [kind for kind in able if kind.variant not in unfit]
+    if not able:
+        raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
+    if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
+        raise UsageError(
+            f"--budget: what requests need takes about {least_s:.0f} s to find out with"
+            f" {len(able)} worker classes: allow more time, or name fewer --classes"
+        )
+    asked = Asked(
+        slo=target,
+        rate_rps=options.rate,
+        budget_s=budget_s,
+        limits=limits,
+        left_out=missing,
+        unfit=tuple(unfit),
+        removed=tuple(sorted(removed)),
+        config_text=_text(options.config),
+        config_path=str(Path(options.config).absolute()) if options.config else "",
+        config_sets=tuple(found.settings),
+        python=found.python if options.python else "",
+        start=start_of(found.python),
+        write=str(Path(options.write).expanduser().absolute()) if options.write else "",
+    )
+    if limits.cores > (here := machine.cores()):
+        values = {"cores": limits.cores, "here": here}
+        notes = (*notes, Finding("advise.more_cores", values))
+    more = {} if options.seed is None else {"seed": options.seed}
+    plan = gunicorn_plan(
+        "advise",
+        map(needs_cell, able),
+        every,
+        config=options.config,
+        notes=(*notes, *overridden(options, found)),
+        arrivals=options.arrivals or "poisson",
+        details=codec.plain(asked),
+        **more,
+    )
+    return plan, every
+
+
+def start_of(python: str) -> str:
+    """`gunicorn`, where a shell finds that of this interpreter by its name."""
+    found = shutil.which("gunicorn")
+    mine = found is not None and Path(found).parent.absolute() == Path(python).parent.absolute()
+    return "gunicorn" if mine else f"{shlex.quote(python)} -m gunicorn"
+
+
+def _text(path: str | None) -> str:
+    """Of the app's own Gunicorn file. Raises UsageError."""
+    try:
+        return Path(path).read_text() if path else ""
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--config: {path} cannot be read: {error}") from None
+
+
+def check_write(path: str | None) -> None:
+    """Raises UsageError for a file that is there: nobody's settings are overwritten."""
+    if path is None:
+        return
+    place = Path(path).expanduser()
+    if place.exists():
+        raise UsageError(f"--write: {path} exists: name another file, or move it away")
+    if not place.absolute().parent.is_dir():
+        raise UsageError(f"--write: there is no directory {place.absolute().parent}")
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """Of the machine that will serve: this one's and its control group's where nothing is said. A
+    machine with fewer cores is imitated; one with more is only foreseen."""
+    here = machine.cores()
+    cores = options.cores or here
+    return Limits(
+        cores=cores,
+        memory_bytes=options.memory or machine.memory_bytes(),
+        confined=max(1, math.floor(cores)) if cores < here else None,
+        max_workers=options.max_workers,
+        max_in_flight=options.max_in_flight,
+        thread_safe=not options.not_thread_safe,
+    )
+
+
+def needs_cell(kind: Server) -> Cell:
+    """A few connections more than slots: then somebody always waits for a slot (`analysis/needs`).
+    Two workers show what they share of memory."""
+    server, connections = replace(kind, workers=NEEDS_WORKERS), NEEDS_WORKERS + NEEDS_MORE
+    return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)

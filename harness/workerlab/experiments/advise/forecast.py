@@ -1,0 +1,160 @@
+"""What each candidate is expected to show, from what requests need: at the rate that is asked for,
+and up to which rate the target will hold. Computed once, after the needs are known, and kept in the
+plan: a report needs not compute it again.
+
+How far a candidate goes takes a bisection, so it is only asked of those that may go furthest: in
+the order of what cores and slots allow at most, until that is less than NEAR of the best found. Of
+the others it is not known, and they are not needed.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.analysis.prediction import Predicted, predict
+from workerlab.model import Arrivals, Needs, Server, Summary
+from workerlab.numbers.arrivals import schedule
+from workerlab.server.worker_classes import class_named
+from workerlab.slo import Term
+
+NS = 1e9
+REQUESTS = 1500  # that are simulated: a p95 of them is known within some percent
+FEWEST = 100  # however long they take to arrive
+STEPS = 6  # of a bisection: within 2 % of the rate
+LONGEST_S = 60.0
+DRAWS = 3
+LEAST_CORES = 0.1
+NEAR = 0.8  # of the best: of those below nobody needs to know how far they go
+MOST_RPS = 20_000.0  # more than one load tool sends
+
+
+class Expected(Struct, frozen=True):
+    """Of one candidate, by its server's key. `bound_rps`: what cores and slots allow at most;
+    `highest_rps`: up to which the target is expected to hold, 0: not even at the lowest rate, None:
+    not asked; `memory_bytes`: None where it was not measured."""
+
+    key: str
+    bound_rps: float
+    central: Summary
+    low: Summary
+    high: Summary
+    highest_rps: float | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def most_rps(self) -> float:
+        """The highest rate at which it may hold the target."""
+        return self.bound_rps if self.highest_rps is None else self.highest_rps
+
+
+class Question(Struct, frozen=True):
+    """What all candidates are asked."""
+
+    terms: Sequence[Term]
+    rate_rps: float
+    arrivals: Arrivals
+    seed: int
+    cores: float
+    max_in_flight: int | None = None
+    tool_s: float = 0.0  # CPU of the load tool per request, where it runs on the same cores
+    memory_bytes: int | None = None  # of candidates that take more nobody needs to know more
+
+    def load_s(self, needs: Needs) -> float:
+        """CPU per request that the load takes of the same cores."""
+        return self.tool_s if needs.load_s is None else needs.load_s
+
+    def cores_at(self, rps: float, needs: Needs) -> float:
+        """What the load leaves."""
+        return max(LEAST_CORES, self.cores - rps * self.load_s(needs))
+
+
+def holds(response: Summary, terms: Iterable[Term]) -> bool:
+    """Whether every term holds, as far as times decide it: what they hold at is done."""
+    values = ((term, getattr(response, term.metric, None)) for term in terms)
+    return all(term.holds(value) for term, value in values if value is not None)
+
+
+def expected(server: Server, needs: Needs, question: Question) -> Expected:
+    """At the rate that is asked for."""
+    found = _at(server, needs, question, question.rate_rps, DRAWS)
+    return Expected(
+        *(server.key, bound_rps(server, needs, question)),
+        *(found.central, found.low, found.high),
+        memory_bytes=needs.memory.of(server.workers) if needs.memory else None,
+    )
+
+
+def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
+    """On a schedule of its own seed, which no launch will have."""
+    lasts_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
+    due = schedule(question.arrivals, rps, lasts_s, question.seed)
+    return predict(
+        server,
+        class_named(server.worker_class),
+        needs,
+        [ns / NS for ns in due],
+        cores=question.cores_at(rps, needs),
+        max_in_flight=question.max_in_flight,
+        draws=draws,
+        seed=question.seed,
+    )
+
+
+def bound_rps(server: Server, needs: Needs, question: Question) -> float:
+    """No server does more: its slots are all held, or the cores all computing (the asymptotes of
+    Denning & Buzen 1978)."""
+    mean = _mean(needs)
+    slots = class_named(server.worker_class).slots_of(server)
+    hold_s = mean["wait_s"] + mean["cpu_s"] + mean["blocked_s"] + mean["nogil_s"] + needs.gap_s
+    bounds = [MOST_RPS]
+    if slots is not None and hold_s > 0:
+        bounds.append(slots / hold_s)
+    if (alone_s := mean["cpu_s"] + mean["blocked_s"]) > 0:
+        bounds.append(server.workers / alone_s)
+    if (cpu_s := mean["cpu_s"] + mean["nogil_s"] + question.load_s(needs)) > 0:
+        bounds.append(question.cores / cpu_s)
+    return min(bounds)
+
+
+def _mean(needs: Needs) -> Mapping[str, float]:
+    names, many = ("wait_s", "cpu_s", "blocked_s", "nogil_s"), max(1, len(needs.requests))
+    return {name: math.fsum(getattr(one, name) for one in needs.requests) / many for name in names}
+
+
+def _highest(server: Server, needs: Needs, question: Question) -> float:
+    """The highest rate at which the target is expected to hold, by bisection between a fiftieth of
+    the bound and the bound."""
+    high = bound_rps(server, needs, question)
+    low = high / 50
+
+    def passing(rps: float) -> bool:
+        central = _at(server, needs, question, rps).central
+        return holds(central, question.terms)
+
+    if not passing(low):
+        return 0.0
+    for _ in range(STEPS):
+        middle = math.sqrt(low * high) if high / low > 4 else (low + high) / 2
+        low, high = (middle, high) if passing(middle) else (low, middle)
+    return low
+
+
+def forecast(
+    servers: Iterable[Server], needs: Mapping[str, Needs], question: Question
+) -> tuple[Expected, ...]:
+    """Of all candidates whose class is known, in their order."""
+    known = [one for one in servers if one.variant in needs]
+    found = {one.key: expected(one, needs[one.variant], question) for one in known}
+    best = 0.0
+    for server in sorted(known, key=lambda one: -found[one.key].bound_rps):
+        memory, limit = found[server.key].memory_bytes, question.memory_bytes
+        if memory is not None and limit is not None and memory > limit:
+            continue
+        if found[server.key].bound_rps < NEAR * best:
+            break
+        highest_rps = _highest(server, needs[server.variant], question)
+        found[server.key] = replace(found[server.key], highest_rps=highest_rps)
+        best = max(best, highest_rps)
+    return tuple(found[one.key] for one in known)

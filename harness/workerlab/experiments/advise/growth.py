@@ -1,0 +1,229 @@
+"""Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from msgspec.structs import replace
+
+from workerlab import codec, run_store, slo
+from workerlab.analysis.target import QUANTILES
+from workerlab.experiments.advise.candidates import candidates
+from workerlab.experiments.advise.forecast import Question, forecast
+from workerlab.experiments.advise.search import Next, search_of
+from workerlab.experiments.advise.study import TOOL, Study, alone, many, study_of
+from workerlab.experiments.budget import Budget
+from workerlab.experiments.execution import Predict
+from workerlab.load.programs import FOLLOWED
+from workerlab.model import Cell, Needs, Plan, Rate, Trial
+from workerlab.server import limits as machine
+from workerlab.server.worker_classes import class_named
+from workerlab.terminal.console import tell
+from workerlab.terminal.progress import Progress
+
+CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
+# Seconds of a launch: until enough requests lie beyond the quantile that is promised
+SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
+MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
+# Times what loads of each route, or of many at once, take is left of the budget, or there are none
+BESIDE_COST = 3
+# A load of many at once: its seconds; of requests that wait so many times as long as they compute;
+# the most connections
+MANY_S, WAITS, MANY_MOST = 4.0, 5, 500
+AROUND_S = 3.0  # lone requests, stop, reading, planning what comes next
+FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
+
+
+def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Of each class whose needs a load has not shown: others' programs, or chance, may have spoilt
+    it. Once."""
+    for cell in plan.cells:
+        why = study.left_out.get(cell.server.variant)
+        more = replace(cell, schedule=AGAIN)
+        unknown = why is not None and why.code == "advise.left_out.unknown"
+        if unknown and not cell.server.preload and more not in plan.cells:
+            yield more
+
+
+def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Where workers hold much for themselves: what they take when the app is loaded before they are
+    forked. Once, of the first class that has it so; not of one whose loop an app that is loaded
+    before its calls are patched would block, nor where the app's own file decides."""
+    if "preload_app" in study.asked.config_sets or any(one.server.preload for one in plan.cells):
+        return
+    for cell in plan.cells:
+        needs = study.needs.get(cell.server.variant)
+        memory = needs.memory if needs else None
+        patches = class_named(cell.server.worker_class).slots == "worker_connections"
+        if memory is not None and memory.private_bytes >= MUCH_BYTES and not patches:
+            yield replace(cell, server=replace(cell.server, preload=True))
+            return
+
+
+def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Each kind of request alone, of the classes that have no clock for a single request: what it
+    computes. Once."""
+    for cell in plan.cells:
+        needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
+        if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
+            continue
+        for number, route in enumerate(mix, ROUTE):
+            server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
+            one = replace(cell, server=server, schedule=number)
+            if cell.inside == "needs" and one not in plan.cells:
+                yield one
+
+
+def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+    """Many requests at once, to classes whose workers serve many. Once."""
+    limits, here = study.asked.limits, machine.cores()
+    had = {one.server.variant for one in plan.cells if many(one)}
+    for cell in plan.cells:
+        server = cell.server
+        needs, slots = study.needs.get(server.variant), class_named(server.worker_class).slots
+        if needs is None or slots in ("one", "threads") or server.variant in had:
+            continue
+        connections = filling(needs, min(limits.cores, here), limits.max_in_flight)
+        if connections is not None:
+            had.add(server.variant)
+            yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
+
+
+def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
+    """How many requests at once would keep so many cores busy, at what few at a time compute; None:
+    they do more than wait, and what they compute themselves fills the cores. With more the cores
+    are full, where a closed loop is cheaper than requests that come at random ever are."""
+    cpu_s = fmean(one.cpu_s + one.nogil_s for one in needs.requests)
+    wait_s = fmean(one.wait_s for one in needs.requests)
+    if wait_s < WAITS * cpu_s or not cpu_s:
+        return None
+    return min(MANY_MOST, max_in_flight or MANY_MOST, round(cores * wait_s / cpu_s))
+
+
+def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
+    """The same load once more, to see which line holds up the event loop: of each app under one of
+    the classes that gave an alarm, for its lines are the same under the others."""
+    alarmed = {*study.blocked, *study.alarmed}
+    apps = {
+        one.server.app: one
+        for one in sorted(needs, key=lambda one: one.server.variant in study.blocked)
+        if one.inside == "needs" and one.server.variant in alarmed and not one.server.preload
+    }
+    for cell in apps.values():
+        yield replace(cell, inside="stacks")
+
+
+def launch_s(rps: float, target: str) -> float:
+    """How long requests arrive in a launch: no more than the load tool times each of."""
+    parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
+    requests = BEYOND / min(parts, default=0.05)
+    lasts_s = min(max(SHORTEST_S, round(requests / rps)), LONGEST_S)
+    return float(min(lasts_s, max(1, math.floor(FOLLOWED / rps))))
+
+
+class Growth:
+    """Plans what comes next, by what is on file, as long as the budget lasts."""
+
+    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+        self._budget_s = budget_s
+        self._budget = Budget(budget_s, resumed=resumed)
+        self._idle = resumed  # nothing was launched since it was resumed
+        self._disturbed: int | None = None if resumed else 0  # launches, before it was resumed
+
+    def display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        first = "expected" not in plan.details
+        show = self._budget.at_first if first else self._budget.display
+        return show(directory, plan, todo, predict)
+
+    def grow(self, directory: Path, plan: Plan) -> Plan | None:
+        study = study_of(run_store.load(directory))
+        if self._disturbed is None:
+            self._disturbed = study.disturbed
+        if "expected" not in plan.details and (more := self._more_needs(plan, study)):
+            return replace(plan, cells=(*plan.cells, *more))
+        if not study.needs:
+            return None
+        foreseen = plan
+        if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
+            foreseen = with_forecast(plan, study)
+            whole = [one for one in plan.cells if not alone(one, plan)]
+            looks = tuple(one for one in stacks_cells(whole, study) if one not in plan.cells)
+            if looks and self._allows(study, *looks):
+                return replace(foreseen, cells=(*foreseen.cells, *looks))
+        search = search_of(study, foreseen)
+        following = search.next(self._launches_left(study), self._disturbed)
+        if following is not None:
+            cell = launch_cell(following, study.asked.slo)
+            if self._allows(study, cell):
+                self._idle = False
+                return replace(foreseen, cells=(*foreseen.cells, cell))
+            if self._idle:
+                tell(f"the budget of {self._budget_s:g} s leaves no time for another launch:"
+                     " allow more with --budget")  # fmt: skip
+        return None if foreseen is plan else foreseen
+
+    def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
+        """Further loads that tell more of what requests need, as far as the budget allows."""
+        more = (*needs_again(plan, study), *preload_cells(plan, study))
+        for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
+            if cells and self._allows(study, *more, *BESIDE_COST * cells):
+                more += cells
+        return more if more and self._allows(study, *more) else ()
+
+    def _launches_left(self, study: Study) -> float:
+        """At the target's rate, where they last longest."""
+        asked = study.asked
+        lasts_s = launch_s(asked.rate_rps, asked.slo) + self._around_s(study)
+        return self._budget.left_s() // lasts_s
+
+    def _allows(self, study: Study, *cells: Cell) -> bool:
+        """Whether the budget does: of each its load, and what is beside it."""
+        needed_s = sum((cell.duration_s or 0.0) + self._around_s(study) for cell in cells)
+        return needed_s <= self._budget.left_s()
+
+    def _around_s(self, study: Study) -> float:
+        """The boot of the slowest class, and what is beside it."""
+        boots = [needs.start_s or 0.0 for needs in study.needs.values()]
+        return max(boots, default=1.0) + AROUND_S
+
+
+def with_forecast(plan: Plan, study: Study) -> Plan:
+    """What is expected of every candidate, kept with the plan."""
+    asked = study.asked
+    loaded = {cell.server.variant: cell.server for cell in plan.cells if not alone(cell, plan)}
+    servers = candidates((loaded[name] for name in study.needs), asked.limits)
+    tell(f"simulating {len(servers)} candidates")
+    question = Question(
+        terms=slo.parse(asked.slo),
+        rate_rps=asked.rate_rps,
+        arrivals=plan.arrivals,
+        seed=FORECAST_SEED,
+        cores=asked.limits.cores,
+        max_in_flight=asked.limits.max_in_flight,
+        # At its ceiling it has a core for itself
+        tool_s=1 / study.ceiling.rps if study.ceiling else 0.0,
+        memory_bytes=asked.limits.memory_bytes,
+    )
+    found = forecast(servers, study.needs, question)
+    details = {
+        "expected": codec.plain(found),
+        "servers": codec.plain(servers),
+        "foreseen": sorted(study.needs),
+    }
+    return replace(plan, details={**plan.details, **details})
+
+
+def launch_cell(following: Next, target: str) -> Cell:
+    server, rps = following.server, following.rps
+    slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
+    connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
+    return Cell(
+        *(server, TOOL, connections),
+        rate=Rate(rps=rps),
+        schedule=following.schedule,
+        duration_s=launch_s(rps, target),
+    )

@@ -1,0 +1,127 @@
+"""The command line of `workerlab advise`: an app, a target, and what the machine allows."""
+
+import argparse
+import re
+
+from workerlab import options as read
+from workerlab.experiments.sweep.options import APP
+from workerlab.options import Row, add_rows
+
+BUDGET_S = 300.0
+LEAST_RPS = 0.1
+EXAMPLES = """\
+examples:
+  workerlab advise --app shop.wsgi:app --chdir ~/shop --rate 50 --slo 'p95<300ms,errors<0.1%'
+      which class, how many workers and threads, for 50 requests/s?
+  workerlab advise --app shop.asgi:app --chdir ~/shop --python ~/shop/.venv/bin/python \\
+      --config ~/shop/gunicorn.conf.py --rate 200 --slo 'p99<1s' --classes asgi,uvicorn
+      in the app's own environment, with its own Gunicorn file, ASGI classes only
+  workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --cores 4 --memory 2G \\
+      --max-in-flight 20
+      for a machine with 4 cores and 2 GB, and a database pool of 20 connections
+  workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --classes sync,gthread \\
+      --gunicorn 25.3.0,27.0.1 --budget 10m
+      under which version of Gunicorn, too; so are interpreters: --python python3.11,python3.13
+  workerlab advise --rate 3 --slo 'p95<1.5s'
+      the bundled app, which sleeps a second
+  workerlab advise --resume results/20261120-101500-advise
+      go on after Ctrl-C
+"""
+
+CODES = """\
+Exit codes: 0 a file was written; 1 the budget or the machine did not allow an answer; 2 usage;
+3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130
+Ctrl-C, 143 SIGTERM, with what is decided so far printed.
+"""
+
+LEAST_BYTES = 1 << 20  # less is a unit that was forgotten
+SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def size(text: str) -> int:
+    """Bytes: 512M, 2G, 2GiB."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if match is None or (found := float(match[1]) * SIZES[match[2].upper()]) < 1:
+        raise read.Refused(f"{text!r} is not an amount of memory, such as 512M or 2G")
+    if found < LEAST_BYTES:
+        raise read.Refused(f"{text!r} is less than any worker takes: say a unit, such as 512M")
+    return int(found)
+
+
+def cores(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise read.Refused(f"{text!r} is not a number of cores") from None
+    if not 1 <= value <= 1024:
+        raise read.Refused(
+            f"{text} cores: 1 to 1024, since servers cannot be held to less than one"
+        )
+    return value
+
+
+def rate(text: str) -> float:
+    try:
+        float(text.removesuffix("%"))
+    except ValueError:
+        wrong = f"{text!r} is no number of requests per second, such as 50"
+        raise read.Refused(wrong) from None
+    found = read.rate(text).rps
+    if found is None:
+        raise read.Refused(f"{text} is a share of a capacity that is not known: say requests/s")
+    if found < LEAST_RPS:
+        raise read.Refused(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
+    return found
+
+
+def budget(text: str) -> float:
+    """Seconds: 300, 300s, 5m, 5 min."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(s|sec|m|min|h)?\s*", text)
+    seconds = float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1) if match else 0
+    if not 30 <= seconds <= 6 * 3600:
+        raise read.Refused(f"{text!r} is not a time of 30 seconds to 6 hours, such as 5m or 300")
+    return seconds
+
+
+TARGET: tuple[Row, ...] = (
+    ("--rate", rate, "N", "requests/s that shall be served (required)"),
+    ("--slo", str, "TEXT",
+     "what shall hold at that rate: 'p95<300ms,errors<0.1%%' (required)"),
+    ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
+    ("--arrivals", read.arrivals, "KIND",
+     "how requests arrive: poisson, at random as users come, or even (poisson)"),
+    ("--seed", read.seed, "N",
+     "of the arrivals; the same seed gives the same schedules (drawn)"),
+)  # fmt: skip
+MACHINE: tuple[Row, ...] = (
+    ("--classes", read.classes, "LIST",
+     "worker classes to consider (all but eventlet, which Gunicorn 26 removed)"),
+    ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
+    ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
+    ("--max-workers", read.whole, "N",
+     "most workers (2 x cores + 1, of sync and tornado at least 16)"),
+    ("--max-in-flight", read.whole, "N",
+     "most requests the app can work on at once, all workers together: its database pool, say"),
+    ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),
+)  # fmt: skip
+GROUPS = {
+    "the target": TARGET,
+    "what may be used": MACHINE,
+    "your app": APP,
+    "what serves it": read.SERVES,
+}
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Find the worker class, workers and threads with which an app meets a target at a rate of"
+        " arrivals, by prediction and measurement, and write the gunicorn.conf.py."
+    )
+    to.epilog = f"{EXAMPLES}\n{CODES}"
+    for title, rows in GROUPS.items():
+        add_rows(to.add_argument_group(title), rows)
+    to.add_argument("--sleep", type=read.seconds, metavar="S", help="of the bundled app (1)")
+    to.add_argument(
+        "--write", metavar="FILE", help="write the gunicorn.conf.py there, too (it must not exist)"
+    )
+    read.add_common(to)

@@ -1,0 +1,403 @@
+"""Which launch comes next: a search, not a grid.
+
+    1. in the order of the forecast: the first candidate whose prediction bound keeps the target
+    2. the rate is raised on it, a launch each, until one that passes and one that fails are within
+       CLOSE: it leads, once a second launch holds at the last rate that passed
+    3. tried a little beyond what the leader reached are, of its own class, as many workers as the
+       rule of thumb says, a few more, fewer, and more threads; and of every other class the first
+       that is expected to go about as far; one that passes there leads, and is raised in turn
+    4. who leads in the end, or when the budget allows no more, is launched at the target's rate
+       until its bound is known; where that breaks the target the next one leads
+    5. the last rate that passes on it is seen as often as a prediction takes, or a lower one is
+    6. it is launched until its requests are enough to show that few fail
+    7. as long as the budget lasts, the best of each class that has had no launch is tried a little
+       beyond what the leader reached, for its forecast may be far too low
+
+All classes are looked at before one is looked at closely: near the rate at which it breaks, the
+schedules decide, and a single candidate takes all the time there is. More workers than the forecast
+asks for are tried because the kernel deals cores to whoever is ready to run, the load tool among
+them: candidates that are forecast alike may differ by more than others do.
+
+The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
+before the others, by memory, then by threads. Where none meets the target, the best one's rate is
+lowered instead, to say up to which rate the target would hold.
+
+Everything here is a function of what is on file, so that a run that was stopped goes on as it
+would have. The k-th launch at a rate has schedule k, whichever candidate it is of.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from workerlab import codec
+from workerlab.analysis.target import judge, requests_of, value_of, word
+from workerlab.experiments.advise.forecast import Expected
+from workerlab.experiments.advise.standing import LEAST, Standing, passes, standing
+from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
+from workerlab.model import Finding, Needs, Plan, Server
+from workerlab.slo import Term, parse
+
+NEAR = 0.95  # of the best forecast: as good as the best
+CLOSE = 1.075  # between the last rate that passes and the first that fails
+STEP = 1.15  # up, where the forecast is passed
+AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
+BEYOND = 1.05  # times what the winner reached, for another candidate to be better
+HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
+SURER = 0.5  # of a rate: where few launches are left, the next that is tried below it
+CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
+ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
+FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
+SPARE = 1  # launch, of those that are kept for who leads: one may be void
+TRIES = 4  # candidates that are forecast to break the target
+MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
+MOST_VOIDS_BESIDE = 2  # at another rate
+LOWEST = 0.02  # of the target's rate
+LOWEST_RPS = 0.1  # a launch of a minute has too few requests to say anything
+
+
+class Next(Struct, frozen=True):
+    """A launch to be made."""
+
+    server: Server
+    rps: float
+    schedule: int
+
+
+class Reach(Struct, frozen=True):
+    """Of a candidate: the highest rate that passed below any that failed, and the lowest that
+    failed above it. None: there is none yet."""
+
+    last: float | None = None
+    first: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return bool(self.last and self.first and self.first <= CLOSE * self.last)
+
+
+class Search(Struct, frozen=True):
+    study: Study
+    terms: Sequence[Term]
+    servers: Sequence[Server]  # all candidates whose class is known
+    expected: Mapping[str, Expected]  # by the server's key
+
+    foreseen: bool = True  # whether there is a forecast yet
+
+    @property
+    def target_rps(self) -> float:
+        return self.study.asked.rate_rps
+
+    def order(self) -> list[Server]:
+        """All candidates, those first that are tried first."""
+        within = [one for one in self.servers if self.fits(one)]
+        best = max((self.highest(one) for one in within), default=0.0)
+
+        def place(server: Server) -> tuple[object, ...]:
+            highest = self.highest(server)
+            near = highest >= NEAR * best
+            return (not near, *((0.0, *self.cost(server)) if near else (-highest,)))
+
+        return sorted(within, key=place)
+
+    def fits(self, server: Server) -> bool:
+        limit, memory = self.study.asked.limits.memory_bytes, self.expected[server.key].memory_bytes
+        return limit is None or memory is None or memory <= limit
+
+    def highest(self, server: Server) -> float:
+        return self.expected[server.key].most_rps
+
+    def cost(self, server: Server) -> tuple[float, int, int]:
+        """Memory, workers, threads. What is not known is not cheap."""
+        memory = self.expected[server.key].memory_bytes
+        return math.inf if memory is None else memory, server.workers, server.threads
+
+    @property
+    def able(self) -> bool:
+        """Whether any candidate is forecast to keep the target."""
+        return any(self.highest(one) >= self.target_rps for one in self.order())
+
+    # --- what was found ----------------------------------------------------------------------
+
+    def standing(self, server: Server) -> Standing:
+        """At the target's rate. Errors are seen at higher rates that passed, too."""
+        last = self.reach(server).last or self.target_rps
+        also = [one for one in self.study.of(server) if self.target_rps < one.rps <= last]
+        return standing(self.study.at(server, self.target_rps), self.terms, also)
+
+    def meets(self, server: Server) -> bool:
+        return self.standing(server).word == "met"
+
+    def reach(self, server: Server) -> Reach:
+        rates = sorted({one.rps for one in self.study.of(server)})
+        tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
+        first = min((rps for rps in rates if tried[rps] is False), default=None)
+        under = [rps for rps in rates if tried[rps] and (first is None or rps < first)]
+        return Reach(max(under, default=None), first)
+
+    def winner(self) -> Server | None:
+        """The first of those that meet the target; see `_first_of`."""
+        able = [one for one in self.order() if self.meets(one)]
+        return self._first_of({one: self.reach(one).last or 0.0 for one in able})
+
+    def leader(self) -> Server | None:
+        """The first of those that may meet the target, by what they promise: nothing at its rate
+        speaks against it, and at some rate it was seen to hold. One that held only by a little
+        leads where the others promise less."""
+        words = {one: self.standing(one).word for one in self.order()}
+        may = {one: self._promise(one) for one, word in words.items() if word in ("met", "open")}
+        known = {
+            one: rps for one, rps in may.items() if words[one] == "met" or self.reach(one).last
+        }
+        most = max(known.values(), default=0.0)
+        return self._first_of(
+            {one: rps for one, rps in may.items() if one in known or rps > BEYOND * most}
+        )
+
+    def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
+        """The one that reaches furthest; the cheaper of two of which neither reached BEYOND the
+        other."""
+        most = max(reached.values(), default=0.0)
+        near = [one for one, rps in reached.items() if not most or rounded(BEYOND * rps) > most]
+        return min(near, key=self.cost, default=None)
+
+    def _promise(self, server: Server) -> float:
+        """The rate that it was seen to hold, or the next one that is tried below one that it did
+        not: who fails at a rate by a little, or holds it by a little, reaches hardly less."""
+        last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
+        if ceiling is None or (last and ceiling <= CLOSE * last):
+            return last
+        if not last:
+            return rounded(ceiling / CLOSE) if self._held(server, ceiling) else 0.0
+        return max(last, self._below(server, last, ceiling))
+
+    def _held(self, server: Server, rps: float) -> bool:
+        """Whether some launch held there."""
+        return any(holds(one, self.terms) for one in self.study.at(server, rps))
+
+    def too_noisy(self, before: int = 0) -> bool:
+        """Whether others disturbed more launches than say anything. `before`: so many were, when a
+        run was resumed, and do not count."""
+        disturbed = self.study.disturbed - before
+        return disturbed >= MOST_VOIDS and disturbed > len(self.study.valid)
+
+    def unsendable(self) -> bool:
+        """Whether the load tool cannot send so many requests on this machine."""
+        known = self.study.ceiling
+        return known is not None and not known.at_least and self.target_rps > known.rps
+
+    def hopeless(self) -> bool:
+        """Whether requests that have a server to themselves are too slow, in every class."""
+        return all(slow_alone(one, self.terms) for one in self.study.needs.values())
+
+    # --- what is next ------------------------------------------------------------------------
+
+    def next(self, left: float = math.inf, before: int = 0) -> Next | None:
+        """None: there is nothing more to find out. `left`: launches that the budget allows;
+        `before`: as of `too_noisy`."""
+        if self.too_noisy(before) or self.hopeless() or self.unsendable():
+            return None
+        order = self.order()
+        for server in self._hopeful(order):
+            found = self.standing(server)
+            if found.word == "met":
+                return self._around(self.leader() or server, order, left)
+            following = self._launch(server, self.target_rps) if found.word == "open" else None
+            if following is not None:  # else nothing of its launches says anything
+                return following
+        return self._lower(order)
+
+    def _hopeful(self, order: Sequence[Server]) -> list[Server]:
+        """Those that are worth a launch at the target's rate. Of those that are forecast to break
+        it only the first of each class: their forecast may be wrong, but they are all alike."""
+        able = [one for one in order if self.highest(one) >= self.target_rps]
+        nearly = {one.variant: one for one in reversed(order)
+                  if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
+        first = sorted(nearly.values(), key=self.highest, reverse=True)
+        return [*able, *first[:TRIES]] or list(order[:TRIES])
+
+    def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
+        """Once something meets the target: whether there is better, and what the best reaches."""
+        following, unknown = None, self.standing(leader).word == "open"
+        wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
+        if not unknown or left > wanting + SPARE:
+            following = self._raise(leader, left - wanting - SPARE)
+        if following is None and left > LEAST + SPARE:  # one that leads then can still be shown
+            following = self._confirmed(leader) if left > ENOUGH else None
+            following = following or self._rivals(leader, order)
+        if following is None and unknown and left >= wanting:
+            following = self._launch(leader, self.target_rps)
+        following = following or self._sure(self.winner() or leader)
+        if following is None and left > LEAST + SPARE:
+            following = self._long_shots(leader, order)
+        return following
+
+    def _confirmed(self, leader: Server) -> Next | None:
+        """Its last rate that passed, seen twice: the first launch that held on the way up is often
+        one that chance helped, and rivals would have to go beyond it."""
+        last = self.reach(leader).last
+        few = last is not None and len(self.study.at(leader, last)) < CONFIRMED
+        return self._launch(leader, last) if last is not None and few else None
+
+    def _launch(self, server: Server, rps: float) -> Next | None:
+        made = [one for one in self.study.launches if one.server == server and one.rps == rps]
+        voids = [one.void for one in made if one.void is not None]
+        noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
+        if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
+            return None
+        return Next(server, rps, 1 + len(made))
+
+    def _raise(self, server: Server, left: float) -> Next | None:
+        """Up to where a launch keeps the target. `left`: launches that there are for it."""
+        reach, few = self.reach(server), left < FEW
+        last, first = reach.last or self.target_rps, self._ceiling(server)
+        if first is None and not self.study.at(server, self.target_rps):
+            return self._launch(server, rounded(CLOSE * last))  # a rival: seldom much further
+        if first is None:
+            ahead = (SURER if few else AHEAD) * self.highest(server)
+            return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
+        if first > CLOSE * last:
+            middle = self._below(server, last, first)
+            if few and not self._held(server, first):
+                middle = rounded(max(math.sqrt(last * first), SURER * first))
+            if last < middle < first:
+                return self._launch(server, middle)
+        return None
+
+    def _below(self, server: Server, last: float, first: float) -> float:
+        """The rate to try between one that passed and one that did not. Where some launch held
+        there, hardly less will."""
+        close = rounded(first / CLOSE) if self._held(server, first) else 0.0
+        return max(between(last, first), close)
+
+    def _sure(self, winner: Server) -> Next | None:
+        """The last rate that passes holds in further launches, or is a lower one; so does the rate
+        above, which may only be close to the limit; and errors are few."""
+        last, ceiling = self.reach(winner).last or self.target_rps, self._ceiling(winner)
+        following = None
+        if len(self.study.at(winner, last)) < LEAST:
+            following = self._launch(winner, last)
+        if following is None and ceiling:
+            tried = self.study.at(winner, ceiling)
+            close = tried and passes(tried, self.terms) is None
+            following = self._launch(winner, ceiling) if close else None
+        if following is None and self.standing(winner).unshown:
+            following = self._launch(winner, self.target_rps)
+        return following
+
+    def _ceiling(self, server: Server) -> float | None:
+        """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
+        it would, or others' programs left nothing of its launches."""
+        made = [one for one in self.study.launches if one.server == server]
+        voids = [one.rps for one in made if one.void is not None]
+        spoilt = {rps for rps in voids if voids.count(rps) >= MOST_VOIDS_BESIDE}
+        reach = self.reach(server)
+        rates = {one.rps for one in made if one.rps > (reach.last or self.target_rps)}
+        tried = {rps: self.study.at(server, rps) for rps in rates}
+        close = {rps for rps in rates if (tried[rps] or rps in spoilt)
+                 and not passes(tried[rps], self.terms)}  # fmt: skip
+        return min(close, default=None)
+
+    def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """Others that may go further: tried at the rate from which on they would lead."""
+        most = self._promise(leader) or self.target_rps
+        mark, expected = rounded(BEYOND * most), NEAR * min(most, self.highest(leader))
+        for other in self._others(leader, order):
+            ceiling = self._ceiling(other)
+            if self.highest(other) < expected or (ceiling and ceiling <= CLOSE * mark):
+                continue
+            following = self._launch(other, mark)
+            if following is not None:
+                return following
+        return None
+
+    def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """The best of each class that has had no launch, unless it is forecast to be hopeless."""
+        most = self._promise(leader) or self.target_rps
+        launched = {one.server.variant for one in self.study.launches}
+        best: dict[str, Server] = {}
+        for one in sorted(order, key=self.highest, reverse=True):
+            best.setdefault(one.variant, one)
+        for variant, one in best.items():
+            if variant not in launched and self.highest(one) >= HOPE * most:
+                return self._launch(one, rounded(BEYOND * most))
+        return None
+
+    def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
+        """The rule of thumb with the leader's class and threads, the leader's neighbours, and the
+        first of each other class that may meet the target."""
+        able = [one for one in order if self.standing(one).word not in ("broken", "undecidable")]
+        first = {one.variant: one for one in reversed(able)}
+        first.pop(leader.variant, None)
+        own = [one for one in able if one.variant == leader.variant]
+        beside = sorted(
+            (one for one in own if one.threads == leader.threads), key=lambda one: one.workers
+        )
+        fewer = [one for one in beside if one.workers < leader.workers]
+        more = [one for one in beside if one.workers > leader.workers]
+        thumb = [one for one in more if one.workers == self.study.asked.limits.thumb]
+        threads = [
+            one for one in own if one.workers == leader.workers and one.threads > leader.threads
+        ]
+        return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
+
+    def _lower(self, order: Sequence[Server]) -> Next | None:
+        """The best candidate, below the rate that nobody keeps the target at."""
+        if not order:
+            return None
+        server = max(order[:TRIES], key=self.highest)
+        reach = self.reach(server)
+        if reach.first is None:
+            return self._launch(server, self.target_rps)
+        if reach.last is None:
+            ahead = AHEAD * self.highest(server)
+            below = ahead if 0 < ahead < reach.first / CLOSE else reach.first / 2
+            lowest = max(LOWEST * self.target_rps, LOWEST_RPS)
+            return self._launch(server, rounded(below)) if below > lowest else None
+        if not reach.known:
+            middle = between(reach.last, reach.first)
+            if reach.last < middle < reach.first:
+                return self._launch(server, middle)
+        return None
+
+
+def between(last: float, first: float) -> float:
+    """The rate to try next. Where the last that passed is far below, a step down: the forecast was
+    not that wrong."""
+    return rounded(max(math.sqrt(last * first), first / STEP))
+
+
+def rounded(rps: float) -> float:
+    """To three digits: nobody asks for 83.2917 requests/s."""
+    return float(f"{rps:.3g}")
+
+
+def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
+    """Valid ones, by rate."""
+    found: dict[float, list[Launch]] = {}
+    for one in sorted(study.of(server), key=lambda launch: launch.rps):
+        found.setdefault(one.rps, []).append(one)
+    return found
+
+
+def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
+    """Requests that have the server for themselves already break a term, by more than chance: the
+    needs are of a short load. The longest of a launch may be of another kind than any seen here."""
+    times_s = [
+        one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
+        for one in needs.requests
+    ]
+    alone = requests_of(times_s)
+    for term in terms:
+        if term.kind == "time" and term.metric != "max" and word(judge(term, alone)) == "broken":
+            values = {"term": str(term), "value_s": value_of(term.metric, alone)}
+            return Finding("advise.limit.alone", values)
+    return None
+
+
+def search_of(study: Study, plan: Plan) -> Search:
+    expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
+    servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
+    known = {one.key: one for one in expected}
+    return Search(study, parse(study.asked.slo), servers, known, "expected" in plan.details)

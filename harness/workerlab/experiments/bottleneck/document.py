@@ -1,0 +1,125 @@
+"""What `workerlab bottleneck` shows: one table per factor, and whose limit was found."""
+
+from collections.abc import Iterable, Sequence
+
+from workerlab.experiments.bottleneck.findings import (
+    FACTORS,
+    comparisons,
+    findings,
+    generator_of,
+)  # fmt: skip
+from workerlab.experiments.bottleneck.pooled import Pooled, pooled
+from workerlab.experiments.document import Field, cores_of, table
+from workerlab.experiments.reading import notes_of, report_of
+from workerlab.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table
+from workerlab.run_store import Run
+
+# Shown only in the tables that are about them, or in which they differ
+SETTINGS: tuple[Field, ...] = (
+    ("tool", "text", lambda c: c.trial.cell.tool),
+    ("processes", "count", lambda c: c.trial.cell.processes),
+    ("users", "count", lambda c: c.trial.cell.concurrency),
+    ("threads", "count", lambda c: c.trial.cell.server.threads),
+    ("servers", "count", lambda c: c.trial.cell.server.instances),
+)
+RESULTS: tuple[Field, ...] = (
+    ("trials", "count", lambda c: len(c.rates) or None),
+    ("throughput_rps", "number", lambda c: c.throughput_rps),
+    ("response_mean_s", "seconds", lambda c: c.response.mean),
+    ("response_p95_s", "seconds", lambda c: c.response.p95),
+    ("service_mean_s", "seconds", lambda c: c.service.mean),
+    ("failed", "count", lambda c: c.failed),
+    ("errors", "counts", lambda c: c.errors or None),
+    ("achieved_concurrency", "number", lambda c: c.achieved_concurrency),
+    ("generator_cores", "number", lambda c: c.usage.generator_cores),
+    ("server_cores", "number", lambda c: c.usage.server_cores),
+    ("host_busy", "percent", lambda c: c.usage.host_busy),
+    ("generator_bound", "text", lambda c: c.generator_bound),
+    ("verdict", "text", lambda c: c.verdict),
+)
+
+
+def document(run: Run) -> Document:
+    return study(report_of(run), notes_of(run))
+
+
+def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
+    """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
+    cells = pooled(report.cells)
+    generator = generator_of(cells)
+    compared = {name: comparisons(name, cells, generator) for name in FACTORS}
+    invalid = []
+    for cell in report.cells:
+        if cell.verdict == "invalid":
+            asked = cell.trial.cell
+            trial = cell.trial.number if cell.trial.number > 1 else None
+            name = Finding(
+                "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
+            )
+            values = {"cell": name, "reason": cell.reason}
+            invalid.append(Finding("bottleneck.invalid", values, (cell.trial.key,)))
+    return Document(
+        run=report.run,
+        kind="bottleneck",
+        title=_title(report.cells, generator),
+        environment=report.environment,
+        findings=findings(compared, generator, cores_of(report.environment)),
+        tables=tuple(_tables(compared)),
+        charts=_charts(cells, generator),
+        notes=(*notes, *invalid),
+        valid=bool(report.cells) and not invalid,
+    )
+
+
+def _title(cells: Sequence[CellResult], generator: str) -> Finding:
+    if not cells:
+        return Finding("bottleneck.title.empty")
+    server = cells[0].trial.cell.server
+    values = {"worker_class": server.worker_class, "workers": server.workers}
+    return Finding("bottleneck.title", {"generator": generator, **values})
+
+
+def _way(cell: Cell) -> dict[str, object]:
+    """What a cell differs in from others but users; what is one is not worth a word."""
+    return {
+        "tool": cell.tool,
+        "processes": cell.processes if cell.processes > 1 else None,
+        "servers": cell.server.instances if cell.server.instances > 1 else None,
+        "threads": cell.server.threads,
+    }
+
+
+def _tables(compared: dict[str, list[list[Pooled]]]) -> Iterable[Table]:
+    """One per factor that was varied; what explains the columns stands below the first."""
+    note: Finding | None = Finding("bottleneck.table.note")
+    for factor, groups in compared.items():
+        cells = [cell for group in groups for cell in group]
+        settings = [
+            (name, form, value)
+            for name, form, value in SETTINGS
+            if name in (factor, "users") or len(set(map(value, cells))) > 1
+        ]
+        if cells:
+            name = Finding(f"bottleneck.table.{factor}")
+            yield table(name, (*settings, *RESULTS), cells, note)
+            note = None
+
+
+def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:
+    """Requests/s against users: a line for the generator, a mark for each other way."""
+    lines: dict[tuple[object, ...], tuple[Finding, list[tuple[float, float]]]] = {}
+    for cell in cells:
+        asked, rps = cell.trial.cell, cell.throughput_rps
+        if rps is None:
+            continue
+        way = _way(asked)
+        if asked.server.threads == cells[0].trial.cell.server.threads:
+            way["threads"] = None
+        line = lines.setdefault(tuple(way.values()), (Finding("bottleneck.line", way), []))
+        line[1].append((float(asked.concurrency), rps))
+    if not lines:
+        return ()
+    series = tuple(Series(name, tuple(sorted(points))) for name, points in lines.values())
+    title, x, y = (Finding(f"bottleneck.chart{part}") for part in ("", ".users", ".rps"))
+    note = Finding("bottleneck.chart.note", {"generator": generator})
+    return (Chart(title, x, y, series, (True, False), note),)

@@ -1,0 +1,31 @@
+"""The command line of `workerlab bottleneck`."""
+
+import argparse
+
+from workerlab.options import add_common, add_serves_in_turn, whole
+
+EXAMPLES = """\
+examples:
+  workerlab bottleneck
+      200, 500 and 1000 users on a server that does next to nothing, in about seven minutes
+  workerlab bottleneck --quick
+      50 and 200 users, in about three minutes
+  workerlab report results --html bottleneck.html
+      the newest run again, as a page with its chart
+"""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Change one thing at a time (users, threads of the server, servers, processes of the"
+        " generator, the generator) and see which of them changes the throughput. Examines Locust"
+        " if it is installed, else the built-in generator `fast`."
+    )
+    to.epilog = EXAMPLES
+    add_common(to)
+    to.add_argument(
+        "--trials", type=whole, metavar="N",
+        help="repetitions of each cell, which are what is compared (3)",
+    )  # fmt: skip
+    add_serves_in_turn(to)
+    to.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

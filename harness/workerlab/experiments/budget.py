@@ -1,0 +1,53 @@
+"""The time that a run which decides for itself what comes next may take."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from workerlab import run_store
+from workerlab.experiments.execution import Predict, progress
+from workerlab.model import Plan, Record, Trial
+from workerlab.terminal.progress import Progress, Within
+
+BESIDE_S = 0.5  # of a trial: files, the reading of them, what is planned next
+
+
+def used_s(record: Record) -> float:
+    """How long a trial took, as far as its record tells."""
+    load_s = 0.0
+    if record.load_start_ns is not None and record.load_end_ns is not None:
+        load_s = (record.load_end_ns - record.load_start_ns) / 1e9
+    parts = (record.start_s, record.warmup_s, record.stop_s)
+    return BESIDE_S + load_s + sum(part or 0.0 for part in parts)
+
+
+class Budget:
+    """Seconds, of which a run that is resumed has used some before this process began."""
+
+    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+        self._budget_s = budget_s
+        self._began_s = time.monotonic()
+        self._before_s: float | None = None if resumed else 0.0
+
+    def display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """The usual one with the time that is left."""
+        self.look(directory)
+        return Within(todo, predict, self.left_s)
+
+    def at_first(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """Of what is planned from the beginning: by its cells."""
+        self.look(directory)
+        return progress(directory, plan, todo, predict)
+
+    def look(self, directory: Path) -> None:
+        """Learn what was used before."""
+        if self._before_s is None:
+            records = run_store.load(directory).records
+            self._before_s = sum(map(used_s, records.values()))
+
+    def left_s(self) -> float:
+        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)

@@ -1,0 +1,141 @@
+"""The command line of `workerlab compare`: two sides, each by what it changes."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable
+
+from workerlab import options as read
+from workerlab.experiments.advise.options import budget
+from workerlab.experiments.compare import gate
+from workerlab.experiments.sweep.options import APP, AXES
+from workerlab.load.registry import TOOLS
+from workerlab.model import UsageError
+from workerlab.options import Row, add_rows
+
+EXAMPLES = """\
+examples:
+  workerlab compare sync,gthread 8 --a gunicorn=25.3.0 --b gunicorn=27.0.1
+      what does this version of Gunicorn change?
+  workerlab compare gthread 16 --app shop.wsgi:app --a chdir=main --b chdir=branch
+      two checkouts of your app
+  workerlab compare gevent 32 --a python=python3.11 --b python=python3.13
+      two interpreters
+  workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
+      any settings, several of them in quotes
+  workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
+      a gate for a build: exit code 4 if B is slower for certain
+  workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
+      ... for clients that close their connections late
+  workerlab compare --baseline results/main --fail-if 'p95>+10%'
+      the sweep in results/main once more, as things are now, and what has changed
+  workerlab compare results/20261120-101500-sync results/20261121-101500-sync
+      two saved runs
+"""
+CODES = """\
+Exit codes: 0 compared, whatever came out; 1 a launch is invalid (with --fail-if: all of a side
+are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded; 5 with
+--strict: it is not known whether one is; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
+kept and printed.
+"""
+AT_LEAST = 0.05
+TOOL, LOAD_S = "fast", 8.0  # where nothing is said: it times each request
+# What a side may change, by the option of `sweep` that it is
+CHANGES = (
+    "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
+    "config", "env", "path", "header", "sleep",
+)  # fmt: skip
+
+
+def share(text: str) -> float:
+    """5%, as a share."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
+    if match is None or not 0 < (found := float(match[1]) / 100) < 1:
+        raise read.Refused(f"{text!r} is not a difference, such as 5%")
+    return found
+
+
+def limits(text: str) -> str:
+    try:
+        gate.parse(text)
+    except gate.Mistake as mistake:
+        raise read.Refused(str(mistake)) from None
+    return text
+
+
+PAIR: tuple[Row, ...] = (
+    ("--a", str, "WHAT", f"what A is, of {','.join(CHANGES)}: 'gunicorn=25.3.0 workers=4'"),
+    ("--b", str, "WHAT", "what B is, likewise; the rest is as the options below say"),
+    ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
+    ("--at-least", share, "SHARE", "the least difference worth knowing of (5%%)"),
+    ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
+    ("--fail-if", limits, "LIMITS",
+     f"exit with 4 where B changes so much for certain: 'p95>+10%%,rps<-5%%'; of"
+     f" {','.join(gate.METRICS)}"),
+    ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
+    ("--html", str, "FILE", "of saved runs, or with a baseline: write it as one HTML page, too"),
+    ("--strict", None, "", "with --fail-if: exit with 5 where nobody knows whether it does"),
+)  # fmt: skip
+LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
+         "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
+         "--sleep", "--client")  # fmt: skip
+# What is said of those of which a comparison has another default than a sweep
+OWN_HELP = {
+    "--tool": f"of {','.join(TOOLS)} ({TOOL})",
+    "--duration": f"load for S seconds ({LOAD_S:g})",
+}
+GROUPS = {
+    "the two sides": PAIR,
+    "servers and load, of both": tuple(
+        (*row[:3], OWN_HELP.get(row[0], row[3])) for row in AXES if row[0] in LOADS
+    ),
+    "your app": APP,
+    "what serves it": read.SERVES_ONE,
+}
+KINDS: dict[str, Callable[[str], object] | None] = {
+    name.removeprefix("--"): kind for rows in GROUPS.values() for name, kind, _, _ in rows
+}
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Launch two servers in turn until it is known whether they differ, and in what; or compare"
+        " two saved runs."
+    )
+    to.epilog = f"{EXAMPLES}\n{CODES}"
+    to.add_argument("classes", metavar="CLASSES", nargs="?", help="worker classes, or a run: A")
+    to.add_argument("levels", metavar="LEVELS", nargs="?", help="concurrency, or a run: B")
+    for title, rows in GROUPS.items():
+        add_rows(to.add_argument_group(title), rows)
+    read.add_common(to)
+
+
+def side(options: argparse.Namespace, which: str) -> argparse.Namespace:
+    """The options of A or B. Raises UsageError for what no side can be."""
+    found = argparse.Namespace(**vars(options))
+    for word in shlex.split(getattr(options, which) or ""):
+        name, equals, text = word.partition("=")
+        kind = KINDS.get(name)
+        if not equals or name not in CHANGES or kind is None:
+            raise UsageError(
+                f"--{which}: {word!r} is nothing that a side can be, such as gunicorn=25.3.0;"
+                f" there are {', '.join(CHANGES)}"
+            )
+        try:
+            value = kind(text)
+        except read.Refused as refused:
+            raise UsageError(f"--{which}: {name}: {refused}") from None
+        if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
+            raise UsageError(f"--{which}: {word!r} is several, and a side is one")
+        place = name.replace("-", "_")
+        if f"--{name}" in read.REPEATABLE:
+            value = [*(getattr(found, place) or ()), value]
+        setattr(found, place, value)
+    return found
+
+
+def check_limits(options: argparse.Namespace) -> None:
+    """Raises UsageError for what means nothing without limits."""
+    for name in ("strict", "junit"):
+        if getattr(options, name) and not options.fail_if:
+            raise UsageError(f"--{name} needs --fail-if, such as --fail-if 'p95>+10%'")

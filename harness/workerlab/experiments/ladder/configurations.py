@@ -1,0 +1,150 @@
+"""The configurations of the ladder: the same blog, with one thing less at each step. Pure.
+
+    every cache -> without the workers' own -> without Redis -> the next storage instead
+    -> one worker -> sync instead of async
+
+A configuration whose services cannot be had is left out, and the others are built on what there is.
+The first storage that can be had is the one that is measured with the caches.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from operator import attrgetter, or_
+from typing import Any
+
+from msgspec import Struct
+
+from workerlab import codec
+from workerlab.model import App, Finding, Plan, Server, UsageError
+from workerlab.server.service_check import name_of
+
+CACHE = "redis"
+ASYNC, SYNC = "uvicorn", "sync"  # worker classes
+PATH = "/posts/1"  # what every user reads
+POOL = 10  # connections to the storage, per worker
+# A thousand requests at once keep an event loop from looking at an answer for seconds: that is what
+# is measured, and no reason to call a database dead
+ANSWER_S = 60
+BACKLOG = 2048
+CONNECTIONS = 4000  # a worker's, for classes that heed it
+LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
+
+
+class Configuration(Struct, frozen=True):
+    """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
+    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can."""
+
+    server: Server
+    storage: str
+    cache: str = ""
+    why_not: str = ""
+
+    @property
+    def name(self) -> str:
+        """Unique in its ladder."""
+        return self.server.name
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the services that it needs."""
+        return tuple(filter(None, (self.storage, self.cache)))
+
+    @property
+    def local_cache(self) -> bool:
+        return (LOCAL, "1") in self.server.app.env
+
+    @property
+    def text(self) -> Finding:
+        """All its settings."""
+        values = {
+            "worker_class": self.server.worker_class,
+            "workers": self.server.workers,
+            "storage": name_of(self.storage),
+            "cache": name_of(self.cache),
+            "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
+        }
+        return Finding("ladder.configuration", values)
+
+
+# What two configurations may differ in
+SETTINGS = {
+    name.rpartition(".")[2]: attrgetter(name)
+    for name in ("local_cache", "cache", "storage", "server.workers", "server.worker_class")
+}
+
+
+def differences(one: Configuration, other: Configuration) -> tuple[str, ...]:
+    return tuple(name for name, setting in SETTINGS.items() if setting(one) != setting(other))
+
+
+def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
+    """What each of those that can be run lacks that the one before had, by its name."""
+    able = [one for one in configurations if not one.why_not]
+    found = {one.name: Finding("ladder.removed.nothing") for one in able[:1]}
+    for before, after in pairwise(able):
+        (setting,) = differences(before, after)
+        values: dict[str, dict[str, object]] = {
+            "cache": {"cache": name_of(before.cache)},
+            "storage": {"storage": name_of(before.storage), "instead": name_of(after.storage)},
+        }
+        found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
+    return found
+
+
+def configurations(
+    lacking: Mapping[str, str],
+    storages: Sequence[str],
+    workers: int = 2,
+    pages: Mapping[str, str] = {},
+) -> tuple[Configuration, ...]:
+    """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
+
+    `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
+    storage.
+    """
+    able = [one for one in storages if one not in lacking]
+    full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
+    bare = {**full, "redis": False, "local": False}
+    planned: list[dict[str, Any]] = [{**bare, "storage": one} for one in storages if one in lacking]
+    if able:
+        first: dict[str, Any] = {**full, "storage": able[0]}
+        if CACHE in lacking:
+            planned.append(first)
+            first = {**first, "redis": False}
+        changes: list[dict[str, Any]] = [
+            {"local": False},
+            *([{"redis": False}] if first["redis"] else []),
+            *({"storage": one} for one in able[1:]),
+            *([{"workers": 1}] if workers > 1 else []),
+            {"worker_class": SYNC},
+        ]
+        planned += accumulate(changes, or_, initial=first)
+    return tuple(_configuration(lacking, pages, **one) for one in planned)
+
+
+def _configuration(
+    lacking: Mapping[str, str], pages: Mapping[str, str],
+    *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
+) -> Configuration:  # fmt: skip
+    caches = ["redis"] * redis + ["local"] * local
+    name = "-".join([storage, *caches, worker_class, f"w{workers}"])
+    env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
+    target = f"apps.blog.{'asgi' if worker_class == ASYNC else 'wsgi'}:app"
+    app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
+    server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
+    cache = CACHE if redis else ""
+    why_not = "; ".join(lacking[one] for one in (storage, cache) if one in lacking)
+    return Configuration(server, storage, cache, why_not)
+
+
+def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
+    """What a plan keeps of them."""
+    return {"configurations": codec.plain(configurations)}
+
+
+def from_details(plan: Plan) -> tuple[Configuration, ...]:
+    """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
+    try:
+        return codec.convert(plan.details["configurations"], tuple[Configuration, ...])
+    except (KeyError, ValueError):
+        raise UsageError("the plan of this run has no configurations: begin a new one") from None

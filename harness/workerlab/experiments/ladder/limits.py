@@ -1,0 +1,106 @@
+"""What limited a step. The first of these whose numbers show it:
+
+    load tool   the lab's own judgement of each trial (`workerlab.analysis.load_tool`)
+    others      programs, or other machines, that kept the load waiting for a core in half of the
+                trials or more (`workerlab.analysis.core_wait`): whatever else looks full may wait
+    cache       Redis serves with one thread: 80 % of a core
+    storage     80 % of the cores a server of it can use: all of them
+    app         80 % of the cores that its workers can use; or a request in each of its slots
+    pool        requests wait longer for a free connection to the storage than in any other part,
+                and neither the workers' CPU nor the machine explains why
+    machine     90 % of all cores: everything on it competes for them, and nothing is to blame alone
+
+A worker that is short of CPU is late in everything, also in taking a free connection: so the pool
+comes late. Where none of them is it, the limit is not known.
+"""
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from workerlab.experiments.ladder.steps import Step
+from workerlab.model import Finding
+from workerlab.server.service_check import name_of
+
+FULL = 0.8  # of what someone can use
+HOST_FULL = 0.9  # of all cores
+SLOTS_FULL = 0.9
+SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
+BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
+
+
+def limit(step: Step, cores: int | None) -> tuple[Finding, Finding]:
+    """What limited the step, and the numbers that show it. `cores`: of the machine."""
+    name, why, values = next(_limits(step, cores))
+    values["usage"] = tuple(_usage(step, values.pop("others", None)))
+    why = f"ladder.limit.{why or name}.why"
+    return Finding(f"ladder.limit.{name}", values), Finding(why, values)
+
+
+def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """All that limit it, in the order above: its name, that of the reason where it has another, and
+    their values; `others`: what other programs used."""
+    one, busy = step.configuration, step.mean("usage.host_busy") or 0.0
+    if step.tool_bound:
+        reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
+        yield "tool", "", {"tool": step.load.tool, "reason": next(iter(reasons), None)}
+    if (noise := step.disturbance) is not None:
+        yield "others", "", {"noise": noise, "others": step.others_cores}
+    for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
+        used = step.metric("cores", role)
+        if used is not None and usable and used >= FULL * usable:
+            yield "service", "", {"service": name_of(kind), "used": used, "cores": usable}
+    used = step.mean("usage.server_cores")
+    usable = min(one.server.workers, cores or one.server.workers)
+    if used is not None and used >= FULL * usable:
+        yield "app", "", {"used": used, "cores": usable}
+    share, slots = _slots_busy(step), step.cells[0].slots_configured
+    if share is not None and share >= SLOTS_FULL:
+        yield "app", "slots", {"slots": slots, "share": min(1.0, share)}
+    pool_s = step.metric("spent_s", "pool")
+    parts = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
+    parts += [*map(step.mean, BEFORE), other_code_s(step)]
+    longest_s = max((value for value in parts if value is not None), default=math.inf)
+    if pool_s and busy < FULL and pool_s > longest_s:
+        yield "pool", "", {"wait_s": pool_s}
+    if busy >= HOST_FULL:
+        yield "machine", "", {}
+    yield "unknown", "", {}
+
+
+def _slots_busy(step: Step) -> float | None:
+    """The share of the time; None where slots are unlimited."""
+    shares = [
+        (cell.throughput_rps or 0.0) * cell.breakdown.service_s / cell.slots_configured
+        for cell in step.cells
+        if cell.slots_configured and cell.breakdown.service_s is not None
+    ]
+    return fmean(shares) if shares else None
+
+
+def _usage(step: Step, others: float | None) -> Iterator[Finding]:
+    """How busy the machine was, and who used how many cores of it."""
+    used = {
+        "app": step.mean("usage.server_cores"),
+        "storage": step.metric("cores", "storage"),
+        "cache": step.metric("cores", "cache"),
+        "tool": step.mean("usage.generator_cores"),
+        "others": others,
+    }
+    cores = tuple(
+        Finding(f"ladder.cores.{name}", {"cores": one})
+        for name, one in used.items()
+        if one is not None
+    )
+    if (busy := step.mean("usage.host_busy")) is not None:
+        yield Finding("ladder.usage.host", {"busy": busy})
+    if cores:
+        yield Finding("ladder.usage.cores", {"cores": cores})
+
+
+def other_code_s(step: Step) -> float | None:
+    """What is spent in the app and in nothing that it times; None where either is not known."""
+    service_s = step.mean("breakdown.service_s")
+    timed = [value for name in SPENT if (value := step.metric("spent_s", name)) is not None]
+    return None if service_s is None or not timed else service_s - sum(timed)

@@ -1,0 +1,55 @@
+"""The command line of `workerlab ladder`."""
+
+import argparse
+
+from workerlab.options import add_common, add_serves_in_turn, duration, names_of, whole
+from workerlab.server.service_check import KINDS
+
+STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
+LADDER_TOOLS = ("locust-fast", "locust", "fast")
+EXAMPLES = """\
+examples:
+  workerlab ladder
+      with what is installed here, 1000 users, three launches per step, in about ten minutes
+  workerlab ladder --quick
+      100 users, one launch per step, in about two minutes; no intervals
+  workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
+      with steps on MongoDB; the database must hold no posts, and is left as it was
+  workerlab ladder --storages sqlite --users 200
+      with no database server installed
+  workerlab report results --html ladder.html
+      the newest run again, as a page with its charts
+"""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Load a small blog under Gunicorn and remove one thing at a time: the cache inside the"
+        " workers, Redis, MongoDB (for PostgreSQL), the second worker, async. Reports what each was"
+        " worth, where the time goes, and whether app, storage or load tool set the limit."
+    )
+    to.epilog = EXAMPLES
+    add_common(to)
+    add = to.add_argument
+    add_serves_in_turn(to, python=False)  # its app needs the packages that are here
+    add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
+    add("--users", type=whole, metavar="N", help="concurrent users (1000)")
+    add("--trials", type=whole, metavar="N", help="fresh launches per step (3)")
+    add("--duration", type=duration, metavar="S", help="seconds per load (6)")
+    add("--workers", type=whole, metavar="N", help="workers, until they are removed (2)")
+    add(
+        "--tools",
+        type=names_of("load tool that verifies every page", LADDER_TOOLS),
+        metavar="LIST",
+        help=f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
+    )
+    add(
+        "--storages",
+        type=names_of("storage", STORAGES),
+        metavar="LIST",
+        help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
+    )
+    for kind, service in KINDS.items():
+        if service.option:
+            text = f"use this {service.name}" + " instead of starting one" * (kind != "mongodb")
+            add(service.option, dest=f"{kind}_url", metavar="URL", help=text)

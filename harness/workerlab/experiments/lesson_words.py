@@ -1,0 +1,187 @@
+"""What is said of a step of the lesson, in a terminal and in a browser: law, answer, measurement.
+
+Where the accept queue was full, a mean says little: most requests are served as if nothing were,
+and some wait for many seconds. There the whole load is told, and `lesson_course.py` has its course.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.handshakes import handshakes, steps
+from workerlab.analysis.stall import idle, in_flight_s, whole_load
+from workerlab.experiments.lesson import Step
+from workerlab.model import Breakdown, CellResult
+from workerlab.report.messages import say, text
+
+# The parts of a response time, as the report calls them, in the order in which they pass
+PARTS = {
+    "connect_s": "connecting",
+    "accept_queue_s": "accept queue",
+    "in_worker_s": "inside a worker",
+    "service_s": "in the app",
+}
+
+
+class Measured(Struct, frozen=True):
+    """`whole`: of the whole load, of which a steady part would tell the wrong story. `slowest_s`:
+    where it is far from the mean."""
+
+    rps: float
+    response_s: float
+    whole: bool = False
+    slowest_s: float | None = None
+
+
+def law(step: Step) -> str:
+    """What the law predicts, with its numbers."""
+    unlimited = step.at_once is None
+    code = "lesson.slots.unlimited" if unlimited else "lesson.slots"
+    return say(
+        "lesson.law",
+        connections=step.cell.concurrency,
+        slots=say(code, slots=step.at_once),
+        delay_s=step.delay_s,
+        rps=step.rps,
+        response_s=step.response_s,
+    )
+
+
+def law_in_short(step: Step) -> str:
+    return say("lesson.short", rps=step.rps, response_s=step.response_s)
+
+
+def answer(step: Step, guess: int | None) -> str:
+    """Which choice is right, beside the one that was guessed."""
+    letter, right = step.letters[step.right], step.choices[step.right]
+    if guess is None:
+        return say("lesson.answer", letter=letter, right=right)
+    code = "lesson.guessed.right" if guess == step.right else "lesson.guessed.other"
+    said = say(code, letter=letter, right=right)
+    return say("lesson.guessed", letter=step.letters[guess], guess=step.choices[guess], right=said)
+
+
+def overflowed(facts: Facts | None) -> bool:
+    """Whether the accept queue of this server was full, and the kernel dropped what came."""
+    return facts is not None and handshakes(facts).dropped
+
+
+def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
+    """None where the cell is invalid."""
+    response_s = cell.breakdown.response_s
+    if cell.throughput_rps is None or response_s is None:
+        return None
+    if facts is not None and overflowed(facts) and (whole := whole_load(facts)) is not None:
+        mean_s = in_flight_s(facts, whole) / whole.completed
+        slowest_s = max(_took_s(facts), default=None)
+        return Measured(whole.rps, mean_s, whole=True, slowest_s=slowest_s)
+    stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
+    return Measured(cell.throughput_rps, response_s, whole=stalled)
+
+
+def measured_in_short(found: Measured | None) -> str:
+    if found is None:
+        return "-"
+    if found.slowest_s is not None:
+        return say("lesson.short.apart", rps=found.rps, slowest_s=found.slowest_s)
+    return say("lesson.short", rps=found.rps, response_s=found.response_s)
+
+
+def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[str]:
+    """What was measured beside what the law says; what became of a full queue; where the time
+    went."""
+    found = measured(cell, facts)
+    if found is None:
+        return [say("lesson.nothing", reason=text(cell.reason))]
+    lines = [
+        say(
+            "lesson.measured",
+            over=say("lesson.over_whole") if found.whole else "",
+            rps=found.rps,
+            response_s=found.response_s,
+            law_rps=step.rps,
+            law_s=step.response_s,
+        )
+    ]
+    lines += [say("lesson.failed", failed=cell.failed)] if cell.failed else []
+    if facts is not None and overflowed(facts):
+        lines += _full(facts)
+    else:
+        lines += [
+            say("lesson.idle", **stall.values)
+            for stall in cell.findings
+            if stall.code == "diagnosis.stall"
+        ]
+        lines += where(cell.breakdown)
+    return lines
+
+
+def where(split: Breakdown) -> Iterable[str]:
+    """Where a request spent its time, in the mean."""
+    parts = [
+        say("lesson.part" if spent_s >= 0.001 else "lesson.part.none", name=name, spent_s=spent_s)
+        for field, name in PARTS.items()
+        if (spent_s := getattr(split, field)) is not None
+    ]
+    if parts:
+        yield say("lesson.parts", parts=parts)
+
+
+def _full(facts: Facts) -> Iterable[str]:
+    """What a full accept queue did, which means would hide."""
+    found = handshakes(facts)
+    seen = steps(found)
+    yield say(
+        "lesson.full",
+        drops=found.counters.listen_overflows or 0,
+        repeats=found.counters.syn_retransmits,
+        steps=seen and text(seen),
+    )
+    if (whole := whole_load(facts)) is not None:
+        still = idle(facts, whole)
+        yield say("lesson.idle", idle_s=still.idle_s, load_s=still.load_s)
+    if took_s := _took_s(facts):
+        yield say("lesson.apart", fastest_s=min(took_s), slowest_s=max(took_s))
+
+
+def _took_s(facts: Facts) -> list[float]:
+    return [one.end_s for one in facts.measurement.timings if one.end_s is not None]
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+class Told(Struct, frozen=True):
+    """What came of a step. `guess`: of its choices, None for none; `left_out`: it cannot be run
+    here."""
+
+    step: Step
+    guess: int | None = None
+    measured: Measured | None = None
+    left_out: bool = False
+
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Title, guess, right, law, measured: the choices by their letters."""
+        guess = "-" if self.guess is None else self.step.letters[self.guess]
+        right = self.step.letters[self.step.right]
+        return (self.step.title, guess, right, law_in_short(self.step), self.found)
+
+    @property
+    def in_words(self) -> tuple[str, str | None, str, str, str]:
+        """The same with the choices' own words; None: no guess."""
+        title, _, _, *numbers = self.row
+        guess = None if self.guess is None else self.step.choices[self.guess]
+        return (title, guess, self.step.choices[self.step.right], numbers[0], numbers[1])
+
+    @property
+    def found(self) -> str:
+        """What was measured, in short."""
+        return say("lesson.left_out") if self.left_out else measured_in_short(self.measured)
+
+
+def score(told: Iterable[Told]) -> str:
+    """Of those who guessed; "" where nobody did."""
+    guesses = [one.guess == one.step.right for one in told if one.guess is not None]
+    return say("lesson.score", right=sum(guesses), of=len(guesses)) if guesses else ""

@@ -1,0 +1,207 @@
+"""`workerlab limits`: how far one client goes, and what stops it.
+
+The limits of the machine are run into on purpose (errno 24, errno 99), recognised, and avoided; and
+two classic mistakes are made, to be recognised again. Each step is a cell on a null server that
+answers after a seeded random delay; what cannot be done here is left out, with the reason.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.experiments.planning import installed, lacks
+from workerlab.experiments.runner import Setup
+from workerlab.load.mistakes.tool import MISTAKES
+from workerlab.model import Cell, Finding, Load, NullServer, Plan, UsageError
+from workerlab.plan import null_cell, null_plan, null_s
+from workerlab.server import preflight
+
+Chapter = Literal["clients", "unbounded", "far", "ports", "mistakes"]
+
+USUAL_FILES = 1024  # the soft limit that most systems set
+BOUND = 900  # connections that fit into it, beside what else is open
+SPARE_FILES = 64
+NOVEL_BYTES = 440 << 10
+PAGE_BYTES = 1024
+SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
+FEW_PORTS = 200
+LEAST_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # below that not even the ports can be used up
+# Requests of a mistake's program, and how many it has under way
+MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
+
+
+class Step(NamedTuple):
+    """`what`: the end of its code, `limits.step.WHAT`."""
+
+    cell: Cell
+    chapter: Chapter
+    what: str
+
+
+class Machine(Struct, frozen=True):
+    """What it allows. `has(tool)`: whether that load tool can run; `files`: open in one process,
+    None: unlimited; `ports`: local ones, lowest and highest, None: a socket cannot be told which
+    to use; `core`: for the server alone."""
+
+    has: Callable[[str], bool]
+    files: int | None
+    ports: tuple[int, int] | None
+    core: int | None
+
+    @property
+    def connections(self) -> int:
+        """The most of 10,000 that it allows."""
+        return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
+
+    @property
+    def mistakes(self) -> bool:
+        return self.has(next(iter(MISTAKES)))
+
+
+def machine() -> Machine:
+    return Machine(
+        has=lambda tool: lacks(tool) is None,
+        files=preflight.raise_file_limit(),
+        ports=preflight.port_range() if preflight.narrows_ports() else None,
+        core=preflight.own_core(),
+    )
+
+
+@contextmanager
+def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+    if plan is None:
+        plan = plan_of(machine(), bool(options.quick))
+        preflight.check_levels(cell.concurrency for cell in plan.cells)
+    yield Setup(plan)
+
+
+def plan_of(here: Machine, quick: bool) -> Plan:
+    """Raises UsageError where too little can be shown."""
+    if here.files is not None and here.files < LEAST_FILES:
+        raise UsageError(
+            f"limits needs at least {LEAST_FILES} open files, and 10,064 to show everything; the"
+            f" limit is {here.files}: raise it (ulimit -n 10064, as root where that is refused)"
+        )
+    notes = (*left_out(here, quick), *installed(("threads", "coroutines"))[1])
+    planned = steps(here, quick)
+    meant = {one.cell.name: {"chapter": one.chapter, "what": one.what} for one in planned}
+    return null_plan("limits", (one.cell for one in planned), notes, {"steps": meant})
+
+
+def left_out(machine: Machine, quick: bool) -> list[Finding]:
+    """What the steps do not show, and why."""
+    many = {"connections": machine.connections, "files": machine.files}
+    reasons = {
+        "limits.left_out.ports": machine.ports is None,
+        "limits.left_out.quick": quick,
+        "limits.left_out.connections": machine.connections < 10_000,
+        "limits.left_out.mistakes": not machine.mistakes,
+    }
+    return [Finding(code, many) for code, true in reasons.items() if true]
+
+
+def steps(machine: Machine, quick: bool) -> list[Step]:
+    """In the order of execution."""
+    return [
+        *_clients(machine, quick),
+        *_unbounded(machine),
+        *_far(machine, quick),
+        *_ports(machine),
+        *_mistakes(machine),
+    ]
+
+
+def _step(
+    machine: Machine,
+    chapter: Chapter,
+    name: str,
+    what: str,
+    *,
+    tool: str,
+    requests: int,
+    connections: int,
+    delay_s: tuple[float, float] = BRISK_S,
+    body_bytes: int = PAGE_BYTES,
+    **load: Any,
+) -> Step:
+    null = NullServer(body_bytes=body_bytes, delay_s=delay_s, core=machine.core)
+    usual: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
+    asked = Load(connections, requests, duration_s=1.0, deadline_s=0.0, **{**usual, **load})
+    cell = null_cell(name, null, tool, asked)
+    deadline_s = round(60 + 4 * null_s(cell, asked), 1)
+    return Step(replace(cell, load=replace(asked, deadline_s=deadline_s)), chapter, what)
+
+
+def _clients(machine: Machine, quick: bool) -> Iterable[Step]:
+    """The same hundred requests, one after the other and all at once."""
+    one = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
+    if not quick:
+        plain = "threads" if machine.has("threads") else "fast"
+        yield one("sync-100", "synchronous", tool=plain, connections=1)
+    for tool in filter(machine.has, ("coroutines", "fast")):
+        yield one(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
+
+
+def _unbounded(machine: Machine) -> Iterable[Step]:
+    """As many connections as requests, where a process may have 1024 files; then the ways out."""
+    tool = "coroutines" if machine.has("coroutines") else "fast"
+    many = machine.connections
+    usual = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
+    few = min(BOUND, many)
+    rows = [("unbounded", few, few, usual)] if few < many else []
+    rows += [
+        ("unbounded", many, many, usual),
+        ("raised", many, many, many + SPARE_FILES),
+        ("bounded", many, few, usual),
+    ]
+    for what, requests, connections, files in rows:
+        yield _step(
+            machine, "unbounded", f"{what}-{requests}", what, tool=tool,
+            requests=requests, connections=connections, open_files=files,
+        )  # fmt: skip
+
+
+def _far(machine: Machine, quick: bool) -> Iterable[Step]:
+    most, bounded = machine.connections, min(1000, machine.connections)
+    one = partial(_step, machine, "far", tool="fast")
+    novels: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
+    yield one("bodies-10000", "bodies", requests=10_000, connections=bounded, **novels)
+    yield one("kept-100000", "bodies", requests=100_000, connections=most)
+    if not quick:
+        anew: dict[str, Any] = {"connections": bounded, "keepalive": False}
+        yield one("new-100000", "new_connections", requests=100_000, **anew)
+        yield one("kept-1000000", "bodies", requests=1_000_000, connections=most)
+
+
+def _ports(machine: Machine) -> Iterable[Step]:
+    """More connections than local ports; then the two ways out. Each step has ports of its own: the
+    one before leaves some in TIME_WAIT."""
+    if machine.ports is None:
+        return
+    low, crowd = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
+    loads: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
+        ("used-up", crowd, {}),
+        ("sources", crowd, {"sources": ("127.0.0.2", "127.0.0.3")}),
+        ("reuse", crowd // 2, {}),
+    )
+    for what, connections, load in loads:
+        yield _step(
+            machine, "ports", f"ports-{what}", f"ports_{what.replace('-', '_')}", tool="fast",
+            requests=4 * FEW_PORTS, connections=connections, delay_s=QUICK_S,
+            ports=(low, low + FEW_PORTS - 1), **load,
+        )  # fmt: skip
+        low += FEW_PORTS
+
+
+def _mistakes(machine: Machine) -> Iterable[Step]:
+    for tool, mistake in MISTAKES.items() if machine.mistakes else ():
+        requests, connections = MISTAKE_LOADS[mistake.mistake]
+        load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
+        name = tool.replace("_", "-")
+        cell = null_cell(name, NullServer(core=machine.core), tool, load)
+        yield Step(cell, "mistakes", mistake.form)

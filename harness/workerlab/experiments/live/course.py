@@ -1,0 +1,166 @@
+"""The lesson on the live page: a step asks, then runs, then tells; at the end there is a table. The
+steps are those of the terminal (`experiments/lesson.py`), and so is what is said of them."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from workerlab.experiments.lesson import Lesson, Step
+from workerlab.experiments.lesson_words import Measured, Told, answer, law, score, where
+from workerlab.experiments.live.asked import LoadAsked, Refused, ServerAsked
+from workerlab.experiments.live.side import Seen
+from workerlab.model import Breakdown
+from workerlab.report.messages import say
+
+Phase = Literal["ask", "run", "told", "end"]
+
+# A step is measured for so long, or so many times what the law says that a request takes
+LEAST_S, TIMES = 4.0, 3
+APART = 0.1  # of the mean
+TAKE_HOME = "lesson.html"  # the address of what was recorded, beside the page
+
+
+class Course:
+    """Raises Refused for what cannot be done now."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self._lesson = lesson
+        self._place = 0
+        self._told: dict[int, Told] = {}
+        self._kept: dict[int, dict[str, object]] = {}
+        self._guess: int | None = None
+        self._outcome: tuple[str, ...] = ()
+        self.phase: Phase = "ask"
+
+    @property
+    def place(self) -> int:
+        """Of the step that is given, or was given last."""
+        return self._place
+
+    @property
+    def step(self) -> Step:
+        return self._lesson.steps[self._place]
+
+    @property
+    def server(self) -> ServerAsked:
+        server = self.step.cell.server
+        return ServerAsked(
+            server.worker_class, server.workers, server.threads, server.worker_connections,
+            server.backlog, self.step.app,
+        )  # fmt: skip
+
+    @property
+    def load(self) -> LoadAsked:
+        return LoadAsked(clients=self.step.cell.concurrency, delay_s=self.step.delay_s)
+
+    @property
+    def settles_s(self) -> float:
+        """Of a load, before it is measured: until each client has had an answer, by the law."""
+        return self.step.response_s
+
+    @property
+    def measured_s(self) -> float:
+        return max(LEAST_S, TIMES * self.step.response_s)
+
+    def go(self, place: object) -> None:
+        """To the question of a step; beyond the last one, to the end."""
+        if type(place) is not int or not 0 <= place <= len(self._lesson.steps):
+            raise Refused(f"the lesson has {len(self._lesson.steps)} steps", "step")
+        self.phase = "end" if place == len(self._lesson.steps) else "ask"
+        if self.phase == "ask":
+            self._place = place
+        self._guess, self._outcome = None, ()
+
+    def guess(self, choice: object) -> None:
+        """None: no guess."""
+        if self.phase != "ask":
+            raise Refused("the guess comes before the load", "choice")
+        if choice is None:
+            self._guess = None
+        elif type(choice) is int and choice in range(len(self.step.choices)):
+            self._guess = choice
+        else:
+            raise Refused("there is no such choice", "choice")
+        self.phase = "run"
+
+    def left_out(self, why: str) -> None:
+        """The step cannot be run here."""
+        self._outcome = (say("lesson.nothing", reason=why),)
+        self._told[self._place] = Told(self.step, self._guess, left_out=True)
+        self.phase = "told"
+
+    def measure(self, came: Seen) -> None:
+        """What came of it."""
+        step, found, lines = self.step, None, list[str]()
+        seen, slowest_s, fastest_s = came.sample, came.slowest_s, came.fastest_s
+        if seen.rps is not None and seen.mean is not None:
+            far = slowest_s is not None and slowest_s > 2 * step.response_s
+            found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
+            values = {"over": "", "rps": found.rps, "response_s": found.response_s}
+            law_of = {"law_rps": step.rps, "law_s": step.response_s}
+            lines.append(say("lesson.measured", **values, **law_of))
+        if found is not None and found.slowest_s is not None and fastest_s is not None:
+            times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
+            lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
+        if found is not None and came.where is not None and _explains(came.where, found):
+            lines += where(came.where)
+        if seen.failed:
+            lines.append(say("lesson.failed", failed=seen.failed))
+        self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
+        self._told[self._place] = Told(step, self._guess, found)
+        self.phase = "told"
+
+    def keep(self, trace: Mapping[str, object]) -> None:
+        """What was seen of the step that was measured last."""
+        step, told = self.step, self._told[self._place]
+        self._kept[self._place] = {
+            "title": step.title,
+            "changed": step.changed,
+            "question": step.question,
+            "choices": step.choices,
+            "right": step.right,
+            "law": law(step),
+            "reactions": step.reactions,
+            "answer": answer(step, None),
+            "outcome": self._outcome,
+            "why": step.why,
+            "measured": told.found,
+            "trace": trace,
+        }
+
+    @property
+    def recorded(self) -> dict[str, object]:
+        """The steps that were seen, to be played again."""
+        steps = [self._kept[place] for place in sorted(self._kept)]
+        return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
+
+    def message(self) -> dict[str, object]:
+        """What the page is told: nothing before its time."""
+        step, told, phase = self.step, [self._told[n] for n in sorted(self._told)], self.phase
+        after = phase in ("run", "told")
+        return {
+            "kind": "lesson",
+            "step": self._place,
+            "of": len(self._lesson.steps),
+            "phase": phase,
+            "title": step.title,
+            "changed": step.changed,
+            "question": step.question,
+            "choices": step.choices,
+            "guess": self._guess,
+            "right": step.right if phase == "told" else None,
+            "law": law(step) if after else None,
+            "reaction": step.reactions[self._guess] if after and self._guess is not None else None,
+            "answer": answer(step, self._guess) if phase == "told" else None,
+            "outcome": self._outcome if phase == "told" else [],
+            "why": step.why if phase == "told" else None,
+            "table": [one.in_words for one in told] if phase == "end" else [],
+            "score": score(told) if phase == "end" else "",
+            "end": self._lesson.end if phase == "end" else "",
+            "page": TAKE_HOME if phase == "end" and self._kept else None,
+        }
+
+
+def _explains(split: Breakdown, found: Measured) -> bool:
+    """Not where some have waited for long and are not answered: the mean is of them, too."""
+    parts = (split.connect_s, split.accept_queue_s, split.in_worker_s, split.service_s)
+    return abs(sum(one or 0.0 for one in parts) - found.response_s) < APART * found.response_s

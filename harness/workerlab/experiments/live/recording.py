@@ -1,0 +1,138 @@
+"""What was seen of the lesson's steps, kept to be played again, and the page that does: one file,
+without a server and without a network."""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workerlab import codec
+from workerlab.analysis.places import Move, Sample, as_told
+from workerlab.experiments.lesson import Lesson
+from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.live.side import Looked, Side
+from workerlab.model import EnvironmentProblem
+from workerlab.report import player
+from workerlab.report.messages import text
+from workerlab.server.limits import cores
+from workerlab.server.worker_classes import class_named, configured_slots
+from workerlab.terminal.console import tell
+
+PAGE = Path(__file__).with_name("page")
+LESSON = "lesson.js"
+TICK_S, SAMPLED = 0.05, 5
+START_S = 60.0
+
+
+class Recorder:
+    """The trace of one side, from its first move."""
+
+    def __init__(self) -> None:
+        self._moves: list[Move] = []
+        self._samples: list[tuple[int, Sample, int | None]] = []
+        self._last_ns = 0
+
+    def add(self, looked: Looked, sample: Sample | None) -> None:
+        self._moves += looked.moves
+        self._last_ns = time.monotonic_ns()
+        if sample is not None:
+            self._samples.append((self._last_ns, sample, looked.queue))
+
+    def trace(self, server: ServerAsked, load: LoadAsked) -> dict[str, object]:
+        origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
+        found = law(server, load, cores())
+        samples = [
+            (round((at_ns - origin_ns) / 1e6, 1), one.rps, one.p50, one.p95, queue, one.under_way)
+            for at_ns, one, queue in self._samples
+        ]
+        side = {
+            "server": server,
+            "load": load,
+            "slots": configured_slots(server.server),
+            "blocked": found.at_once if server.blocks else None,
+            "accepts_first": class_named(server.worker_class).accepts_first,
+            "workers": server.workers,
+            "sentence": text(sentence(server, load, cores())),
+            "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
+            "moves": as_told(self._moves, origin_ns),
+            "samples": samples,
+        }
+        return {"length_ms": round((self._last_ns - origin_ns) / 1e6, 1), "sides": [side]}
+
+
+def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
+    """Run every step once, and write the page. Raises EnvironmentProblem where one cannot be run,
+    OSError where the page cannot be written."""
+    course = Course(lesson)
+    for place, step in enumerate(lesson.steps):
+        tell(f"step {place + 1} of {len(lesson.steps)}: {step.title}")
+        course.go(place)
+        course.guess(None)
+        side = Side(course.server, python, gunicorn, lambda: None)
+        side.start(course.load)
+        try:
+            _follow(side, course)
+        finally:
+            side.stop()
+            side.join(START_S)
+    path.write_text(page(course.recorded), encoding="utf-8")
+
+
+def _follow(side: Side, course: Course) -> None:
+    recorder, number = Recorder(), 0
+    until_s = time.monotonic() + START_S
+    while (found := side.look()) is None:
+        if side.phase == "failed" or time.monotonic() > until_s:
+            raise EnvironmentProblem(f"{course.step.title}: {side.why or 'it did not start'}")
+        time.sleep(TICK_S)
+    until_s = time.monotonic() + course.settles_s + course.measured_s
+    while time.monotonic() < until_s and found is not None:
+        number += 1
+        sampled = number % SAMPLED == 0
+        recorder.add(found[0], found[1].sample() if sampled else None)
+        time.sleep(TICK_S)
+        found = side.look()
+    measured = side.measured(course.measured_s)
+    if measured is None:
+        raise EnvironmentProblem(f"{course.step.title}: {side.why}")
+    course.measure(measured)
+    course.keep(recorder.trace(course.server, course.load))
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def page(steps: Mapping[str, Any]) -> str:
+    """`steps`: the lesson as `Course.recorded` has it."""
+    scripts = [*player.scripts(), (PAGE / LESSON).read_text(encoding="utf-8")]
+    data = json.dumps(steps, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
+        f" script-src {_hashes(scripts)}"
+    )
+    template = (PAGE / "recorded.html").read_text(encoding="utf-8")
+    parts = {
+        "POLICY": policy,
+        "TITLE": _escaped(steps["title"]),
+        "STYLE": player.style(),
+        "DATA": data,
+        "SCRIPTS": "\n".join(f"<script>{one}</script>" for one in scripts),
+    }
+    for name, value in parts.items():
+        template = template.replace(f"<!--{name}-->", value)
+    return template
+
+
+def _hashes(scripts: Sequence[str]) -> str:
+    """So that no other script runs there."""
+    digests = (hashlib.sha256(one.encode()).digest() for one in scripts)
+    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;")

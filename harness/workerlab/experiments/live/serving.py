@@ -1,0 +1,55 @@
+"""Serves the page until a signal comes, or nobody has watched for long."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from workerlab.experiments.live.stage import Stage
+from workerlab.experiments.live.web import application
+from workerlab.terminal.console import tell
+
+LOOK_S = 0.1
+GRACE_S = 1  # for streams to end
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Server(uvicorn.Server):
+    """Leaves signals to us: it would send itself another one at the end, before we have tidied."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(stage: Stage, token: str, sock: socket.socket, forgotten_s: float) -> None:
+    ended = asyncio.Event()
+    app = application(stage, token, sock.getsockname()[1], ended)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off",
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    server = Server(config)
+
+    def end() -> None:
+        server.should_exit = True
+        ended.set()
+
+    loop = asyncio.get_running_loop()
+    for sent in SIGNALS:
+        loop.add_signal_handler(sent, end)
+
+    async def alone() -> None:
+        while not ended.is_set():
+            await asyncio.sleep(LOOK_S)
+            if stage.alone_s > forgotten_s:
+                tell("nobody has watched for a while: the lab ends")
+                end()
+
+    watching = asyncio.create_task(alone())
+    await server.serve(sockets=[sock])
+    ended.set()
+    await watching

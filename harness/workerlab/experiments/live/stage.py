@@ -1,0 +1,317 @@
+"""The live lesson's servers and load, and who watches them. One tab of the browser drives, others
+watch; where nobody is left, the servers end.
+
+A thread looks at the servers twenty times a second and hands on what is new.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workerlab import codec
+from workerlab.analysis.places import as_told
+from workerlab.experiments.lesson import Lesson
+from workerlab.experiments.live.asked import (
+    LIMITS,
+    LoadAsked,
+    Refused,
+    ServerAsked,
+    changed_load,
+    changed_server,
+)
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.live.recording import Recorder
+from workerlab.experiments.live.side import Looked, Side
+from workerlab.experiments.own_apps import OWN_APPS
+from workerlab.report.messages import text
+from workerlab.server.limits import cores
+from workerlab.server.worker_classes import CLASSES, class_named, configured_slots
+
+TICK_S = 0.05
+SAMPLED = 10  # ticks
+ALONE_S = 3.0  # a tab that is reloaded is back by then
+END_S = 5.0  # a server ends
+
+Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
+
+
+class Stage:
+    """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
+    cannot run here, and why; `begin`: with the lesson's first question."""
+
+    def __init__(
+        self,
+        python: str,
+        gunicorn: str,
+        missing: Mapping[str, str],
+        lesson: Lesson,
+        *,
+        begin: bool = False,
+    ) -> None:
+        self._python, self._gunicorn, self._missing = python, gunicorn, missing
+        self._lesson = lesson
+        self._course: Course | None = None
+        self._left: Course | None = None  # to be gone on with
+        self._ran_s: float | None = None  # since when the load of its step has run
+        self._recorder = Recorder()
+        self._origin_ns = time.monotonic_ns()
+        self._lock = threading.RLock()
+        self.load = LoadAsked()
+        self.sides = [self._side(ServerAsked())]
+        self._tabs: dict[str, Put] = {}
+        self._driver: str | None = None
+        self._left_s = time.monotonic()  # when the last tab did
+        self._seed = 1
+        self._closed = threading.Event()
+        if begin:
+            self._go({})
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+        self._ticker.start()
+
+    def _side(self, asked: ServerAsked) -> Side:
+        return Side(asked, self._python, self._gunicorn, self._told_state)
+
+    # --- tabs ------------------------------------------------------------------------------------
+
+    def join(self, put: Put) -> str:
+        """A tab has come; the first one drives. Returns its name."""
+        with self._lock:
+            name = secrets.token_hex(8)
+            self._tabs[name] = put
+            self._driver = self._driver or name
+            self._greet(name)
+            put(self._state())
+            put(self._tick_message([self._present(side) for side in self.sides]))
+            if self._course is not None:
+                put(codec.encode(self._course.message()))
+            return name
+
+    def leave(self, name: str) -> None:
+        with self._lock:
+            self._tabs.pop(name, None)
+            self._left_s = time.monotonic()
+            if name == self._driver:
+                self._driver = next(iter(self._tabs), None)
+                if self._driver is not None:
+                    self._greet(self._driver)
+
+    @property
+    def alone_s(self) -> float:
+        """For how long nobody has been there."""
+        return 0.0 if self._tabs else time.monotonic() - self._left_s
+
+    def _greet(self, name: str) -> None:
+        role = "control" if name == self._driver else "watch"
+        classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
+        apps = [{"name": name, "title": row.title, "classes": row.classes}
+                for name, row in OWN_APPS.items()]  # fmt: skip
+        steps = [{"title": one.title} for one in self._lesson.steps]
+        lesson = {"title": self._lesson.title, "steps": steps}
+        known = {"limits": LIMITS, "classes": classes, "apps": apps, "lesson": lesson}
+        self._tabs[name](codec.encode({"kind": "hello", "role": role, "tab": name, **known}))
+
+    def _publish(self, message: bytes) -> None:
+        with self._lock:
+            for put in self._tabs.values():
+                put(message)
+
+    # --- what a tab asks for ---------------------------------------------------------------------
+
+    def act(self, words: Mapping[str, Any]) -> None:
+        """Raises Refused for what cannot be done, and nothing is."""
+        with self._lock:
+            if words.get("tab") != self._driver:
+                raise Refused("another tab drives; this one watches")
+            action = {
+                "load": self._change_load, "server": self._change_server,
+                "compare": self._compare, "start": self._start, "restart": self._start,
+                "stop": self._stop, "lesson": self._go, "guess": self._guess, "leave": self._leave,
+            }.get(str(words.get("do")))  # fmt: skip
+            if action is None:
+                raise Refused(f"nobody knows how to {words.get('do')!r:.40}", "do")
+            action({name: one for name, one in words.items() if name not in ("do", "tab")})
+            self._told_state()
+
+    def _change_load(self, words: Mapping[str, Any]) -> None:
+        self.load = changed_load(self.load, words)
+        self._seed += 1
+        for side in self.sides:
+            side.change(self.load, self._seed)
+
+    def _change_server(self, words: Mapping[str, Any]) -> None:
+        number = words.get("side")
+        if type(number) is not int or number not in range(len(self.sides)):
+            raise Refused("there is no such server", "side")
+        side = self.sides[number]
+        asked = changed_server(
+            side.asked, {name: one for name, one in words.items() if name != "side"}
+        )
+        if why := self._missing.get(asked.worker_class):
+            raise Refused(f"{asked.worker_class}: {why}", "worker_class")
+        if asked == side.asked:
+            return
+        side.asked = asked
+        if side.phase != "stopped":
+            side.start(self.load, self._seed)
+
+    def _compare(self, words: Mapping[str, Any]) -> None:
+        """A second server beside the first, of another class; or no longer."""
+        wanted = bool(words.get("on"))
+        if wanted and len(self.sides) == 1:
+            first = self.sides[0]
+            other = "gevent" if first.asked.worker_class == "sync" else "sync"
+            if other in self._missing:
+                other = "gthread" if first.asked.worker_class == "sync" else "sync"
+            self.sides.append(self._side(changed_server(first.asked, {"worker_class": other})))
+            if first.phase in ("running", "starting"):
+                self._start({})
+        elif not wanted and len(self.sides) > 1:
+            self.sides.pop().stop()
+
+    def _start(self, _words: Mapping[str, Any]) -> None:
+        self._seed += 1
+        for side in self.sides:
+            side.start(self.load, self._seed)
+
+    def _stop(self, _words: Mapping[str, Any]) -> None:
+        for side in self.sides:
+            side.stop()
+
+    # --- the lesson ------------------------------------------------------------------------------
+
+    def _go(self, words: Mapping[str, Any]) -> None:
+        """To a step, whose question comes before anything runs; without one, to where it was
+        left."""
+        course = self._course or self._left or Course(self._lesson)
+        course.go(words.get("step", course.place))
+        self._course = course
+        for side in self.sides:
+            side.stop()
+        if course.phase == "ask":
+            del self.sides[1:]
+            self.sides[0].asked, self.load = course.server, course.load
+        self._told_lesson()
+
+    def _guess(self, words: Mapping[str, Any]) -> None:
+        if self._course is None:
+            raise Refused("there is no lesson: begin with one of its steps", "choice")
+        self._course.guess(words.get("choice"))
+        self._ran_s, self._recorder = None, Recorder()
+        if why := self._missing.get(self._course.server.worker_class):
+            self._course.left_out(why)
+        else:
+            self._start({})
+        self._told_lesson()
+
+    def _leave(self, _words: Mapping[str, Any]) -> None:
+        self._left, self._course = self._course or self._left, None
+        self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
+
+    @property
+    def recorded(self) -> dict[str, object] | None:
+        """What was seen of the lesson; None: nothing yet."""
+        with self._lock:
+            found = self._course.recorded if self._course is not None else {}
+            return found if found.get("steps") else None
+
+    def _told_lesson(self) -> None:
+        if self._course is not None:
+            self._publish(codec.encode(self._course.message()))
+
+    def _follow(self) -> None:
+        """What the lesson does by itself: once a step has run for long enough, it tells."""
+        with self._lock:
+            course, side = self._course, self.sides[0]
+            if course is None or course.phase != "run":
+                return
+            if side.phase == "failed":
+                course.left_out(side.why or "")
+                self._told_lesson()
+            elif side.phase == "running":
+                self._ran_s = self._ran_s or time.monotonic()
+                if time.monotonic() - self._ran_s < course.settles_s + course.measured_s:
+                    return
+                if (found := side.measured(course.measured_s)) is not None:
+                    course.measure(found)
+                    course.keep(self._recorder.trace(course.server, course.load))
+                    self._told_lesson()
+
+    def close(self) -> None:
+        """Returns when no server is left."""
+        self._closed.set()
+        with self._lock:
+            sides = list(self.sides)
+        for side in sides:
+            side.stop()
+        for side in sides:
+            side.join(END_S)
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def _told_state(self) -> None:
+        self._publish(self._state())
+
+    def _state(self) -> bytes:
+        sides = [self._side_state(side) for side in self.sides]
+        return codec.encode({"kind": "state", "sides": sides, "load": self.load})
+
+    def _side_state(self, side: Side) -> dict[str, object]:
+        asked = side.asked
+        found = law(asked, self.load, cores())
+        return {
+            "phase": side.phase,
+            "why": side.why,
+            "server": asked,
+            "heeds": asked.heeds,
+            "slots": configured_slots(asked.server),
+            "blocked": found.at_once if asked.blocks else None,
+            "accepts_first": class_named(asked.worker_class).accepts_first,
+            "sentence": text(sentence(asked, self.load, cores())),
+            "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
+        }
+
+    def _tick(self) -> None:
+        number = 0
+        while not self._closed.wait(TICK_S):
+            if self.alone_s > ALONE_S and any(side.phase != "stopped" for side in self.sides):
+                with self._lock:
+                    if not self._tabs:
+                        self._stop({})
+            number += 1
+            self._follow()
+            sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
+            if any(side is not None for side in sides) and self._tabs:
+                self._publish(self._tick_message(sides))
+
+    def _tick_message(self, sides: Sequence[dict[str, object] | None]) -> bytes:
+        t = (time.monotonic_ns() - self._origin_ns) / 1e6
+        return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
+
+    def _present(self, side: Side) -> dict[str, object] | None:
+        """For a tab that has just come: where the requests under way are."""
+        moves = side.now()
+        if moves is None:
+            return None
+        told = as_told(moves, self._origin_ns)
+        nothing = dict.fromkeys(("queue", "connections", "sample", "counts"))
+        return {"moves": told, "drawn": 1, **nothing}
+
+    def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
+        found = side.look()
+        if found is None:
+            return None
+        looked: Looked = found[0]
+        sample = found[1].sample() if sampled else None
+        if self._course is not None and self._course.phase == "run":
+            self._recorder.add(looked, sample)
+        return {
+            "moves": as_told(looked.moves, self._origin_ns),
+            "queue": looked.queue,
+            "connections": looked.connections,
+            "drawn": looked.every,
+            "counts": looked.counts,
+            "sample": sample,
+        }

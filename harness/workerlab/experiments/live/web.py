@@ -1,0 +1,162 @@
+"""The page of the live lesson and what it talks to, on loopback.
+
+All addresses begin with a secret token, and whoever asks must have come by the lab's own address:
+another page in the same browser knows neither, and its requests bear its own Origin. What the lab
+tells goes through one stream of server-sent events; what the page wants is posted.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workerlab import codec
+from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.live.course import TAKE_HOME
+from workerlab.experiments.live.recording import page as page_of
+from workerlab.experiments.live.stage import Stage
+from workerlab.report import player
+
+PLACES = (Path(__file__).with_name("page"), player.PLACE)
+BEHIND = 400  # messages, 20 s of them: a tab that is so far behind is let go
+KEEP_S = 10.0  # without news, a word that the lab is still there
+LONGEST_BYTES = 10_000  # of what a page asks for
+NOT_FOUND = PlainTextResponse("Not found.\n", 404)
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+class Guarded:
+    """Refuses whoever did not come by one of `hosts`, or by another page."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._known(Headers(scope=scope)):
+            refused = PlainTextResponse("Not from here.\n", 403)
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _known(self, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        own = {f"http://{host}" for host in self._hosts}
+        return headers.get("host") in self._hosts and (origin is None or origin in own)
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> ASGIApp:
+    """`ended`: set when the lab ends; streams end with it."""
+    site = Site(stage, ended)
+
+    def to_those_who_know(answer: Answer) -> Answer:
+        async def checked(request: Request) -> Response:
+            given = request.path_params["token"]
+            if not secrets.compare_digest(given.encode(), token.encode()):
+                return NOT_FOUND
+            return await answer(request)
+
+        return checked
+
+    routes = [
+        Route("/{token}/", to_those_who_know(site.page)),
+        Route("/{token}/stream", to_those_who_know(site.stream)),
+        Route("/{token}/act", to_those_who_know(site.act), methods=["POST"]),
+        Route(f"/{{token}}/{TAKE_HOME}", to_those_who_know(site.take_home)),
+        Route("/{token}/{name}", to_those_who_know(site.page)),
+    ]
+    hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+    return Guarded(Starlette(routes=routes), hosts)
+
+
+class Site:
+    def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
+        self._stage, self._ended = stage, ended
+
+    async def page(self, request: Request) -> Response:
+        name = request.path_params.get("name") or "page.html"
+        files = {path.name: path for place in PLACES for path in place.iterdir()}
+        if name not in files or files[name].suffix == ".py":
+            return NOT_FOUND
+        return FileResponse(files[name], headers=HEADERS)
+
+    async def stream(self, _request: Request) -> Response:
+        events = _events(self._stage, self._ended)
+        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+
+    async def act(self, request: Request) -> Response:
+        try:
+            await asyncio.to_thread(self._stage.act, await _words(request))
+        except Refused as refused:
+            return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
+        return JSONResponse({})
+
+    async def take_home(self, _request: Request) -> Response:
+        found = await asyncio.to_thread(lambda: self._stage.recorded)
+        return NOT_FOUND if found is None else HTMLResponse(page_of(found))
+
+
+async def _words(request: Request) -> dict[str, Any]:
+    """What is asked for. Raises Refused for what is no object."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > LONGEST_BYTES:
+            raise Refused("that is too long")
+    try:
+        return codec.decode(data, dict[str, Any])
+    except ValueError as error:
+        raise Refused(f"not understood: {error}") from None
+
+
+async def _events(stage: Stage, ended: asyncio.Event) -> AsyncIterator[bytes]:
+    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
+
+    def put(message: bytes) -> None:
+        def here() -> None:
+            waiting.put_nowait(message if waiting.qsize() < BEHIND else None)
+
+        loop.call_soon_threadsafe(here)
+
+    name = await asyncio.to_thread(stage.join, put)
+    over, next_one = asyncio.create_task(ended.wait()), None
+    try:
+        while not ended.is_set():
+            next_one = next_one or asyncio.create_task(waiting.get())
+            done, _ = await asyncio.wait(
+                {next_one, over}, timeout=KEEP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if next_one not in done:
+                yield b": still here\n\n"
+                continue
+            message, next_one = next_one.result(), None
+            if message is None:
+                return
+            yield b"data: %b\n\n" % message
+    finally:
+        over.cancel()
+        if next_one is not None:
+            next_one.cancel()
+        stage.leave(name)

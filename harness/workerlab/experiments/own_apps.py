@@ -1,0 +1,60 @@
+"""The lab's own apps, for whoever tries things out on them: a lesson, the live page; and what may
+be set there of servers and loads, within what the machine of a class takes. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from workerlab.model import App, Server
+from workerlab.plan import SLEEP_ENV
+from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
+
+# The most of each; the least is 1
+MOST: Mapping[str, int] = {
+    "clients": 500, "workers": 16, "threads": 64, "worker_connections": 2000, "backlog": 4096,
+}  # fmt: skip
+
+
+class OwnApp(Struct, frozen=True):
+    """`wsgi`, `asgi`: its targets, "" for none; `classes`: those that serve it; `blocks`: a worker
+    serves one request at a time, whatever its class."""
+
+    title: str
+    wsgi: str = ""
+    asgi: str = ""
+    classes: tuple[str, ...] = CLASSES
+    blocks: bool = False
+    preload: bool = False
+
+
+OWN_APPS: Mapping[str, OwnApp] = {
+    "sleep": OwnApp("waits", "apps.sleep_wsgi:app", "apps.sleep_asgi:app"),
+    "blocking": OwnApp(
+        "waits, blocking: time.sleep in async def",
+        asgi="apps.blocking_asgi:app", classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
+    ),
+    "imported": OwnApp(
+        "waits, blocking: sleep imported unpatched",
+        wsgi="apps.imported_sleep:app", classes=("gevent",), blocks=True, preload=True,
+    ),
+}  # fmt: skip
+
+
+def server_of(
+    app: str, worker_class: str, workers: int, threads: int, backlog: int, connections: int,
+    sleep_s: float,
+) -> Server:  # fmt: skip
+    """Threads are those of a class that has them; sync with more would become gthread."""
+    row = OWN_APPS[app]
+    target = row.asgi if worker_class in ASGI_CLASSES else row.wsgi
+    threaded = class_named(worker_class).slots == "threads"
+    return Server(
+        *(worker_class, workers, threads if threaded else 1, backlog, connections),
+        app=App(target, env=((SLEEP_ENV, f"{sleep_s:g}"),), sleep_s=sleep_s),
+        preload=row.preload,
+    )
+
+
+def at_once(app: str, server: Server) -> int | None:
+    """Requests in the app at the same time; None: without limit."""
+    return server.workers if OWN_APPS[app].blocks else configured_slots(server)

@@ -1,0 +1,204 @@
+"""From a run directory to a Report: read the files, parse what the tools said, analyse.
+
+Needs nothing but the directory, so any saved run can be understood again, on any machine.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab import codec
+from workerlab import run_store as store
+from workerlab.analysis import TrialData, analyse
+from workerlab.bundled import bundled_root
+from workerlab.load.registry import tool_named
+from workerlab.load.routes import summary_of
+from workerlab.model import (
+    Beats,
+    Finding,
+    Measurement,
+    NullCounts,
+    ParseError,
+    Plan,
+    Record,
+    Report,
+    Spans,
+    Stacks,
+    Trial,
+    UsageError,
+    WorkerClass,
+)
+from workerlab.numbers.histogram import Histogram
+from workerlab.observe.beats import read_beats
+from workerlab.observe.observations import read_observations
+from workerlab.observe.spans import read_spans
+from workerlab.observe.stacks import read_stacks
+from workerlab.plan import counts, grid
+from workerlab.run_store import Run
+from workerlab.server.null_server import COUNTS
+from workerlab.server.worker_classes import class_named
+from workerlab.slo import parse
+
+
+def find(name: str, *, measured: bool = False) -> Path:
+    """The run a user means: a directory, a name below results/, or the newest run in a directory;
+    with `measured` the newest that has a trial without a fault, if one has.
+
+    Raises UsageError when there is none.
+    """
+    places = [Path(name).expanduser(), Path("results") / name, bundled_root() / "results" / name]
+    for place in places:
+        if (place / "run.json").is_file():
+            return place.absolute()
+        if runs := sorted(place.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
+            newest = [path.parent.absolute() for path in reversed(runs)]
+            with_results = filter(_measured, newest) if measured else iter(newest)
+            return next(with_results, newest[0])
+    raise UsageError(f"{name} is no run: name its directory, or its name below results/")
+
+
+def as_argument(run: Run) -> str:
+    """What a command takes for it: its name alone where `find` looks for that."""
+    found_by_name = run.directory.parent in (Path("results").absolute(), bundled_root() / "results")
+    return run.name if found_by_name else str(run.directory)
+
+
+def _measured(run: Path) -> bool:
+    """Whether a trial of it ended without a fault."""
+    try:
+        records = store.load(run).records.values()
+    except (UsageError, OSError):
+        return False
+    return any(record.fault is None for record in records)
+
+
+def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | None:
+    """What the load tool said; None where it was not started. Raises ParseError."""
+    if record.load_start_ns is None:
+        return None
+    tool = tool_named(trial.cell.tool)
+    raw = run / "raw" / trial.key
+    return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code))
+
+
+def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
+    """All sources of one trial; `run`: the directory of its run."""
+    raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
+    measurement, spans, beats, stacks, parse_error = None, Spans(()), Beats(), Stacks(), None
+    if record is not None:
+        try:
+            spans, beats, stacks = read_spans(raw), read_beats(raw), read_stacks(raw)
+        except (ValueError, OSError) as error:
+            parse_error = f"the workers' maps cannot be read: {error}"
+    if record is not None:
+        try:
+            measurement = measurement_of(trial, record, run)
+        except ParseError as error:
+            parse_error = str(error)
+    counted = counts(plan, trial.cell)
+    return TrialData(
+        trial=trial,
+        record=record,
+        measurement=measurement,
+        parse_error=parse_error,
+        spans=spans,
+        beats=beats,
+        stacks=stacks,
+        app=app.target,
+        sleep_s=app.sleep_s,
+        lone_first=tool.LONE_FIRST and counted and not plan.together,
+        counted=counted,
+        follows=tool.NAMES_REQUESTS,
+        expect_status=app.expect_status,
+        worker_class=_class_of(trial, record),
+        observations=read_observations(raw),
+        null=None if trial.cell.server.null is None else null_counts(raw),
+        ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
+        elsewhere=bool(plan.load_hosts),
+        body_sha256=app.body_sha256,
+        units=tool.cores_used(trial.cell.concurrency, trial.cell.processes),
+    )
+
+
+class _Counted(Struct, frozen=True):
+    """What a null server writes when it ends."""
+
+    requests: int
+    connections: int
+    most_connections_at_once: int
+    cpu_s: float
+    delays_s: float
+    service: dict[str, Any]
+
+
+def _class_of(trial: Trial, record: Record | None) -> WorkerClass:
+    """Its row. What that says of tornado's slots is of WSGI apps, each of which blocks its loop: an
+    application of tornado's own may await."""
+    row = class_named(trial.cell.server.worker_class)
+    own = record is not None and record.proof.get("app_kind") == "tornado"
+    return replace(row, slots="unlimited", loop=True) if own else row
+
+
+def null_counts(raw: Path) -> NullCounts | None:
+    """What the null server of a trial counted; None where that is missing or damaged."""
+    try:
+        counted = codec.decode((raw / COUNTS).read_bytes(), _Counted)
+        service = Histogram.from_json(counted.service)
+    except (OSError, ValueError):
+        return None
+    return NullCounts(
+        *(counted.requests, service.count, counted.connections, counted.most_connections_at_once),
+        cpu_s=counted.cpu_s,
+        delays_s=counted.delays_s,
+        service=summary_of(service),
+    )
+
+
+Known = dict[str, TrialData]  # by the key of the trial
+
+
+def trial_data(run: Run, known: Known | None = None) -> tuple[TrialData, ...]:
+    """Every trial that was planned, in the order of the plan. `known`: what was read of this run
+    before, and need not be read again; it learns of the rest."""
+    before, found = known or {}, []
+    for one in grid(run.plan):
+        record, data = run.records.get(one.key), before.get(one.key)
+        if data is None or record is None or data.record != record or data.trial != one:
+            data = evidence(one, record, run.plan, run.directory)
+        found.append(data)
+    if known is not None:
+        known.update((data.trial.key, data) for data in found)
+    return tuple(found)
+
+
+def notes_of(run: Run) -> tuple[Finding, ...]:
+    """Of its plan, and whether that was carried out, but for what cannot run here."""
+    missing = sum(
+        one.key not in run.records and one.cell.server.variant not in run.plan.unavailable
+        for one in grid(run.plan)
+    )
+    values = {"trials": missing, "command": run.plan.kind, "run": as_argument(run)}
+    return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
+
+
+_read: tuple[Path, Known] = (Path(), {})
+
+
+def read_before(run: Run) -> Known:
+    """What this process has read of the run that it read last: one that grows is read after every
+    trial, and once more for what is shown of it."""
+    global _read
+    if _read[0] != run.directory:
+        _read = (run.directory, {})
+    return _read[1]
+
+
+def report_of(run: Run, *, over_time: bool = False, known: Known | None = None) -> Report:
+    """All that is found out about a run; its timelines where they are asked for. `known`: as of
+    `trial_data`."""
+    trials = trial_data(run, known)
+    terms = parse(run.plan.slo) if run.plan.slo else ()
+    place = as_argument(run)
+    return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)

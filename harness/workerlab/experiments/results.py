@@ -1,0 +1,74 @@
+"""What a saved run has to show, whichever command made it: `workerlab report`."""
+
+import argparse
+import gc
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from workerlab import run_store
+from workerlab.experiments import EXPERIMENTS, part
+from workerlab.experiments.reading import find
+from workerlab.model import Document, UsageError
+from workerlab.report import FORMATS, publish, text
+from workerlab.report.document import SWEEP
+from workerlab.terminal.console import program, short, tell
+
+
+def document_of(directory: Path, slo: str | None = None) -> Document:
+    """`slo`: a target instead of that of its plan. Raises UsageError for what is no run, one of a
+    command that is not known here, or one that has no target."""
+    run = run_store.load(directory)
+    if slo is not None:
+        if run.plan.kind != SWEEP:
+            raise UsageError(f"{run.name} is a run of `{run.plan.kind}`: --slo is about a sweep")
+        run = replace(run, plan=replace(run.plan, slo=slo))
+    if run.plan.kind not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {known}")
+    document: Document = part(run.plan.kind, "document").document(run)
+    return document
+
+
+def print_document(document: Document, options: argparse.Namespace) -> None:
+    """Print it on standard output: coloured and fitted only on a terminal."""
+    if (options.format or "table") != "table":
+        sys.stdout.write(FORMATS[options.format](document))
+    else:
+        on_terminal = sys.stdout.isatty()
+        colour = on_terminal and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size().columns if on_terminal else None
+        explain = bool(options.explain)
+        sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
+    sys.stdout.flush()
+
+
+def print_location(directory: Path) -> None:
+    """Say where a run is."""
+    tell(f"kept in {short(directory)}; print it again: {program()} report {short(directory)}")
+
+
+def report(options: argparse.Namespace) -> int:
+    """Files are told by their names; then the table is printed only where --format asks for it."""
+    gc.disable()  # all that is read lives until the end: a search for cycles takes a tenth of it
+    try:
+        directory = find(options.run, measured=True)
+        if (newest := find(options.run)) != directory:
+            tell(f"{newest.name} is newer, but no trial of it has a result")
+        document = document_of(directory, options.slo)
+    finally:
+        gc.enable()  # the charts of a page are full of cycles
+    if options.html:
+        publish.page(document, Path(options.html).expanduser())
+        tell(f"wrote {options.html}")
+    if options.png:
+        written = publish.pictures(document, Path(options.png).expanduser())
+        tell(f"wrote {len(written)} pictures into {options.png}")
+    if options.format or not (options.html or options.png):
+        print_document(document, options)
+    if options.fail_on_slo and document.target_kept is None:
+        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none, so name --slo")
+    return 4 if options.fail_on_slo and not document.target_kept else 0

@@ -1,0 +1,96 @@
+"""A Gunicorn file as its author sees it: which line sets what, and which worker class it is for."""
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.model import UsageError
+from workerlab.server.worker_classes import WORKER_CLASSES
+
+# Gunicorn's own classes by their dotted paths, and uvicorn's own package, which is deprecated
+PATHS = {
+    "gunicorn.workers.sync.SyncWorker": "sync",
+    "gunicorn.workers.gthread.ThreadWorker": "gthread",
+    "gunicorn.workers.geventlet.EventletWorker": "eventlet",
+    "gunicorn.workers.ggevent.GeventWorker": "gevent",
+    "gunicorn.workers.gtornado.TornadoWorker": "tornado",
+    "gunicorn.workers.gasgi.ASGIWorker": "asgi",
+    "uvicorn.workers.UvicornWorker": "uvicorn",
+    **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
+}
+LIKE = 0.8  # how alike two names are that may be one
+
+
+class Line(Struct, frozen=True):
+    """The last one that sets a name. `number` counts from 1; `text`: the value as it is written,
+    its first line; `used`: whether the file itself makes something of the name."""
+
+    number: int
+    name: str
+    text: str
+    used: bool = False
+
+
+def lines_of(path: Path) -> tuple[Line, ...]:
+    """What the file sets, in order of the lines: names at its top level, also within `if` and
+    `try`. Raises UsageError for what is no Python, or cannot be read."""
+    try:
+        source = path.read_text()
+        tree = ast.parse(source)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a Gunicorn file: {error}") from error
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
+        ) from error
+    found = {line.name: line for line in _set_by(tree.body, source)}
+    used = {
+        one.id for one in ast.walk(tree)
+        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)
+    }  # fmt: skip
+    lines = (replace(line, used=line.name in used) for line in found.values())
+    return tuple(sorted(lines, key=lambda line: line.number))
+
+
+def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield Line(statement.lineno, statement.name, "")
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            text = (ast.get_source_segment(source, statement.value) or "").split("\n")[0]
+            for target in several:
+                for one in ast.walk(target):
+                    if isinstance(one, ast.Name):
+                        yield Line(statement.lineno, one.id, text)
+        for inner in ("body", "orelse", "finalbody"):
+            if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
+                yield from _set_by(getattr(statement, inner, []), source)
+        for handler in getattr(statement, "handlers", []):
+            yield from _set_by(handler.body, source)
+
+
+def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
+    """Names that are no settings of Gunicorn's and that nothing in the file uses, with the setting
+    that each may be meant for, "" for none."""
+    names = [one.name for one in lines if not one.used and not one.name.startswith("_")]
+    return {name: _meant(name, settings) for name in names if name not in settings}
+
+
+def _meant(name: str, settings: Collection[str]) -> str:
+    longer = [one for one in settings if one.startswith(f"{name}_")]
+    close = longer if len(longer) == 1 else get_close_matches(name, settings, 1, LIKE)
+    return next(iter(close), "")
+
+
+def class_of(settings: Mapping[str, object]) -> str:
+    """The worker class that those settings of a file ask for, as the lab names it; sync with
+    several threads is gthread. A dotted path that nobody knows stays what it is."""
+    named = str(settings.get("worker_class") or "sync")
+    name = PATHS.get(named, named)
+    threads = settings.get("threads")
+    return "gthread" if name == "sync" and isinstance(threads, int) and threads > 1 else name

@@ -1,0 +1,21 @@
+"""The launches that prove what a worker class does with its settings; to add one is a line here,
+and what it proves a function in `effects`."""
+
+from collections.abc import Mapping
+
+from workerlab.experiments.settings.launches.common import COMMON, PRELOAD
+from workerlab.experiments.settings.launches.disturbances import CROWDED, RELOAD, UNDER_WAY
+from workerlab.experiments.settings.launches.launch import Launch
+from workerlab.experiments.settings.launches.slots import LINGERING, RECYCLING, SLOTS, THREADED
+from workerlab.experiments.settings.launches.times import (
+    SILENT,
+    SOCKETS,
+    STOP,
+    TIMEOUT_BLOCK,
+    TIMEOUT_WAIT,
+)
+
+# The longest first: two lanes then end at about the same time
+_EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, COMMON, RECYCLING, UNDER_WAY,
+          STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
+LAUNCHES: Mapping[str, Launch] = {one.name: one for one in _EVERY}

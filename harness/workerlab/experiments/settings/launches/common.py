@@ -1,0 +1,181 @@
+"""What two launches of a few seconds prove: sockets, processes, limits, headers, logs, hooks."""
+
+import os
+import signal
+import stat
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from workerlab.experiments.settings.launches.launch import Launch, Seen
+from workerlab.experiments.settings.site import FAR, HOST, TRUSTED, Site
+from workerlab.server.preflight import sysctl
+
+BACKLOG, UMASK, WORKERS = 7, 0o027, 2
+LINE, FIELDS, FIELD_SIZE = 300, 20, 400
+LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
+FORMAT = "lab %(m)s %(s)s"
+LOGGED = "lab GET 200"  # by that format
+LIMIT = 1_000_000  # of requests, and its jitter: two workers draw the same one once in so many
+SOCKET = "lab.sock"  # relative: the paths of sockets are short
+HUGE_BACKLOG = 1_000_000
+GRACE_S = 3  # of a stop with nothing under way
+AWHILE_S = 3.0  # for what a process does after something else
+WAITS_S = 0.4
+TURNS = 1.6  # times as long as one wait: two that take turns need twice as long
+
+
+def _settings(site: Site) -> Mapping[str, object]:
+    place, beside = site.directory / "app", site.directory / "beside"
+    place.mkdir()
+    beside.mkdir()
+    return {
+        "bind": [f"{HOST}:0", f"unix:{SOCKET}"],
+        "workers": WORKERS,
+        "backlog": BACKLOG,
+        "chdir": str(place),
+        "umask": UMASK,
+        "worker_tmp_dir": str(beside),
+        "raw_env": ["LAB_WORD=seen"],
+        "limit_request_line": LINE,
+        "limit_request_fields": FIELDS,
+        "limit_request_field_size": FIELD_SIZE,
+        "header_map": "refuse",
+        "forwarded_allow_ips": TRUSTED,
+        "secure_scheme_headers": {"X-FORWARDED-PROTO": "https", "X-LAB-SCHEME": "secure"},
+        "accesslog": str(site.directory / "access.log"),
+        "access_log_format": FORMAT,
+        "statsd_host": f"{HOST}:{site.statsd.getsockname()[1]}",
+        "max_requests": LIMIT,
+        "max_requests_jitter": LIMIT,
+        "graceful_timeout": GRACE_S,
+    }
+
+
+def _look(site: Site) -> Seen:
+    site.until(lambda: len(site.pids) >= WORKERS, AWHILE_S)
+    about = site.ask("/about").about
+    seen: Seen = {
+        "queue": [one.send_queue for one in site.listeners()],
+        "workers": len(site.pids),
+        "directory": Path(about["directory"]).name,
+        "word": about.get("word"),
+        "tmp": _opened(site.pids[0], site.directory / "beside"),
+        "socket_mode": _socket_mode(site.directory),
+        **_limits(site),
+        **_proxy(site),
+        "sendfiles": _sendfiles(site),
+    }
+    seen["log"] = (site.directory / "access.log").read_text().splitlines()[:3]
+    seen["metrics"] = _metrics(site)
+    seen["limits"] = _limits_drawn(site)
+    return {**seen, "hooks": _hooks(site)}
+
+
+def _limits_drawn(site: Site) -> list[int]:
+    """Of requests, by its workers: each tells it once it has loaded the app."""
+
+    def told() -> list[int]:
+        return [int(limit) for _, limit in site.called() if limit != "None"]
+
+    site.until(lambda: len(told()) >= WORKERS, AWHILE_S)
+    return sorted(set(told()))
+
+
+def _metrics(site: Site) -> list[str]:
+    """Those that were sent, once the arbiter has sent its own."""
+    names: set[str] = set()
+
+    def all_there() -> bool:
+        names.update(site.metrics())
+        return "gunicorn.workers" in names
+
+    site.until(all_there, AWHILE_S)
+    return sorted(names)
+
+
+def _opened(pid: int, directory: Path) -> bool:
+    """Whether a process has a file of that directory open; it may be deleted there."""
+    links = (os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return any(link.startswith(f"{directory}/") for link in links)
+
+
+def _socket_mode(directory: Path) -> int | None:
+    found = next(directory.rglob(SOCKET), None)
+    return None if found is None else stat.S_IMODE(found.stat().st_mode)
+
+
+def _limits(site: Site) -> Seen:
+    """The status of requests that are beyond a limit, and of one whose header is ambiguous."""
+    many = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
+    return {
+        "line": site.ask(f"/about?{'x' * LINE_SENT}").refusal,
+        "fields": site.ask("/about", *many).refusal,
+        "field_size": site.ask("/about", f"X-Lab: {'x' * FIELD_SENT}").refusal,
+        "underscore": site.ask("/about", "X_Lab: 1").refusal,
+    }
+
+
+def _proxy(site: Site) -> Seen:
+    """What the app is told of scheme and client, by who says so in which header."""
+    found: Seen = {}
+    for who, source in (("trusted", TRUSTED), ("stranger", HOST)):
+        headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FAR}")
+        about = site.ask("/about", *headers, source=source).about
+        found[who] = {name: about.get(name) for name in ("scheme", "address")}
+    about = site.ask("/about", "X-Lab-Scheme: secure", source=TRUSTED).about
+    return {**found, "own_header": about.get("scheme")}
+
+
+def _sendfiles(site: Site) -> int:
+    """Calls of os.sendfile, in any of the workers that were asked."""
+    asked = 4 * WORKERS
+    for _ in range(asked):
+        site.ask("/file")
+    return max(int(site.ask("/about").about["sendfiles"]) for _ in range(asked))
+
+
+def _hooks(site: Site) -> list[str]:
+    """Those that were called: in the life of a server, and when its workers get signals."""
+
+    def called(name: str) -> bool:
+        return any(line[0] == name for line in site.called())
+
+    def replaced(before: set[int]) -> bool:
+        return bool(set(site.pids) - before)
+
+    for number, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
+        before = set(site.pids)
+        os.kill(min(before), number)
+        site.until(partial(called, hook), AWHILE_S / 2)
+        site.until(partial(replaced, before), AWHILE_S / 2)
+    site.stop()
+    return sorted({line[0] for line in site.called()})
+
+
+def _preload_settings(_site: Site) -> Mapping[str, object]:
+    return {
+        "preload_app": True,
+        "backlog": HUGE_BACKLOG,
+        "sendfile": False,
+        "graceful_timeout": GRACE_S,
+    }
+
+
+def _preload_look(site: Site) -> Seen:
+    about = site.ask("/about").about
+    both = site.ask_at_once([f"/wait?s={WAITS_S}"] * 2).answers()
+    site.ask("/file")
+    return {
+        "imported_by_arbiter": about.get("imported_by") == site.process.pid,
+        "queue": [one.send_queue for one in site.listeners()],
+        "unpatched": about.get("unpatched"),
+        "most_queue": int(sysctl("net.core.somaxconn") or ""),
+        "both_s": max(one.took_s for one in both),
+        "sendfiles": site.ask("/about").about.get("sendfiles"),
+        "stop_s": site.stop(),
+    }
+
+
+COMMON = Launch("common", _settings, _look, 9.0, quick=True)
+PRELOAD = Launch("preload", _preload_settings, _preload_look, 5.0, quick=True)

@@ -1,0 +1,76 @@
+"""What happens to those who are there: when Gunicorn reads its file again, when a worker is
+replaced while a request is under way, and when silent clients are as many as it accepts."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+
+from workerlab.experiments.settings.launches.launch import Launch, Seen
+from workerlab.experiments.settings.site import Site
+
+BACKLOG, BACKLOG_AFTER = 7, 9
+REPLACED_S = 5.0  # for workers to be replaced
+LIMIT, UNDER_WAY_S, GRACE_S, BEGUN_S = 4, 5.0, 2, 0.3
+CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
+
+
+def _small_backlog(_site: Site) -> Mapping[str, object]:
+    return {"backlog": BACKLOG, "graceful_timeout": GRACE_S}
+
+
+def _look_at_reload(site: Site) -> Seen:
+    """The file names another backlog; HUP makes Gunicorn read it."""
+    before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
+    assert arbiter is not None
+    file = site.directory / "gunicorn.conf.py"
+    text = file.read_text()
+    file.write_text(text.replace(f"backlog = {BACKLOG}", f"backlog = {BACKLOG_AFTER}"))
+    os.kill(arbiter, signal.SIGHUP)
+    replaced_s = site.until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
+    site.ask("/about").about  # noqa: B018 - raises where nobody answers
+    return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
+
+
+def _queue(site: Site) -> int:
+    """The kernel's limit of the accept queue."""
+    return next(one.send_queue for one in site.listeners())
+
+
+def _recycled(_site: Site) -> Mapping[str, object]:
+    return {"max_requests": LIMIT, "graceful_timeout": GRACE_S}
+
+
+def _look_at_request_under_way(site: Site) -> Seen:
+    """Others reach the limit of its worker meanwhile."""
+    pids = set(site.pids)
+    under_way = site.ask_at_once([f"/wait?s={UNDER_WAY_S:g}"])
+    site.wait(BEGUN_S)
+    others = site.ask_at_once(["/about"] * LIMIT)
+    (answer,) = under_way.answers()
+    replaced_s = site.until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
+    others.answers()
+    return {
+        "status": answer.status,
+        "took_s": answer.took_s,
+        "replaced": replaced_s is not None,
+    }
+
+
+def _few_connections(_site: Site) -> Mapping[str, object]:
+    return {"worker_connections": CROWD, "keepalive": 2}
+
+
+def _look_at_crowd(site: Site) -> Seen:
+    """So many clients connect and say nothing; then they are gone, and another one asks."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(CROWD):
+            stack.enter_context(site.connect())
+        site.wait(CROWD_S)
+    answer = site.ask("/about", timeout_s=PATIENCE_S)
+    return {"status": answer.status, "took_s": answer.took_s}
+
+
+RELOAD = Launch("reload", _small_backlog, _look_at_reload, 2.0)
+UNDER_WAY = Launch("under_way", _recycled, _look_at_request_under_way, 7.0)
+CROWDED = Launch("crowded", _few_connections, _look_at_crowd, 11.0)

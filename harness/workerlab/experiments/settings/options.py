@@ -1,0 +1,42 @@
+"""The command line of `workerlab settings`."""
+
+import argparse
+
+from workerlab import options as read
+from workerlab.options import SERVES, Row, add_common, add_rows
+
+EXAMPLES = """\
+examples:
+  workerlab settings gthread
+      what does gthread do with each setting? (about a minute)
+  workerlab settings sync,asgi --gunicorn 25.3.0,27.0.1
+      two classes and two versions, and where these differ
+  workerlab settings --config gunicorn.conf.py
+      line by line, what this file does for the worker class that it names
+  workerlab settings gevent --config gunicorn.conf.py
+      ... and for another one
+  workerlab settings sync --only timeout,keepalive --explain
+      two settings, with what was asked and what was seen
+  workerlab settings gthread --quick
+      what two launches prove, in about 15 seconds
+"""
+OWN: tuple[Row, ...] = (
+    ("--config", read.existing_file, "FILE", "a Gunicorn file: only what it sets is examined"),
+    ("--only", str, "LIST", "examine these settings"),
+    ("--quick", None, "", "leave out what takes longer than a few seconds"),
+)
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "What each worker class does with each of Gunicorn's settings: honoured, ignored, clamped,"
+        " or something else. Each answer is an experiment on this machine: a server is started from"
+        " a Gunicorn file, and looked at from outside."
+    )
+    to.epilog = EXAMPLES
+    to.add_argument(
+        "classes", type=read.classes, nargs="?", metavar="CLASSES",
+        help="sync,gthread,..., or all; with --config that of the file",
+    )  # fmt: skip
+    add_rows(to, (*OWN, *SERVES))
+    add_common(to)

@@ -1,0 +1,317 @@
+"""A Gunicorn that is started from a file as a user would write it, and looked at from outside: none
+of the lab's probes is in it, and nothing of the file is replaced.
+
+    with Site(...).up() as site:
+        site.ask("/about")          an answer, from a connection of its own
+        site.pids, site.limits      what /proc and the kernel say of it
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from workerlab.model import Server
+from workerlab.observe import inet_diag
+from workerlab.observe.tcp import LISTEN, SERVED
+from workerlab.server.gunicorn import SCRUBBED
+from workerlab.server.process import Guarded
+from workerlab.server.running import Faulty, explained
+from workerlab.server.versions import with_version
+from workerlab.server.worker_classes import class_named
+
+BOOT_S = 30.0
+STOP_S = 8.0  # after TERM
+POLL_S = 0.02
+ANSWER_S = 15.0  # longer than any request of the experiments
+HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # a client's own, and one that the server may trust
+FAR = "10.1.2.3"  # the client that a proxy tells of
+LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
+USING = re.compile(r"Using worker: (\S+)")
+# Each writes its name, and what the worker's own limit of requests is
+HOOKS = """
+def _tell(name, limit=None):
+    with open({place!r}, "a") as file:
+        file.write(f"{{name}} {{limit}}\\n")
+def pre_fork(server, worker): _tell("pre_fork")
+def post_fork(server, worker): _tell("post_fork")
+def post_worker_init(worker): _tell("post_worker_init", worker.max_requests)
+def when_ready(server): _tell("when_ready")
+def pre_request(worker, request): _tell("pre_request")
+def post_request(worker, request, environ, response): _tell("post_request")
+def worker_int(worker): _tell("worker_int")
+def worker_abort(worker): _tell("worker_abort")
+def worker_exit(server, worker): _tell("worker_exit")
+def child_exit(server, worker): _tell("child_exit")
+def on_exit(server): _tell("on_exit")
+"""
+
+
+class Ended(Exception):
+    """The harness gives up: nothing that is still seen counts."""
+
+
+class Answer(Struct, frozen=True):
+    """Of one request. `status` None: the connection ended without one, or none came; `closed`: the
+    server says that it closes the connection after it."""
+
+    status: int | None
+    took_s: float
+    body: bytes = b""
+    closed: bool = False
+    error: str = ""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the inspected app told of itself. Raises ValueError where it did not answer: what
+        was not seen proves nothing."""
+        if self.status != 200:
+            raise ValueError(f"the app did not answer: {self.error or self.status}")
+        return dict(json.loads(self.body))
+
+    @property
+    def refusal(self) -> int | None:
+        """Its status, 200 where the app was asked; None: the server closed the connection. Raises
+        ValueError where it said nothing in time."""
+        if self.error == TimeoutError.__name__:
+            raise ValueError("no answer in time")
+        return self.status
+
+
+class Site:
+    """`directory`: what the launch leaves stands there; absolute. `settings(site)`: of its Gunicorn
+    file, beside one worker at a free port. `gunicorn`: the version, "" for that of `python`'s
+    environment. `ended`: set by whoever gives up."""
+
+    def __init__(
+        self,
+        server: Server,
+        python: str,
+        gunicorn: str,
+        code: Path,
+        directory: Path,
+        settings: Callable[["Site"], Mapping[str, object]],
+        ended: threading.Event,
+    ) -> None:
+        self.server, self.directory, self.code = server, directory, code
+        self.log, self.hooks = directory / "server.log", directory / "hooks.txt"
+        self._settings, self._ended = settings, ended
+        self._gunicorn = gunicorn
+        self._argv = [python, "-m", "gunicorn", "-c", str(directory / "gunicorn.conf.py")]
+        self.port, self.start_s = 0, 0.0
+        self.statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # what a server may tell
+        self.process: Guarded
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator["Site"]:
+        """Gone afterwards, however it ends. Raises Faulty where it does not answer in the end."""
+        self.directory.mkdir(parents=True)
+        self.statsd.bind((HOST, 0))
+        (self.directory / "gunicorn.conf.py").write_text(self._file())
+        env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
+        env |= with_version(self._gunicorn, env)
+        paths = (env.get("PYTHONPATH"), str(self.code))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        argv = [*self._argv, self.server.app.target]
+        began = time.monotonic()
+        with (
+            self.statsd,
+            Guarded(
+                argv, cwd=self.directory, env=env, stdout=self.log, grace_s=STOP_S
+            ) as self.process,
+        ):
+            self._answers()
+            self.start_s = time.monotonic() - began
+            try:
+                yield self
+            finally:
+                self.process.kill()  # what it does on TERM is looked at in launches of their own
+
+    def stop(self) -> float | None:
+        """End it by TERM. How long that took; None: it had to be killed after STOP_S."""
+        began = time.monotonic()
+        self.process.stop()
+        return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
+
+    def _file(self) -> str:
+        """The Gunicorn file: that of a user, with nothing of the lab's in it but its hooks."""
+        row = class_named(self.server.worker_class)
+        usual: dict[str, object] = {
+            "bind": f"{HOST}:0",
+            "worker_class": row.path or row.name,
+            "workers": 1,
+            "threads": self.server.threads,
+            "control_socket_disable": True,  # or Gunicorn writes under the user's home
+        }
+        settings = {**usual, **self._settings(self)}
+        bind = settings["bind"]
+        self.port = int(bind.rpartition(":")[2]) if isinstance(bind, str) else 0
+        lines = [f"{name} = {value!r}" for name, value in settings.items()]
+        return "\n".join(lines) + "\n" + HOOKS.format(place=str(self.hooks))
+
+    def _answers(self) -> None:
+        until = time.monotonic() + BOOT_S
+        while time.monotonic() < until:
+            if self.process.wait(0.0):
+                why = explained("the server did not boot", self.log)
+                raise Faulty("unavailable", why, f"its log: {self.log}")
+            found = LISTENING.search(self.text())
+            if found is not None:
+                self.port = int(found[1])
+            if self.port and self.ask("/about", timeout_s=1.0).status is not None:
+                return
+            self.wait(POLL_S)
+        raise Faulty("unavailable", explained("the server does not answer", self.log))
+
+    # --- from outside ------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        """Raises Ended where the harness gives up meanwhile."""
+        if self._ended.wait(seconds):
+            raise Ended
+
+    def until(self, condition: Callable[[], object], seconds: float) -> float | None:
+        """How long it took to hold; None: it did not within so many seconds."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > seconds:
+                return None
+            self.wait(POLL_S)
+        return time.monotonic() - began
+
+    def text(self) -> str:
+        """Its log by now."""
+        try:
+            return self.log.read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def using(self) -> str:
+        """The worker class that Gunicorn says it uses."""
+        found = USING.search(self.text())
+        return found[1] if found else ""
+
+    def killed(self) -> int:
+        """Workers that Gunicorn says did not report in time."""
+        return self.text().count("WORKER TIMEOUT")
+
+    @property
+    def pids(self) -> list[int]:
+        """Of its workers: the children of the arbiter, as the kernel has them."""
+        arbiter = self.process.pid
+        try:
+            children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text()
+        except OSError:
+            return []
+        return [int(pid) for pid in children.split()]
+
+    def listeners(self) -> list[inet_diag.Socket]:
+        """The sockets that listen at its port. Raises OSError where the kernel does not tell."""
+        return inet_diag.sockets(socket.AF_INET, 1 << LISTEN, self.port)
+
+    def accepted(self) -> int:
+        """Connections that a process of it has: those in the accept queue belong to none."""
+        found = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
+        return sum(bool(one.inode) and one.local[1] == self.port for one in found)
+
+    def called(self) -> list[list[str]]:
+        """The hooks that ran, each with the limit of requests that it told."""
+        try:
+            return [line.split() for line in self.hooks.read_text().splitlines()]
+        except OSError:
+            return []
+
+    def metrics(self) -> set[str]:
+        """The names of those that it has sent to `statsd` so far."""
+        self.statsd.setblocking(False)
+        names: set[str] = set()
+        with contextlib.suppress(OSError):
+            while data := self.statsd.recv(1 << 16):
+                names |= {line.partition(":")[0] for line in data.decode().splitlines()}
+        return names
+
+    def connect(self, source: str = HOST, timeout_s: float = ANSWER_S) -> socket.socket:
+        place = (HOST, self.port)
+        return socket.create_connection(place, timeout=timeout_s, source_address=(source, 0))
+
+    def ask(
+        self,
+        path: str,
+        *headers: str,
+        source: str = HOST,
+        first: str = "",
+        timeout_s: float = ANSWER_S,
+    ) -> Answer:
+        """A request on a connection of its own, closed after the answer. `first`: what is sent
+        before it."""
+        began = time.monotonic()
+        try:
+            with self.connect(source, timeout_s) as connection:
+                return exchange(connection, path, "Connection: close", *headers, first=first)
+        except OSError as error:
+            return Answer(None, time.monotonic() - began, error=type(error).__name__)
+
+    def ask_at_once(self, paths: list[str]) -> "Asked":
+        return Asked(self, paths)
+
+
+class Asked:
+    """Requests under way, each in a thread of its own."""
+
+    def __init__(self, site: Site, paths: list[str]) -> None:
+        self._answers: list[Answer] = []
+        self._threads = [threading.Thread(target=self._ask, args=(site, path)) for path in paths]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, site: Site, path: str) -> None:
+        self._answers.append(site.ask(path))
+
+    @property
+    def under_way(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def answers(self) -> list[Answer]:
+        """Of all of them, once each has one or failed."""
+        for thread in self._threads:
+            thread.join()
+        return self._answers
+
+
+def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> Answer:
+    """A request and its answer. A server may refuse in the middle of the request, and close."""
+    began = time.monotonic()
+    lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
+    try:
+        connection.sendall((first + "\r\n".join(lines)).encode("latin-1"))
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(None, time.monotonic() - began, error=type(error).__name__)
+    took_s = time.monotonic() - began
+    return Answer(response.status, took_s, body, response.will_close)
+
+
+def closes_within(connection: socket.socket, seconds: float) -> float | None:
+    """When the server closes it; None: not within so many seconds."""
+    began = time.monotonic()
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(1 << 16):
+            connection.settimeout(max(0.01, seconds - (time.monotonic() - began)))
+    except TimeoutError:
+        return None
+    except OSError:
+        pass
+    return time.monotonic() - began

@@ -1,0 +1,109 @@
+"""The command line of `workerlab sweep`: axes and amounts, and the app that is measured."""
+
+import argparse
+
+from workerlab import mix
+from workerlab import options as read
+from workerlab.load.registry import TOOLS
+from workerlab.options import Row
+from workerlab.server.worker_classes import CLASSES
+
+EXAMPLES = """\
+examples:
+  workerlab sweep sync,eventlet 4,8,16
+      where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
+  workerlab sweep gthread 4,8,16,32 --threads 1,2,4
+      threads as an axis
+  workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
+      what does it cost that a kept-alive connection stays with its worker?
+  workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
+      repeated on fresh servers in random order: capacity with a 95 % interval
+  workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
+      response times at a rate, whether or not earlier requests were answered
+  workerlab sweep sync 4,8 --sleep 0.05 --rate 80%,90% --trials 5 --arrivals even --seed 7
+      arrivals that are spaced evenly, kinder than real ones; and a run that can be repeated
+  workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
+      the phases of a load: ramp-up, drain, steady, churn
+  workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
+      --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
+      your own app, in its own environment, with your own Gunicorn file
+  workerlab sweep sync,gthread 8,16 --gunicorn 23.0.0,25.3.0,27.0.1
+      versions of Gunicorn as an axis; so are interpreters: --python python3.11,python3.13
+  workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
+      ... under the requests that its users send (or those of a file: --mix)
+  workerlab sweep gthread 8,16,32 --rate 100 --slo 'p95<300ms,errors<0.1%' --fail-on-slo
+      up to where does it keep a target? Exit code 4 if nowhere
+  workerlab sweep --resume results/20261120-101500-sync
+      finish an interrupted run
+"""
+
+
+AXES: tuple[Row, ...] = (
+    ("--workers", read.whole_numbers, "LIST", "worker processes (4)"),
+    ("--threads", read.whole_numbers, "LIST", "threads per worker, gthread only (2)"),
+    ("--backlog", read.whole_numbers, "LIST", "length of the accept queue (2048)"),
+    ("--worker-connections", read.whole, "N", "per gevent, eventlet or gthread worker (1000)"),
+    ("--tool", read.tools, "LIST", f"of {','.join(TOOLS)} (ab)"),
+    ("--tool-processes", read.whole_numbers, "LIST",
+     "processes of the load tool; they share the load (1)"),
+    ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
+    ("--rate", read.rates, "LIST",
+     "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
+     " capacity)"),
+    ("--arrivals", read.arrivals, "KIND",
+     "of requests at a rate: poisson, as users send them, or even (poisson)"),
+    ("--seed", read.seed, "N",
+     "of the moments of arrival and the order of trials: repeat those of a run (random)"),
+    ("--duration", read.duration, "S",
+     "load for S seconds, no more and no less, instead of counting requests"),
+    ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
+    ("--client", read.client, "KIND",
+     "closes its connection at once, or lingers: 5 s after its last answer (closes)"),
+    ("--load-hosts", read.hosts, "LIST",
+     "machines that send the load: a,b (this one); locust only"),
+    ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
+    ("--rounds", read.rounds, "N",
+     "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
+     " the throughput within 5%%)"),
+    ("--max-seconds", read.duration, "S",
+     "load for about S seconds at most where the throughput varies (30)"),
+    ("--jobs", read.jobs, "N",
+     "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
+     " cores busy (auto for the bundled apps that sleep, 1 for any other)"),
+    ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
+)  # fmt: skip
+APP: tuple[Row, ...] = (
+    ("--app", read.target, "MODULE:CALLABLE", "the application, as Gunicorn spells it"),
+    ("--chdir", read.existing_directory, "DIR", "directory it is imported from (the current one)"),
+    ("--config", read.existing_file, "FILE",
+     "your own Gunicorn file; it overrides the defaults, flags override it"),
+    ("--env", read.setting, "K=V", "environment of the server (repeatable)"),
+    ("--path", read.url_path, "PATH", "path to request (/)"),
+    ("--method", read.method, "NAME", "HTTP method (GET)"),
+    ("--header", read.header, "'K: V'", "request header (repeatable)"),
+    ("--body-file", read.existing_file, "FILE", "request body"),
+    ("--expect-status", read.status, "CODE", "status that counts as success (200)"),
+    *mix.OPTIONS,
+)  # fmt: skip
+GROUPS = {
+    "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
+    "your own app": APP,
+    "what serves it": read.SERVES,
+    "a target": read.SLO,
+}
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Launch the app under each worker class, load it at each concurrency, and show where each"
+        " class stops serving more."
+    )
+    to.epilog = f"{EXAMPLES}\n{read.EXIT_CODES}"
+    known = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
+    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=known)
+    to.add_argument(
+        "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
+    )
+    for title, rows in GROUPS.items():
+        read.add_rows(to.add_argument_group(title), rows)
+    read.add_common(to)

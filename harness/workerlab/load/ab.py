@@ -1,0 +1,330 @@
+"""ApacheBench: its command and what its report means.
+
+Checked against ab 2.4.71 and its source. What shapes this file:
+
+- ab sends its **first request alone**; the others start when its headers arrive. It stands in every
+  figure ab prints, and no record says which one it was, so it is not taken out here.
+- Its report has whole milliseconds. The `-e` file has microseconds, but its row i is
+  `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of the array from some row on:
+  the rows are order statistics at a known rank, and those out of range are dropped (`_fill`).
+- A server that closes without answering gives "Complete requests: n, Failed: 0", exit 0. So do a
+  body that breaks off and bytes that are no HTTP. Only where no byte came at all is that certain.
+- SIGINT gives a whole report of a part of the run, exit 1. Only exit 0 is believed.
+- `-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
+  there the kernel gives up on connections that the client believes to have, and the first such
+  reset would end ab without a report. With it ab counts the reset request as complete (and as a
+  Receive and an Exception), and its time stands in every distribution.
+
+What the Measurement holds:
+
+- `requests`: ab's "Complete requests", whatever their status.
+- `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other where ab's
+  sum is more than its causes. ab counts *events*, and leaves non-2xx out of its own "Failed
+  requests". `failed` is the sum of all events, where a reset (one Receive and one Exception) is
+  one, but never more than complete requests plus connections that did not come up.
+- `response`: from the start of connect() to the server's close, over all complete requests.
+- `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms,
+  without waiting for accept(). Not known with -k: a kept connection has 0, as a fast one may.
+- `first_byte`: ab's ctime + wait, i.e. since the start of connect(), less the time of writing
+  the request; within 1 ms, as it is the sum of two rounded ms.
+- `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
+- `lone_s`: the response time of the first request, where the `-g` file shows which one it was.
+"""
+
+import math
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from workerlab.load.tool import Tool, table_lines
+from workerlab.model import (
+    Command,
+    Finding,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    Summary,
+    UsageError,
+)
+from workerlab.numbers.quantiles import summarise
+
+ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
+MAX_CONCURRENCY = 20_000  # compiled into ab
+LONE_MIN_MS = 100  # rounding to whole ms is then at most 0.5 %
+
+ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
+PERCENTILES_HEADER = "Percentage served,Time in ms"
+
+_N = r"(\d{1,15})"  # a whole number; no report of ab has a longer one
+
+# Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
+ABORTS = {
+    **dict.fromkeys((104, 54), "the server reset a connection"),
+    **dict.fromkeys((111, 61), "the server refused a connection"),
+    **dict.fromkeys((70007, 119), "no connection made progress before the timeout"),
+    24: "too many open files: raise `ulimit -n`",
+    **dict.fromkeys((99, 49), "no free local port: too many connections in a short time"),
+    22: "ab did not understand its arguments",
+}
+
+
+class Ab(Tool):
+    NAME = PROGRAM = "ab"
+    VERSION_ARGV = ("ab", "-V")
+    LONE_FIRST = True
+    NO_KEEPALIVE = {  # noqa: RUF012
+        "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives"
+        " up",
+        "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
+    }
+    OUTPUT_FILES = (ROWS, PERCENTILES)
+    INSTALL_HINT = (
+        "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "
+        "apache2-utils) and with macOS."
+    )
+
+    def check(self, load: Load) -> None:
+        """Beyond its limit, or fewer requests than connections, ab would refuse."""
+        if not 1 <= load.concurrency <= MAX_CONCURRENCY:
+            raise UsageError(
+                f"ab makes 1 to {MAX_CONCURRENCY} connections at a time, not {load.concurrency}."
+            )
+        if load.requests < load.concurrency:
+            raise UsageError(
+                f"ab cannot keep {load.concurrency} connections busy with {load.requests} requests."
+            )
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a wait
+        per request: ab only gives up when no connection had an event for that long."""
+        words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
+        words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
+        words += ["-k"] * load.keepalive + ["-r"] * load.drops
+        words += ["-g", f"{workdir}/{ROWS}", "-e", f"{workdir}/{PERCENTILES}"]
+        headers = list(load.headers)
+        if load.body_file is not None:
+            types = [value for name, value in headers if name.lower() == "content-type"]
+            headers = [(name, value) for name, value in headers if name.lower() != "content-type"]
+            words += ["-u" if load.method == "PUT" else "-p", load.body_file]
+            words += ["-T", types[-1] if types else "application/octet-stream"]
+            if load.method not in ("POST", "PUT"):
+                words += ["-m", load.method]  # after -p: the last one names the method
+        elif load.method == "HEAD":
+            words.append("-i")
+        elif load.method != "GET":
+            words += ["-m", load.method]
+        words += [word for name, value in headers for word in ("-H", f"{name}: {value}")]
+        return Command(argv=(*words, url))
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError for anything but the whole report of a whole run, with its two files."""
+        if output.exit_code != 0:
+            raise _aborted(output)
+        report = _Report(output.stdout)
+        requests, errors = report.count("Complete requests"), report.errors()
+        if requests == 0 or report.count("Total transferred") == 0:
+            raise ParseError("the server sent not one byte", report.line("Total transferred"))
+        duration_s, rps = report.rate(requests)
+        rows = _rows(output.files.get(ROWS), requests)
+        totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
+        report.check_totals(totals)
+        twice = min(errors.get("read", 0), errors.get("exception", 0))
+        kept = report.count("Keep-Alive requests", optional=True)  # connections used again, with -k
+        connects_ms = [] if kept else [row.connect_ms for row in rows]
+        failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
+        return Measurement(
+            requests=requests,
+            failed=failed,
+            errors=errors,
+            duration_s=duration_s,
+            rps=rps,
+            response=_seconds(totals),
+            connect=_seconds(connects_ms),
+            first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
+            lone_s=None if failed else _lone(rows, totals),
+            responses_s=tuple(ms / 1000 for ms in totals),
+            connects_s=tuple(ms / 1000 for ms in connects_ms),
+            notes=_notes(rows),
+        )
+
+
+AB = Ab()
+
+
+def _aborted(output: Output) -> ParseError:
+    """Why ab ended otherwise than with 0. On stderr stands "func: message (errno)"."""
+    code = output.exit_code
+    for line in output.stderr.splitlines():
+        if match := re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip()):
+            why = ABORTS.get(int(match[1]), "an error of the network")
+            return ParseError(f"ab gave up: {why}", line)
+    if code is None:
+        return ParseError("ab did not end")
+    lines = output.stderr.strip().splitlines() or [""]
+    last = lines[0 if code == 22 else -1]  # of a usage error the reason first, then all options
+    if code < 0:
+        return ParseError(f"ab was ended by signal {-code}", last)
+    if "Complete requests:" in output.stdout:
+        return ParseError("ab was interrupted: its report covers a part of the run", last)
+    return ParseError(f"ab gave up: {ABORTS.get(code, f'exit code {code}')}", last)
+
+
+class _Row(NamedTuple):
+    """A line of the -g file: whole ms, and the second the request started in."""
+
+    started_s: int
+    connect_ms: int
+    total_ms: int
+    wait_ms: int
+
+
+class _Report:
+    """ab's text: "Label:   value" lines, and the table of connection times."""
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            label, colon, value = line.partition(":")
+            if colon:
+                self._values.setdefault(label.strip(), []).append(value.strip())
+
+    def line(self, label: str) -> str:
+        """The label's one line. ParseError where it is missing or stands twice."""
+        lines = [f"{label}: {value}" for value in self._values.get(label, [])]
+        if len(lines) != 1:
+            raise ParseError(f'ab\'s report has {len(lines)} lines "{label}", not one', *lines[:1])
+        return lines[0]
+
+    def _match(self, label: str, pattern: str) -> re.Match[str]:
+        line = self.line(label)
+        match = re.fullmatch(pattern, line[len(label) + 2 :], re.ASCII)
+        if match is None:
+            raise ParseError("ab's report has a line of an unknown form", line)
+        return match
+
+    def count(self, label: str, *, optional: bool = False) -> int:
+        """A whole number; "bytes" may follow. `optional`: 0 where it is missing."""
+        if optional and label not in self._values:
+            return 0
+        return int(self._match(label, rf"{_N}(?: bytes)?")[1])
+
+    def errors(self) -> dict[str, int]:
+        """Events by cause, zeros left out."""
+        found: dict[str, int] = {}
+        if bad := self.count("Failed requests"):
+            pattern = rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
+            counts = (int(count or 0) for count in self._match("(Connect", pattern).groups())
+            found = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
+            found["other"] = bad - sum(found.values())
+            if found["other"] < 0:
+                raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
+        found["write"] = self.count("Write errors", optional=True)
+        found["non_2xx"] = self.count("Non-2xx responses", optional=True)
+        return {cause: count for cause, count in found.items() if count}
+
+    def rate(self, requests: int) -> tuple[float, float | None]:
+        """(seconds, requests per second); the latter is left out by ab for no time at all."""
+        seconds = float(self._match("Time taken for tests", r"(\d{1,9}\.\d{3}) seconds")[1])
+        label = "Requests per second"
+        if seconds == 0 and label not in self._values:
+            return seconds, None
+        rps = float(self._match(label, r"(\d{1,12}\.\d\d) \[#/sec\] \(mean\)")[1])
+        least = requests / (seconds + 0.0005) - 0.006
+        most = requests / (seconds - 0.0005) + 0.006 if seconds > 0.0005 else math.inf
+        if not least <= rps <= most:
+            raise ParseError("ab's rate is not its requests by its time", self.line(label))
+        return seconds, rps
+
+    def check_totals(self, totals: list[float]) -> None:
+        """ParseError unless the table is whole and its last line agrees with the -g and -e files:
+        least and greatest to the ms, the mean within both roundings."""
+        for label in ("Connect", "Processing", "Waiting"):
+            self._match(label, r"[\d.\s]+")
+        line = self.line("Total")
+        match = self._match("Total", rf"{_N}\s+{_N}(?:\s+\d+\.\d\s+\d+)?\s+{_N}")
+        least, mean, greatest = (int(figure) for figure in match.groups())
+        gap = abs(mean - math.fsum(totals) / len(totals))
+        if (least, greatest) != (_whole(totals[0]), _whole(totals[-1])) or gap > 1.01:
+            raise ParseError("ab's table of connection times and its files disagree", line)
+
+
+def _whole(ms: float) -> int:
+    """Rounded as ab does: (microseconds + 500) / 1000."""
+    return (round(ms * 1000) + 500) // 1000
+
+
+def _rows(text: str | None, requests: int) -> list[_Row]:
+    """The -g file: a row per complete request, by total time."""
+    rows = []
+    for line in table_lines(text, "ab", ROWS, ROWS_HEADER):
+        match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
+        if match is None:
+            raise ParseError(f"{ROWS} has a row of an unknown form", line)
+        started_s, connect, processing, total, wait = map(int, match.groups())
+        if abs(connect + processing - total) > 1:
+            raise ParseError(f"{ROWS} has a row whose parts are not its total", line)
+        rows.append(_Row(started_s, connect, total, wait))
+    if len(rows) != requests:
+        raise ParseError(f"{ROWS} has {len(rows)} rows for {requests} complete requests")
+    if any(a.total_ms > b.total_ms for a, b in pairwise(rows)):
+        raise ParseError(f"{ROWS} is not in order of total time")
+    return rows
+
+
+def _percentiles(text: str | None) -> list[int]:
+    """The -e file: microseconds at 0, 1, ... 100 percent, those out of range included."""
+    lines = table_lines(text, "ab", PERCENTILES, PERCENTILES_HEADER)
+    figures = []
+    for percent, line in enumerate(lines):
+        match = re.fullmatch(r"(\d+),(-?\d{1,20})\.(\d{3})", line, re.ASCII)
+        if match is None or int(match[1]) != percent:
+            raise ParseError(f"{PERCENTILES} has a row of an unknown form", line)
+        figures.append(int(match[2] + match[3]))
+    if len(figures) != 101:
+        raise ParseError(f"{PERCENTILES} has {len(figures)} rows, not 101")
+    return figures
+
+
+def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
+    """Total times in ms, ascending: exact where the -e file has that rank (all of them up to 100
+    requests), else between the two exact neighbours, within the rounding of the -g file.
+
+    Row i of the -e file has rank floor(0.5 + n*i/100), the last one n - 1; ab.c, output_results.
+    """
+    n, exact = len(rounded), dict[int, int]()
+    for percent, us in enumerate(microseconds):
+        rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100.0)
+        if rank >= n:
+            continue
+        if (us + 500) // 1000 != rounded[rank] or exact.setdefault(rank, us) != us:
+            row = f"{percent},{us / 1000:.3f} and {rounded[rank]}"
+            raise ParseError(f"{PERCENTILES} and {ROWS} disagree", row)
+    filled = [float(ms) for ms in rounded]
+    for low, high in pairwise(sorted(exact)):
+        for rank in range(low + 1, high):
+            share = (rank - low) / (high - low)
+            guess = (exact[low] + share * (exact[high] - exact[low])) / 1000
+            filled[rank] = min(max(guess, rounded[rank] - 0.5), rounded[rank] + 0.499)
+    for rank, us in exact.items():
+        filled[rank] = us / 1000
+    return filled
+
+
+def _seconds(ms: list[float] | list[int]) -> Summary:
+    return Summary(*summarise(value / 1000 for value in ms))
+
+
+def _lone(rows: list[_Row], totals: list[float]) -> float | None:
+    """Seconds the first request took, where it is the only one of its second, as start times are
+    whole seconds. Where its time is known to the ms only, from 100 ms on."""
+    first = min(row.started_s for row in rows)
+    rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
+    rough = len(rows) > 100 and totals[rank] < LONE_MIN_MS
+    return None if others or rough else totals[rank] / 1000
+
+
+def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
+    """What the rows show that is odd, but does not make the rest doubtful."""
+    early = sum(row.wait_ms > row.total_ms for row in rows)
+    return (Finding("note.ab_first_byte_last", {"requests": early}),) if early else ()

@@ -1,0 +1,137 @@
+"""Load by many coroutines of one process: `aiohttp`, one session, one connection per coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import aiohttp
+from aiohttp import http_exceptions
+from aiohttp.client_proto import ResponseHandler
+from multidict import CIMultiDict
+from yarl import URL
+
+from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.request import header_lines
+from workerlab.load.generators.share import Share
+from workerlab.load.generators.words import Words
+
+UNIT: ContextVar[Unit] = ContextVar("UNIT")  # whose request is under way, in this task
+
+
+def load(share: Share, units: Sequence[int]) -> Tally:
+    """These units until nothing is left to send, or the deadline."""
+    return asyncio.run(_load(share, units))
+
+
+async def _load(share: Share, units: Sequence[int]) -> Tally:
+    tally = Tally()
+    share.begin()
+    async with _session(share.words, len(units)) as session:
+        try:
+            async with asyncio.timeout(share.left_s()), asyncio.TaskGroup() as group:
+                for number in units:
+                    group.create_task(Unit(share, tally, session).run(number))
+        except TimeoutError:
+            tally.deadline_struck = True
+    return tally
+
+
+class Connector(aiohttp.TCPConnector):
+    """Tells the unit that waits for it when a connection was made. aiohttp's own tracing would say
+    the same, and cost a fifth of the CPU of each request."""
+
+    async def _create_connection(self, *words: Any, **more: Any) -> ResponseHandler:
+        start_ns = time.monotonic_ns()
+        made = await super()._create_connection(*words, **more)
+        UNIT.get().connected(time.monotonic_ns() - start_ns)
+        return made
+
+
+def _session(words: Words, connections: int) -> aiohttp.ClientSession:
+    session = aiohttp.ClientSession(
+        connector=Connector(limit=connections, force_close=not words.keepalive),
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers=CIMultiDict(header_lines(words)),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+    # It would send again, unseen, whatever a server closes without an answer, new connections too
+    session._retry_connection = False
+    return session
+
+
+class Unit:
+    """Sends the next request when the last one has ended; its tally is that of its process."""
+
+    def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:
+        self._share, self._tally, self._session = share, tally, session
+        self._urls = [URL(url, encoded=True) for url in share.words.urls]
+        self._connected = False  # for the request under way, as none was kept
+
+    async def run(self, number: int) -> None:
+        UNIT.set(self)
+        if wait_s := self._share.wait_s(number):
+            await asyncio.sleep(wait_s)
+        while self._share.take():
+            await self._one()
+
+    def connected(self, took_ns: int) -> None:
+        self._connected = True
+        self._tally.connected(took_ns)
+
+    async def _one(self) -> None:
+        start_ns = time.monotonic_ns()
+        self._connected = False
+        self._tally.begin(start_ns)
+        try:
+            cause = await self._ask(start_ns)
+            if cause in ("closed", "reset") and not self._connected:
+                self._tally.reconnects += 1  # the server closed the kept connection meanwhile
+                cause = await self._ask(start_ns)
+        except asyncio.CancelledError:  # the deadline has struck
+            self._tally.failed("timeout", start_ns, time.monotonic_ns())
+            raise
+        if cause is not None:
+            self._tally.failed(cause, start_ns, time.monotonic_ns())
+
+    async def _ask(self, start_ns: int) -> str | None:
+        """None once the answer is there and noted, else why there is none."""
+        words = self._share.words
+        try:
+            async with self._session.request(
+                words.method, random.choice(self._urls), data=words.body, allow_redirects=False
+            ) as response:
+                first_byte_ns = time.monotonic_ns()
+                body = await response.read()
+                end_ns = time.monotonic_ns()
+        except Exception as error:  # the library lets through what its parsers raise
+            if (cause := cause_of(error)) == "exception":
+                self._tally.exception(error)
+            return cause
+        wrong = self._share.judge(response.status, body)
+        self._tally.done(start_ns, first_byte_ns, end_ns, wrong, len(body))
+        return None
+
+
+def cause_of(error: BaseException) -> str:
+    """The name of what is behind an error of aiohttp."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "connect_timeout"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed" if isinstance(error.message, str) else "truncated"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        below = error.__cause__
+        garbage = isinstance(below, http_exceptions.TransferEncodingError)
+        return "protocol" if garbage and "Not enough data" not in str(below) else "truncated"
+    if isinstance(error, OSError):
+        return cause_of_errno(error.errno)
+    if isinstance(error, aiohttp.ClientResponseError | http_exceptions.HttpProcessingError):
+        return "protocol"
+    return "exception"

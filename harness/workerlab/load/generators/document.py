@@ -1,0 +1,219 @@
+"""What every generator prints: one JSON document, the same for all.
+
+    {"generator": NAME, "format": 3,
+     "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals",
+               "seed", "keepalive", "rows"},
+     "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
+     "body_bytes", "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns",
+     "deadline_struck",
+     "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
+
+and of a mix "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
+"response"}}: `statuses` of answers that were not expected, `body` how the first of these began,
+`response` of successes.
+
+`complete`: answers read to the end, whatever their status; `failed`: requests without a success,
+which `errors` splits by cause. `unsent`: planned, or due by the rate, and never sent.
+`duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
+the sum of the times under way, so that in_flight_ns / duration_ns is the concurrency achieved.
+`response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
+intended start, `lag` before it was sent); `connect` of every connection that came up. `lone_ns`:
+the first request, sent alone, where it succeeded. `body_sha256`: of the first body, where all
+others were compared with it (--same-body) and equal; what differs is failed ("body").
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from workerlab.load.generators.words import Words
+from workerlab.numbers.histogram import Histogram
+
+FORMAT = 3
+BODY_BYTES = 8_192  # of an answer that was not expected: past the style sheet of most error pages
+WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
+HISTOGRAMS = ("response", "connect", "first_byte", "lag")
+COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
+ASKED = (
+    *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
+    "keepalive",
+)
+# Of a row per request. start: since the origin; the others since start, empty where never reached;
+# status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN;
+# route: its place in the mix.
+COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
+MIXED = f"{COLUMNS},route"
+NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
+CAUSES = {
+    errno.ECONNREFUSED: "refused",
+    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
+    errno.ETIMEDOUT: "connect_timeout",
+    **dict.fromkeys((errno.EADDRNOTAVAIL, errno.EADDRINUSE), "no_address"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "no_files"),
+}
+
+
+def cause_of_errno(number: int | None) -> str:
+    """What a failed system call is called among the causes of failures."""
+    return CAUSES.get(number or 0, "connect")
+
+
+@dataclass
+class RouteTally:
+    """What was seen of a route of a mix. `took`: response times of successes, to be counted."""
+
+    sent: int = 0
+    complete: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    body: bytes | None = None  # how the first answer of an unexpected status began
+    response: Histogram = field(default_factory=Histogram)
+    took: list[int] = field(default_factory=list)
+
+    def done(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
+        """An answer was read to the end."""
+        self.complete += 1
+        if cause is None:
+            self.took.append(took_ns)
+            return
+        self.errors[cause] += 1
+        self.statuses[status or 0] += 1
+        self.body = body if self.body is None else self.body
+
+    def recognised(self, took_ns: int) -> None:
+        """An answer came that is known to be a success."""
+        self.complete += 1
+        self.took.append(took_ns)
+
+    def count(self) -> None:
+        self.response.record_all(self.took)
+        self.took.clear()
+
+    def add(self, other: RouteTally) -> None:
+        self.sent += other.sent
+        self.complete += other.complete
+        self.errors.update(other.errors)
+        self.statuses.update(other.statuses)
+        self.response.add(other.response)
+        self.body = other.body if self.body is None else self.body
+
+    def to_json(self) -> dict[str, object]:
+        self.count()
+        return {
+            "sent": self.sent,
+            "complete": self.complete,
+            "errors": dict(sorted(self.errors.items())),
+            "statuses": {str(status): n for status, n in sorted(self.statuses.items())},
+            "body": (self.body or b"").decode(errors="replace"),
+            "response": self.response.to_json(),
+        }
+
+
+@dataclass
+class Tally:
+    """What a generator has seen so far; of several processes the sum."""
+
+    sent: int = 0
+    unsent: int = 0
+    complete: int = 0
+    connections: int = 0
+    reconnects: int = 0
+    body_bytes: int = 0
+    body_sha256: str | None = None  # of the first body, with which the others are compared
+    in_flight_ns: int = 0
+    origin_ns: int | None = None  # CLOCK_MONOTONIC
+    last_ns: int | None = None
+    lone_ns: int | None = None
+    deadline_struck: bool = False
+    errors: Counter[str] = field(default_factory=Counter)
+    response: Histogram = field(default_factory=Histogram)
+    connect: Histogram = field(default_factory=Histogram)
+    first_byte: Histogram = field(default_factory=Histogram)
+    lag: Histogram = field(default_factory=Histogram)
+    notes: list[str] = field(default_factory=list)
+    routes: dict[str, RouteTally] = field(default_factory=dict)  # of a mix, by label
+
+    def begin(self, now_ns: int) -> None:
+        """A request is sent now."""
+        self.sent += 1
+        if self.origin_ns is None:
+            self.origin_ns = now_ns
+
+    def connected(self, took_ns: int) -> None:
+        self.connections += 1
+        self.connect.record(took_ns)
+
+    def done(
+        self, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None, body_bytes: int
+    ) -> None:
+        """An answer was read to the end; absolute times. `cause`: why it is a failure all the
+        same, one of WRONG."""
+        self.complete += 1
+        self.body_bytes += body_bytes
+        self.response.record(end_ns - start_ns)
+        self.first_byte.record(first_byte_ns - start_ns)
+        self.failed(cause, start_ns, end_ns)
+
+    def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
+        """A request ended, without a whole answer unless that is counted already."""
+        self.in_flight_ns += end_ns - start_ns
+        self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
+        if cause is not None:
+            self.errors[cause] += 1
+
+    def exception(self, error: BaseException) -> None:
+        """Of a library, whose cause has no name: the first one is told."""
+        self.notes = self.notes or [f"an exception: {error!r}"[:300]]
+
+    def add(self, other: Tally) -> None:
+        """Take over all that `other` has seen, at the same time as this one. Where its first body
+        was another, all that equal it differ from the first one here."""
+        if self.body_sha256 is None:
+            self.body_sha256 = other.body_sha256
+        elif other.body_sha256 not in (None, self.body_sha256):
+            wrong = sum(other.errors[cause] for cause in WRONG)
+            self.errors["body"] += other.complete - wrong
+        for name in (*COUNTS, "unsent"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in HISTOGRAMS:
+            getattr(self, name).add(getattr(other, name))
+        self.errors.update(other.errors)
+        for label, route in other.routes.items():
+            route.count()
+            self.routes.setdefault(label, RouteTally()).add(route)
+        self.notes += [note for note in other.notes if note not in self.notes]
+        self.deadline_struck = self.deadline_struck or other.deadline_struck
+        self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
+        for name, choose in (("origin_ns", min), ("last_ns", max)):
+            known_ns = [ns for one in (self, other) if (ns := getattr(one, name)) is not None]
+            setattr(self, name, choose(known_ns, default=None))
+
+
+def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
+    last_ns = origin_ns if tally.last_ns is None else tally.last_ns
+    routes = {label: route.to_json() for label, route in tally.routes.items()}
+    planned = tally.sent + tally.unsent if words.requests is None else words.requests
+    return {
+        "generator": name,
+        "format": FORMAT,
+        "asked": {name: getattr(words, name) for name in ASKED} | {"rows": words.rows is not None},
+        **{count: getattr(tally, count) for count in COUNTS},
+        "unsent": planned - tally.sent,
+        "failed": tally.errors.total(),
+        "errors": dict(sorted(tally.errors.items())),
+        "body_sha256": None if tally.errors["body"] else tally.body_sha256,
+        "origin_ns": origin_ns,
+        "duration_ns": last_ns - origin_ns,
+        "cpu_ns": int(sum(one.ru_utime + one.ru_stime for one in used) * 1e9),
+        "deadline_struck": tally.deadline_struck,
+        **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
+        "lone_ns": tally.lone_ns,
+        "notes": tally.notes,
+        **({"routes": routes} if routes else {}),
+    }

@@ -1,0 +1,656 @@
+"""The engine of `fast`: one thread, one poll loop, no objects made for a request.
+
+What a request costs here is what the kernel asks for it (poll, recv, send) and as little Python as
+can be. A response that came whole is recognised by what was verified before (answers); any other is
+read in full (http1), and becomes one to compare with. Times are counted, and rows written, together
+for some hundred responses: by then the next requests are on their way.
+
+A slot is a client: it holds one connection and one request at a time. In the closed loop it sends
+its next request as soon as one is answered; in the open model requests are due at their intended
+moments, whoever is free takes them, and what nobody is free for waits its turn and is timed from
+when it was due. Not sent when the time is over: `unsent`.
+
+Tried and left: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
+writing before the first byte of a request is sent (on loopback a connection is up when connect()
+returns; where it is not, sending at once fails harmlessly).
+"""
+
+import contextlib
+import errno
+import heapq
+import itertools
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from workerlab.load.generators.answers import Answer, Answers, Body
+from workerlab.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
+from workerlab.load.generators.http1 import Garbage, Response
+from workerlab.load.generators.kinds import Kind, of_mix, only, turns
+from workerlab.load.generators.request import Destination
+from workerlab.load.generators.words import Words
+from workerlab.numbers.histogram import Histogram
+
+READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
+AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
+TOGETHER = 2_000  # cells of rows that are written together, 0.1 ms of work
+BATCH = 20_000  # response times that are counted together
+LINGER_MOST = 1_000  # connections that wait to be closed; then the oldest is
+SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
+LOOK_NS = 250_000_000  # how often the deadline is looked at
+PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
+FOREVER = 1 << 62
+NS = 1_000_000_000
+LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # of document.COLUMNS: a success on a kept connection
+MIXED_LINE = f"{LINE.rstrip()},%d\n"
+IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
+IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
+    each is due at one of `moments` after the origin, which were fixed before the load. `take`: the
+    numbers of some more, which no other process sends; none when all are taken."""
+
+    words: Words
+    destinations: tuple[Destination, ...]
+    concurrency: int
+    requests: int | None
+    origin_ns: int  # of the whole run, CLOCK_MONOTONIC
+    rows: str | None  # the file to write a line per request to
+    first: int = 1
+    step: int = 1
+    offset: int = 0
+    moments: Sequence[int] = ()  # nanoseconds, ascending
+    mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of words.mix
+    reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
+    take: Callable[[], range] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A client. Times are absolute nanoseconds."""
+
+    kind: Kind  # of its request
+    to: Destination
+    answers: Answers  # of its kind
+    source: str | None
+    sock: socket.socket | None = None
+    fd: int = -1
+    recv: Callable[[int], bytes] = field(init=False)
+    send: Callable[[bytes | memoryview], int] = field(init=False)
+    start_ns: int = 0  # of its request; with a rate the intended one
+    tried_ns: int = 0  # when it was sent, or its connection asked for
+    connect_ns: int | None = None  # when its connection was up
+    first_ns: int = 0  # of its answer's first byte; 0: not yet
+    number: int = 0
+    place: int = 0  # of its destination
+    reused: int = NEW
+    response: Response | Body | None = None  # being read
+    busy: bool = False  # a request is under way
+    plain: bool = False  # one on a connection that was used, wholly sent
+    waiting: bool = False  # to be connected, or to send more
+    unsent: bytes | memoryview = b""  # of the request
+
+
+class Poller:
+    """Which sockets are ready: epoll where there is one, else poll(), which every Unix has."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._poll = self._epoll or select.poll()
+        self.register, self.modify = self._poll.register, self._poll.modify
+        self.unregister = self._poll.unregister
+
+    def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
+        """(file, events) of what is ready, after `for_s` at most. `fine`: to the microsecond."""
+        if self._epoll is None:
+            return self._poll.poll(for_s * 1000)
+        if fine:  # epoll rounds up to milliseconds; select() does not, and has one file to look at
+            select.select([self._epoll.fileno()], [], [], for_s)
+            for_s = 0
+        return self._epoll.poll(for_s)
+
+    def forget(self, fd: int) -> None:
+        """epoll forgets a closed file by itself."""
+        if self._epoll is None:
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(fd)
+
+    def close(self) -> None:
+        if self._epoll is not None:
+            self._epoll.close()
+
+
+class Engine:
+    """Sends a share. `tally` has what was seen; `rows` takes a line per request."""
+
+    def __init__(self, share: Share, rows: TextIO | None = None) -> None:
+        self.tally = Tally(origin_ns=share.origin_ns)
+        self._share, self._words, self._rows = share, share.words, rows
+        self._rate = share.words.rate_rps
+        self._poll = Poller()
+        self._open: dict[int, Slot] = {}
+        self._quota = self._left = FOREVER if share.requests is None else share.requests
+        self._number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
+        self._take, self._drawn = share.take, share.first
+        words = share.words
+        self._kind = only(words, share.destinations)
+        self._kind.answers.reference = share.reference
+        self._mix = of_mix(words, share.mix, self.tally)
+        self._turns = turns(words, share.first, share.step)
+        # Kept connections, and requests that go out in one piece
+        self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
+        self._took: list[int] = []  # response times of answers that came whole, to be counted
+        self._pieces: list[tuple[int, int]] = []  # (first byte, response) of others, to be counted
+        self._lags: list[int] = []  # to be counted, too
+        self._cells: list[int] = []  # of `_rows`, to be written: those of LINE, row after row
+        self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
+        self._ties = itertools.count()
+        self._idle: list[Slot] = []
+        self._lingering: deque[tuple[int, socket.socket]] = deque()  # when each is to be closed
+        self._due: deque[int] = deque()  # intended starts nobody was free for
+        self._arrived = 0
+        self._under_way = 0
+        self._alone = False
+        duration_s = words.duration_s
+        self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
+        self._struck_ns = share.origin_ns + int(words.deadline_s * NS)
+
+    @property
+    def reference(self) -> tuple[int, int] | None:
+        """(bytes, checksum) of the first body, where the others are compared with it."""
+        return self._kind.answers.reference
+
+    def run(self, *, lone: bool = False) -> None:
+        """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
+        share, places = self._share, self._share.destinations
+        sources = self._words.sources or (None,)
+        slots = [
+            Slot(
+                kind=self._kind,
+                to=places[i % len(places)],
+                answers=self._kind.answers,
+                source=sources[i % len(sources)],
+                place=i % len(places),
+            )
+            for i in range(share.concurrency)
+        ]
+        try:
+            if lone and not self._alone_first(slots[0]):
+                return
+            if self._rate:
+                self._idle = slots[::-1]
+            else:
+                every_ns = self._words.ramp_s * NS / self._words.concurrency
+                for turn, slot in enumerate(slots):
+                    after_ns = int(every_ns * (turn * share.step + share.offset))
+                    self._begin_at(share.origin_ns + after_ns, slot)
+            self._loop()
+        finally:
+            self._count()
+            self.tally.sent = self._quota - self._left
+            self.tally.in_flight_ns -= self.tally.lag.sum  # due is not yet under way
+            for slot in list(self._open.values()):
+                self._close(slot)
+            self._close_late(FOREVER)
+            self._poll.close()
+            self._write()
+
+    def _alone_first(self, slot: Slot) -> bool:
+        """One request, on a connection that may be used again; False: the deadline has struck."""
+        rest, self._left, self._alone = self._left - 1, 1, True
+        self._begin_at(0, slot)
+        whole = self._loop()
+        self._left, self._alone = rest, False
+        self._count()
+        if self.tally.complete and not self.tally.errors:
+            self.tally.lone_ns = self.tally.response.most
+        self._later.clear()
+        return whole
+
+    def _loop(self) -> bool:
+        """Until nothing is left to do; False: until the deadline."""
+        look_ns = 0
+        while True:
+            now = time.monotonic_ns()
+            if now >= look_ns:
+                if now >= self._struck_ns:
+                    self._strike(now)
+                    return False
+                look_ns = now + LOOK_NS
+                self._close_late(now)
+            if now >= self._ends_ns:
+                self._stop_sending(now)
+            wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
+            if not self._left and not self._under_way:
+                return True
+            for_s = max(0, wake_ns - time.monotonic_ns()) / NS
+            self._serve(self._poll.wait(for_s, fine=self._rate is not None))
+
+    def _begin_at(self, when_ns: int, slot: Slot) -> None:
+        heapq.heappush(self._later, (when_ns, next(self._ties), slot))
+
+    def _begin_due(self, now: int) -> int:
+        """Begin what is due; when the next one will be, as far as it is known."""
+        if not self._more():
+            return FOREVER
+        if self._rate:
+            return self._arrive(now)
+        later = self._later
+        while later and later[0][0] <= now and self._more():
+            self._begin(heapq.heappop(later)[2], time.monotonic_ns())
+        return later[0][0] if later else FOREVER
+
+    def _more(self) -> bool:
+        """Whether there is another request to send. What is left is not dealt out in advance: of
+        two processes the one that is served more slowly would be alone with its rest."""
+        if self._left or self._take is None:
+            return self._left > 0
+        numbers = self._take()
+        if not numbers:
+            self._take = None
+            return False
+        self._left = len(numbers)
+        self._quota += self._left
+        self._number = numbers.start
+        return True
+
+    def _arrive(self, now: int) -> int:
+        moments, origin_ns, due_ns = self._share.moments, self._share.origin_ns, FOREVER
+        while self._arrived < len(moments):
+            due_ns = origin_ns + moments[self._arrived]
+            if due_ns > now:
+                break
+            self._arrived += 1
+            self._due.append(due_ns)
+        while self._due and self._idle:
+            self._begin(self._idle.pop(), self._due.popleft())
+        return due_ns
+
+    def _next(self, slot: Slot, now: int) -> None:
+        """What a slot does whose request has ended."""
+        if self._alone:
+            return
+        if not self._more():
+            self._close(slot)
+        elif not self._rate:
+            self._begin(slot, now)
+        elif self._due:
+            self._begin(slot, self._due.popleft())
+        else:
+            self._idle.append(slot)
+
+    def _stop_sending(self, now: int) -> None:
+        """The time is over: what is due by now and was not sent, is not."""
+        if self._rate:
+            self._arrive(now)
+        self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
+        self._take = None
+        self.tally.unsent += len(self._due)
+        self._due.clear()
+        for slot in self._idle:
+            self._close(slot)
+
+    def _begin(self, slot: Slot, start_ns: int) -> None:
+        """Send a request that is, or was, due at `start_ns`."""
+        self._left -= 1
+        slot.number, self._number = self._number, self._number + self._share.step
+        slot.start_ns = slot.tried_ns = start_ns
+        slot.busy, slot.first_ns = True, 0
+        self._under_way += 1
+        if self._mix:
+            self._draw(slot)
+        if self._rate:
+            slot.tried_ns = time.monotonic_ns()
+            self._lags.append(slot.tried_ns - start_ns)
+            if len(self._lags) >= BATCH:
+                self._count()
+        if slot.sock is not None:
+            slot.reused, slot.connect_ns = KEPT, start_ns
+            self._send(slot)
+        else:
+            slot.reused = NEW
+            self._connect(slot)
+
+    def _draw(self, slot: Slot) -> None:
+        """Which request of the mix it is."""
+        for _ in range(self._drawn, slot.number, self._step):  # others send these
+            next(self._turns)
+        kind = slot.kind = self._mix[next(self._turns)]
+        self._drawn = slot.number + self._step
+        slot.to, slot.answers = kind.to[slot.place], kind.answers
+        if kind.tally is not None:
+            kind.tally.sent += 1
+
+    def _connect(self, slot: Slot) -> None:
+        if (places := len(self._share.destinations)) > 1:
+            slot.place = random.randrange(places)
+            slot.to = slot.kind.to[slot.place]
+        slot.connect_ns = None
+        try:
+            sock = slot.sock = socket.socket(slot.to.family, socket.SOCK_STREAM)
+            slot.fd, slot.recv, slot.send = sock.fileno(), sock.recv, sock.send
+            self._open[slot.fd] = slot
+            self._prepare(sock, slot.source)
+            code = sock.connect_ex(slot.to.address)
+        except OSError as error:
+            code = error.errno or -1
+        if code not in (0, errno.EINPROGRESS):
+            self._failed(slot, cause_of_errno(code), time.monotonic_ns())
+            return
+        slot.unsent, slot.waiting = self._request(slot), True
+        self._poll.register(slot.fd, WRITE)
+        self._push(slot)
+
+    def _prepare(self, sock: socket.socket, source: str | None) -> None:
+        sock.setblocking(False)
+        if self._words.keepalive:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._words.ports:
+            low, high = self._words.ports
+            both = struct.pack("=I", high << 16 | low)  # more than an int holds
+            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, both)
+        if source is not None:
+            if sys.platform == "linux":
+                sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            sock.bind((source, 0))
+
+    def _push(self, slot: Slot) -> None:
+        """Send what is not sent yet, on a connection that may be up by now or not."""
+        now = time.monotonic_ns()
+        try:
+            sent = slot.send(slot.unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if slot.connect_ns is None:
+                self._failed(slot, cause_of_errno(error.errno), now)
+            else:
+                self._lost(slot, "reset", now)
+            return
+        if slot.connect_ns is None:
+            slot.connect_ns = now
+            self.tally.connected(now - slot.tried_ns)
+        if sent == len(slot.unsent):
+            slot.unsent, slot.waiting = b"", False
+            self._poll.modify(slot.fd, READ)
+        else:
+            slot.unsent = memoryview(slot.unsent)[sent:]
+            self._poll.modify(slot.fd, READ | WRITE)
+
+    def _request(self, slot: Slot) -> bytes:
+        return slot.to.request if self._rows is None else slot.to.named(slot.number)
+
+    def _send(self, slot: Slot) -> None:
+        """On a connection that is up and has been used."""
+        request = self._request(slot)
+        try:
+            sent = slot.send(request)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._lost(slot, "reset", time.monotonic_ns())
+            return
+        if sent < len(request):
+            slot.unsent, slot.waiting = memoryview(request)[sent:], True
+            self._poll.modify(slot.fd, READ | WRITE)
+        slot.plain = self._plain and not slot.waiting
+
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        """The hot loop: everything that most answers need, and nothing else. A slot that is
+        `plain` waits for an answer on a connection that has been used, with nothing to send."""
+        slots, took, clock = self._open, self._took, time.monotonic_ns
+        direct, rows = not (self._rate or self._mix), self._rows is not None
+        last_ns = bodies = 0
+        for fd, _ in events:
+            slot = slots.get(fd)
+            if slot is None:  # closed by what happened before
+                continue
+            if not slot.plain:
+                self._look(slot)
+                continue
+            try:
+                data = slot.recv(AT_ONCE)
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._lost(slot, "reset", clock())
+                continue
+            now, answers = clock(), slot.answers
+            same = data == answers.known
+            answer = answers.known_answer if same else answers.recognised(data)
+            if answer is None or not answer.keeps or not self._left:
+                self._read(slot, data, now)
+                continue
+            took.append(now - slot.start_ns)
+            last_ns = now
+            bodies += answer.body_bytes
+            if direct:
+                self._left -= 1
+                request = self._numbered(slot, answer, now) if rows else slot.to.request
+                slot.start_ns = now
+                try:
+                    slot.send(request)
+                except OSError:
+                    self._lost(slot, "reset", clock())
+            else:
+                self._follow(slot, answer, now)
+        if last_ns:
+            self._served(last_ns, bodies)
+
+    def _numbered(self, slot: Slot, answer: Answer, now: int) -> bytes:
+        """The row of an answer that was recognised; the next request, which is sent `now`."""
+        start_ns, number = slot.start_ns, self._number
+        took_ns = now - start_ns
+        due_ns = start_ns - self._origin_ns
+        self._cells += (due_ns, took_ns, took_ns, answer.status, slot.number)
+        slot.number, slot.connect_ns, self._number = number, now, number + self._step
+        before, after = slot.to.parts
+        return b"%b%d%b" % (before, number, after)
+
+    def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
+        """After an answer that was recognised, where requests have a rate or a mix."""
+        took_ns, route = now - slot.start_ns, slot.kind.tally
+        if route is not None:
+            route.recognised(took_ns)
+        if self._rows is not None:
+            start_ns = slot.start_ns - self._share.origin_ns
+            own = () if route is None else (slot.kind.place,)
+            self._cells += (start_ns, took_ns, took_ns, answer.status, slot.number, *own)
+        slot.plain = slot.busy = False
+        self._under_way -= 1
+        self._next(slot, now)
+
+    def _served(self, now: int, body_bytes: int) -> None:
+        """Recognised answers have come, the last of them `now`, with so much in their bodies."""
+        self.tally.body_bytes += body_bytes
+        self.tally.last_ns = max(now, self.tally.last_ns or 0)
+        if len(self._took) + len(self._pieces) >= BATCH:
+            self._count()
+        if len(self._cells) >= TOGETHER:
+            self._write()
+
+    def _look(self, slot: Slot) -> None:
+        """What a slot that is not plain has to say, or can do."""
+        if slot.waiting:
+            self._push(slot)
+            if not slot.busy or slot.connect_ns is None:  # no answer can be there
+                return
+        try:
+            data = slot.recv(AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(slot, "reset", time.monotonic_ns())
+        else:
+            self._read(slot, data, time.monotonic_ns())
+
+    def _read(self, slot: Slot, data: bytes, now: int) -> None:
+        """Any other bytes, or the end of the stream."""
+        if not slot.busy:  # the server closed an idle connection, or sent what nobody asked for
+            self._close(slot)
+            return
+        response, begins = slot.response, slot.response is None
+        slot.plain = False
+        if begins and (answer := slot.answers.recognised(data)) is not None:
+            slot.first_ns = now
+            self._took.append(now - slot.start_ns)
+            if slot.kind.tally is not None:
+                slot.kind.tally.recognised(now - slot.start_ns)
+            self._served(now, answer.body_bytes)
+            self._over(slot, now, answer.status, keeps=answer.keeps and not slot.waiting)
+            return
+        if not data:
+            if cause := "closed" if response is None else response.end():
+                self._lost(slot, cause, now)
+            else:
+                self._answered(slot, now)
+            return
+        try:
+            if response is None:
+                slot.first_ns = now
+                response = slot.response = slot.answers.begun(data)
+            else:
+                response.feed(data)
+        except Garbage:
+            self._failed(slot, "protocol", now)
+            return
+        if response.complete and self._answered(slot, now) and begins:
+            slot.answers.remember(data, response)
+
+    def _answered(self, slot: Slot, now: int) -> bool:
+        """A response is complete; whether it is a success."""
+        response = slot.response
+        assert response is not None
+        cause = slot.kind.words.judge(response.status)
+        if cause is None and self._words.same_body:
+            body, answers = (response.body_bytes, response.checksum), slot.answers
+            if answers.reference is None:
+                answers.reference = body
+                digest = response.digest
+                self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
+            cause = None if body == answers.reference else "body"
+        self._pieces.append((slot.first_ns - slot.start_ns, now - slot.start_ns))
+        self._served(now, response.body_bytes)
+        if cause is not None:
+            self.tally.errors[cause] += 1
+        if (route := slot.kind.tally) is not None:
+            route.done(now - slot.start_ns, cause, response.status, response.begin)
+        keeps = response.keeps and not slot.waiting
+        self._over(slot, now, response.status, cause, keeps=keeps)
+        return cause is None
+
+    def _over(
+        self, slot: Slot, now: int, status: int | None, cause: str | None = None, *, keeps: bool
+    ) -> None:
+        """A request was answered, and counted."""
+        self._ended(slot, now, status, cause)
+        if not (keeps and self._words.keepalive):
+            self._part(slot, now)
+        self._next(slot, now)
+
+    def _lost(self, slot: Slot, cause: str, now: int) -> None:
+        """The connection is gone. One that was kept may have been closed as the request was on
+        its way: nobody's failure, it is sent once more."""
+        if not slot.busy:
+            self._close(slot)
+        elif slot.reused == KEPT and slot.response is None:
+            self._close(slot)
+            self.tally.reconnects += 1
+            slot.reused, slot.tried_ns = AGAIN, now
+            self._connect(slot)
+        else:
+            self._failed(slot, cause, now)
+
+    def _failed(self, slot: Slot, cause: str, now: int) -> None:
+        """A request will not be answered. What follows waits for a turn of the loop, or nobody
+        would be served where every connect() fails; in a timed run even longer."""
+        self.tally.failed(cause, slot.start_ns, now)
+        if slot.kind.tally is not None:
+            slot.kind.tally.errors[cause] += 1
+        self._ended(slot, None, None, cause)
+        self._close(slot)
+        if self._rate:
+            self._idle.append(slot)
+        else:
+            self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
+
+    def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+        """A request is over, one way or the other."""
+        if self._rows is not None:
+            start_ns, reached = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
+            since = ("" if moment is None else moment - start_ns for moment in reached)
+            own = (status or "", cause or "", slot.number, slot.reused)
+            route = (slot.kind.place,) if self._mix else ()
+            cells = (start_ns - self._share.origin_ns, *since, *own, *route)
+            self._rows.write(",".join(map(str, cells)) + "\n")
+        slot.busy, slot.response = False, None
+        self._under_way -= 1
+
+    def _part(self, slot: Slot, now: int) -> None:
+        """After its last answer: a client that lingers keeps the connection for a while, and goes
+        on with another one."""
+        if not self._words.linger_s or slot.sock is None:
+            self._close(slot)
+            return
+        self._open.pop(slot.fd, None)
+        self._poll.unregister(slot.fd)
+        self._lingering.append((now + int(self._words.linger_s * NS), slot.sock))
+        slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
+        if len(self._lingering) > LINGER_MOST:
+            self._lingering.popleft()[1].close()
+
+    def _close_late(self, now: int) -> None:
+        """Those that have lingered long enough."""
+        while self._lingering and self._lingering[0][0] <= now:
+            self._lingering.popleft()[1].close()
+
+    def _close(self, slot: Slot) -> None:
+        if slot.sock is not None:
+            self._open.pop(slot.fd, None)
+            self._poll.forget(slot.fd)
+            slot.sock.close()
+            slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
+
+    def _write(self) -> None:
+        """The rows of answers that were recognised, all on kept connections."""
+        cells, self._cells = tuple(self._cells), []
+        if self._rows is not None:
+            line = MIXED_LINE if self._mix else LINE
+            self._rows.write(line * (len(cells) // line.count("%")) % cells)
+
+    def _count(self) -> None:
+        """What was seen since the last time: answers, and how late requests were sent."""
+        self.tally.lag.record_all(self._lags)
+        self._lags.clear()
+        if self._took or self._pieces:
+            part, tally = Histogram(), self.tally
+            part.record_all(self._took)
+            tally.first_byte.add(part)
+            tally.first_byte.record_all([first_ns for first_ns, _ in self._pieces])
+            part.record_all([took_ns for _, took_ns in self._pieces])
+            tally.response.add(part)
+            tally.complete += part.count
+            tally.in_flight_ns += part.sum
+            self._took.clear()
+            self._pieces.clear()
+        for route in self.tally.routes.values():
+            route.count()
+
+    def _strike(self, now: int) -> None:
+        """The deadline: what is under way has failed, what was not sent never will be."""
+        self.tally.deadline_struck = True
+        self.tally.unsent += len(self._due)
+        for slot in list(self._open.values()):
+            if slot.busy:
+                late = "connect_timeout" if slot.connect_ns is None else "timeout"
+                self._failed(slot, late, now)

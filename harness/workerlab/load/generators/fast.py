@@ -1,0 +1,139 @@
+"""`fast`: the lab's own generator, in one or several processes. Standard library only.
+
+    python -I -S harness/workerlab/load/generators fast --url http://127.0.0.1:8000/ \
+        --concurrency 8 --requests 41
+
+With `--requests` the first one is sent alone, the others when it has ended; not so with `--ramp` or
+`--together`.
+With `--rate` the moments of all requests are computed before the first is sent, in one process for
+all; and several processes begin when the last of them has been forked.
+With `--rows` each request bears its number in the header X-Workerlab-Request and has a line of its
+own. Otherwise timings are kept in histograms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from workerlab.load.generators.document import COLUMNS, MIXED, Tally
+from workerlab.load.generators.engine import Engine, Share
+from workerlab.load.generators.request import destination
+from workerlab.load.generators.words import Words
+
+if TYPE_CHECKING:
+    from workerlab.load.generators.share import Share as Common
+
+BUFFER_BYTES = 1 << 18  # of rows that are written together
+# Requests that a process takes at once: so many that it costs nothing, and of those left only a
+# part, so that one that is served slowly does not keep many to itself
+AT_ONCE, SPLIT = 64, 16
+
+
+def run(words: Words) -> Tally:
+    """The whole load. ValueError for what cannot be sent; OSError for an unknown host or a file
+    that cannot be written."""
+    destinations = tuple(destination(words, url) for url in words.urls)
+    mix = tuple(
+        tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
+    )
+    moments, amount = words.moments(), (words.concurrency, words.requests)
+    began_ns = time.monotonic_ns()
+    whole = Share(words, destinations, *amount, began_ns, words.rows, moments=moments, mix=mix)
+    lone = words.requests is not None and not (words.ramp_s or words.together)
+    if words.processes == 1:
+        return _send(whole, lone=lone, now=True).tally
+    from workerlab.load.generators.share import fork
+
+    alone = Tally()
+
+    def first(common: Common) -> bool:
+        """The load begins once all processes are there: what it takes to fork them is none of it,
+        neither before the first request, which is sent alone, nor between that and the others."""
+        nonlocal alone
+        common.origin.value = time.monotonic_ns()
+        own = replace(whole, concurrency=1, requests=int(lone), moments=())
+        engine = _send(replace(own, origin_ns=common.origin.value), lone=lone)
+        common.refer(engine.reference)
+        alone = engine.tally
+        return left != 0 and not alone.deadline_struck
+
+    def send(common: Common, units: Sequence[int]) -> Tally:
+        own = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
+        if left is not None and not moments:
+            take = partial(numbers, common, rest, len(parts))
+            own = replace(own, requests=0, step=1, first=rest.first, take=take)
+        return _send(own).tally
+
+    left = None if words.requests is None else words.requests - lone
+    rest = whole if left is None else replace(whole, requests=left, first=1 + lone)
+    parts = shares(rest)
+    others = fork(replace(words, processes=len(parts)), send, first)
+    if left == 0 or alone.deadline_struck:
+        return alone
+    alone.add(others)
+    if words.rows is not None:
+        _join(words.rows, [part.rows for part in parts if part.rows is not None])
+    return alone
+
+
+def numbers(common: Common, whole: Share, processes: int) -> range:
+    """The next requests of `whole` for one of its processes: fewer, the fewer are left, so that all
+    end together (guided self-scheduling, Polychronopoulos & Kuck 1987). None when none is left."""
+    with common.lock:
+        taken = common.taken.value
+        left = (whole.requests or 0) - taken
+        size = min(left, max(1, left // (SPLIT * processes)), AT_ONCE)
+        common.taken.value = taken + size
+    return range(whole.first + taken, whole.first + taken + size)
+
+
+def shares(whole: Share) -> list[Share]:
+    """`whole` split among its processes, none of which has nothing to do."""
+    count = min(whole.words.processes, whole.requests or whole.words.processes)
+
+    def part(total: int, i: int) -> int:
+        return total // count + (i < total % count)
+
+    return [
+        replace(
+            whole,
+            concurrency=part(whole.concurrency, i),
+            requests=None if whole.requests is None else part(whole.requests, i),
+            rows=None if whole.rows is None else f"{whole.rows}.{i}",
+            first=whole.first + i,
+            step=count,
+            offset=i,
+            moments=whole.moments[i::count],
+        )
+        for i in range(count)
+    ]
+
+
+def _send(share: Share, *, lone: bool = False, now: bool = False) -> Engine:
+    """All of a share; what was seen. `now`: it begins when its file is open."""
+    with contextlib.ExitStack() as stack:
+        rows = None
+        if share.rows is not None:
+            rows = stack.enter_context(open(share.rows, "w", BUFFER_BYTES, "ascii"))
+            columns = MIXED if share.words.mix else COLUMNS
+            rows.write(columns + "\n" if share.rows == share.words.rows else "")
+        if now:
+            share = replace(share, origin_ns=time.monotonic_ns())
+        engine = Engine(share, rows)
+        engine.run(lone=lone)
+    return engine
+
+
+def _join(path: str, parts: Sequence[str]) -> None:
+    with open(path, "ab") as whole:
+        for name in parts:
+            with open(name, "rb") as part:
+                shutil.copyfileobj(part, whole)
+            os.unlink(name)

@@ -1,0 +1,185 @@
+"""`live`: a load that is changed while it runs, and tells at once what becomes of each request. It
+is the engine of `fast`; requests bear their numbers in the header X-Workerlab-Request.
+
+    python -I -S harness/workerlab/load/generators live COMMANDS EVENTS         two named pipes
+
+A line on COMMANDS is a JSON object, what the load is from now on; its end is the end of the load:
+
+    url        where to; each request is sent as it says when it begins
+    keepalive  whether connections are used again
+    clients    a closed loop: each sends a new request when one has ended; one too many leaves then
+    rate       instead of clients: requests per second, at random (Poisson); `seed`: of the moments
+
+A line on EVENTS is what happened to a request: a letter, its number, when (nanoseconds of
+CLOCK_MONOTONIC), and for a failure its cause.
+
+    o  so many connections are open, in place of its number
+
+    b  it begins: it asks for a connection, or is sent on one that was kept
+    c  its connection is up              k  it was sent on one that was kept
+    e  it was answered as expected       f  it failed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from workerlab.load.generators.document import KEPT
+from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, Share, Slot
+from workerlab.load.generators.kinds import only
+from workerlab.load.generators.request import destination
+from workerlab.load.generators.words import Words
+
+MOST = 1000  # requests at once, at a rate
+WAITING_MOST = 2000  # due and not sent, since so many are under way: what comes then fails
+UNSENT = "unsent"
+NEVER_S = 1e9
+ENOUGH_BYTES = 1 << 20  # of events that nobody reads: newer ones are forgotten
+
+
+class LiveEngine(Engine):
+    """`commands`, `events`: file descriptors of pipes, which do not block."""
+
+    def __init__(self, url: str, commands: int, events: int) -> None:
+        words = Words((url,), concurrency=1, deadline_s=NEVER_S)
+        to = (destination(words, url),)
+        super().__init__(Share(words, to, 0, None, time.monotonic_ns(), None))
+        self._plain = False  # the engine's short cut tells nobody what it does
+        self._commands, self._events = commands, events
+        self._unheard, self._told, self._said = b"", bytearray(), 0
+        self._to = to[0]
+        self._alive = self._wanted = 0  # clients, and how many there shall be
+        self._random = random.Random()
+        self._next_ns = FOREVER  # when the next request is due, at a rate
+        self._poll.register(commands, READ)
+
+    # --- what is asked for -----------------------------------------------------------------------
+
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        if any(fd == self._commands for fd, _ in events):
+            self._listen()
+        super()._serve(events)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            heard = os.read(self._commands, 1 << 16)
+            if not heard:
+                raise EOFError
+            *lines, self._unheard = (self._unheard + heard).split(b"\n")
+            if lines:
+                self.obey(json.loads(lines[-1]))
+
+    def obey(self, asked: Mapping[str, Any]) -> None:
+        url, now = asked["url"], time.monotonic_ns()
+        self._words = Words((url,), 1, keepalive=asked["keepalive"], deadline_s=NEVER_S)
+        self._to = destination(self._words, url)
+        self._kind = only(self._words, (self._to,))
+        self._rate, self._wanted = asked.get("rate"), asked.get("clients") or 0
+        if self._rate:
+            self._random = random.Random(asked.get("seed"))
+            self._next_ns = now + self._gap_ns()
+            self._idle += [slot for _, _, slot in self._later]
+            self._later.clear()
+            return
+        self._due.clear()
+        idle, self._idle = self._idle, []
+        for slot in idle:
+            self._begin_at(now, slot)
+        while self._alive < self._wanted:
+            self._begin_at(now, self._client())
+
+    def _gap_ns(self) -> int:
+        return int(self._random.expovariate(self._rate or 1.0) * NS)
+
+    def _client(self) -> Slot:
+        self._alive += 1
+        return Slot(self._kind, self._to, self._kind.answers, None)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _begin_due(self, now: int) -> int:
+        due_ns = super()._begin_due(now)
+        self._flush()
+        return due_ns
+
+    def _arrive(self, now: int) -> int:
+        while self._next_ns <= now:
+            if len(self._due) < WAITING_MOST:
+                self._due.append(self._next_ns)
+            else:
+                self._tell("b", self._number, self._next_ns)
+                self._tell("f", self._number, self._next_ns, UNSENT)
+                self._number += 1
+            self._next_ns += self._gap_ns()
+        while self._due and (self._idle or self._alive < MOST):
+            slot = self._idle.pop() if self._idle else self._client()
+            self._begin(slot, self._due.popleft())
+        return self._next_ns
+
+    def _begin(self, slot: Slot, start_ns: int) -> None:
+        if not self._rate and self._alive > self._wanted:
+            self._alive -= 1
+            self._close(slot)
+            return
+        slot.kind, slot.to, slot.answers = self._kind, self._to, self._kind.answers
+        self._tell("b", self._number, start_ns)
+        super()._begin(slot, start_ns)
+        if slot.busy and slot.reused == KEPT:
+            self._tell("k", slot.number, start_ns)
+
+    def _request(self, slot: Slot) -> bytes:
+        return slot.to.named(slot.number)
+
+    def _push(self, slot: Slot) -> None:
+        before = slot.connect_ns
+        super()._push(slot)
+        if before is None and slot.connect_ns is not None:
+            self._tell("c", slot.number, slot.connect_ns)
+
+    def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+        at_ns = end_ns or time.monotonic_ns()
+        if cause:
+            self._tell("f", slot.number, at_ns, cause)
+        else:
+            self._tell("e", slot.number, at_ns)
+        super()._ended(slot, end_ns, status, cause)
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def _tell(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
+        if len(self._told) < ENOUGH_BYTES:
+            self._told += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
+
+    def _flush(self) -> None:
+        """As much as the pipe takes; the rest next time."""
+        if len(self._open) != self._said:
+            self._said = len(self._open)
+            self._tell("o", self._said, time.monotonic_ns())
+        with contextlib.suppress(BlockingIOError):
+            while self._told:
+                del self._told[: os.write(self._events, self._told)]
+
+
+def main(argv: list[str]) -> int:
+    """Until the commands end, or nobody reads the events. The exit code."""
+    commands_path, events_path = argv
+    commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
+    events = os.open(events_path, os.O_WRONLY)
+    with os.fdopen(os.dup(commands), "rb", buffering=0) as first:
+        line = first.readline()
+    if not line:
+        return 0
+    asked = json.loads(line)
+    for pipe in (commands, events):
+        os.set_blocking(pipe, False)
+    engine = LiveEngine(asked["url"], commands, events)
+    engine.obey(asked)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        engine.run()
+    return 0

@@ -1,0 +1,289 @@
+"""Locust, with either of its clients: `locust` is its HttpUser, `locust-fast` its FastHttpUser.
+
+Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
+(generators/locustfile.py), where every user sends one request after the other, or at a rate those
+that are due while it is free, and which writes what each process has seen. Importing Locust patches
+the standard library: nobody does.
+
+Several processes (`load.processes`) talk on loopback. From several hosts (`load.hosts`), this
+machine is the master, and each of them runs `worker_command`, which fetches the locustfile from
+here: they need nothing but Locust, and begin anew for each trial.
+
+What the Measurement holds:
+
+- `requests`: complete answers, whatever their status; `errors` says why others are no success.
+- `response`: as Locust timed them (before it connects until it has the body), complete answers;
+  percentiles from a histogram, at most 0.4 % beside the exact ones.
+- `duration_s`: from the first request to the end of the last one, in the process where that took
+  longest; the clocks of different hosts are never compared.
+- With a rate: `response` since a request was due, `lag` (how much later it was sent), `unsent`
+  (due, and never sent) and `origin_ns`, the beginning of the schedule where one machine sends it.
+- `achieved_concurrency`: mean number of requests under way (Little's law), failures included.
+"""
+
+import json
+import math
+import re
+import shlex
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from workerlab.load.generators.document import WRONG
+from workerlab.load.programs import Digest, converted, rate_notes, recorded
+from workerlab.load.routes import (
+    FILE,
+    Account,
+    Count,
+    mix_file,
+    percentiles_of,
+    results,
+    summary_of,
+)
+from workerlab.load.tool import Tool, given_twice
+from workerlab.model import Command, Load, Measurement, Output, ParseError, UsageError
+from workerlab.numbers.histogram import Histogram
+
+LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
+RESULT = "locust.json"
+FORMAT = 1
+PORT = 5557  # where workers on other hosts find their master: Locust's own
+JOIN_S = 120  # until they must have come
+GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
+PASSED_ON = (
+    *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
+    *("duration_s", "ramp_s", "rate_rps", "arrivals", "schedule"),
+)
+
+
+@dataclass(frozen=True)
+class Locust(Tool):
+    NAME: str
+    USER: str  # the class in the locustfile
+    NEEDS = ("locust",)
+    VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
+    COUNTED = False
+    TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
+    OUTPUT_FILES = (RESULT,)
+    INSTALL_HINT = "It is a Python package: pip install 'workerlab[locust]'."
+
+    def check(self, load: Load) -> None:
+        if load.concurrency < 1:
+            raise UsageError(f"{self.NAME} needs at least one user.")
+        if load.sources:
+            raise UsageError(f"{self.NAME} cannot choose the address it sends from; use fast.")
+        if _processes(load) > load.concurrency:
+            raise UsageError(f"{self.NAME} cannot share {load.concurrency} users among"
+                             f" {_processes(load)} processes.")  # fmt: skip
+        if twice := given_twice(load):
+            raise UsageError(f"{self.NAME} cannot send the header {twice} twice; use fast.")
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        """All users at once, or over the ramp; the locustfile ends the run, not --run-time."""
+        spawned = load.concurrency / load.ramp_s if load.ramp_s else load.concurrency
+        words = [sys.executable, "-I", "-m", "locust", "--locustfile", LOCUSTFILE]
+        words += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
+        words += ["--users", str(load.concurrency), "--spawn-rate", f"{spawned:g}"]
+        words += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
+        asked = {name: getattr(load, name) for name in PASSED_ON} | {
+            "user": self.USER,
+            "urls": [url, *load.urls],
+            "together": not load.hosts,
+            "grace_s": _grace_s(load),
+            "timeout_s": load.deadline_s,
+            "result": f"{workdir}/{RESULT}",
+            "mix": f"{workdir}/{FILE}" if load.mix else None,
+            "shares": _processes(load),
+        }
+        words += ["--workerlab", json.dumps(asked)]
+        if load.hosts:
+            words += ["--master", "--master-bind-port", str(PORT)]
+            words += ["--expect-workers", str(_processes(load))]
+            words += ["--expect-workers-max-wait", str(JOIN_S)]
+        elif load.processes > 1:
+            port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below those of the kernel
+            words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
+            words += ["--master-bind-port", port, "--master-port", port]
+        return Command(argv=(*words, self.USER), files=mix_file(load))
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError where the result is missing, cut short, disagrees with itself or lacks a
+        process, and where hosts did not come."""
+        if missing := missing_hosts(output.stderr):
+            raise ParseError(missing)
+        self.ended_well(output)
+        return _measurement(self.NAME, _result(self, output.files.get(RESULT, "")))
+
+
+def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
+    """What a host runs to be a worker, once: for the next trial it is run again."""
+    words = ["locust", "--worker", "--locustfile", "-"]
+    words += ["--master-host", master_host, "--master-port", str(port)]
+    words += ["--exit-code-on-error", "0"]
+    return (*words, *(["--processes", str(load.processes)] if load.processes > 1 else []))
+
+
+def host_command(worker: Sequence[str]) -> str:
+    """One line for a host's shell that is `worker` again and again, until Ctrl-C.
+
+    Locust leaves the locustfile it was sent in the directory for temporary files, so it gets its
+    own. The shell waits for it in the background: a signal that comes just as a shell starts a
+    program in the foreground may be lost on that program, and be heeded only after its end. For the
+    same reason Locust is killed where it does not end.
+    """
+    end = r"exec 2>/dev/null; kill \$!; sleep 1; kill -9 \$!; exit"
+    return (
+        "sh -c 'TMPDIR=$(mktemp -d); export TMPDIR;"
+        f' trap "rm -rf $TMPDIR" EXIT; trap "{end}" HUP INT TERM;'
+        f" while {shlex.join(worker)} & wait $!; do sleep 1 & wait $!; done'"
+    )
+
+
+def missing_hosts(stderr: str) -> str | None:
+    """Why a master gave up that waited for its workers; None if it did not."""
+    if "Gave up waiting for workers to connect" not in stderr:
+        return None
+    counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
+    came = f"only {counts[-1]}" if counts else "not all"
+    return (
+        f"{came} workers came within {JOIN_S} s: run the command on each load host, and see"
+        f" that it reaches port {PORT} of this machine"
+    )
+
+
+def _processes(load: Load) -> int:
+    return max(1, len(load.hosts)) * load.processes
+
+
+def _grace_s(load: Load) -> float:
+    """The tool ends before the harness gives up on it: what it saw is worth more than that."""
+    beside_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
+    return max(1.0, GRACE_SHARE * (load.deadline_s - beside_s))
+
+
+class Part(Struct, frozen=True):
+    """What a process has seen, see `generators/locustfile.py`; ValueError if it cannot be so."""
+
+    sent: Count
+    complete: Count
+    errors: dict[str, Count]
+    body_bytes: Count
+    first_ns: Count | None
+    last_ns: Count | None
+    in_flight_ns: Count
+    cpu_ns: Count
+    note: str
+    response: Histogram
+    body_sha256: Digest | None = None  # of the first body
+    routes: dict[str, Account] = {}  # of a mix, by label
+    unsent: Count = 0  # due in its time
+    lag: Histogram = field(default_factory=Histogram)  # sent later than due
+
+    def __post_init__(self) -> None:
+        if self.complete != self.response.count or self.complete > self.sent:
+            raise ValueError("answers and response times disagree")
+        if sum(self.errors.values()) > self.sent or self.seconds < 0:
+            raise ValueError("more failures than requests")
+
+    @property
+    def right(self) -> int:
+        """Answers that were what was asked for, their bodies like the first one."""
+        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG)
+
+    @property
+    def seconds(self) -> float:
+        """From its first request to the end of its last one."""
+        if self.first_ns is None or self.last_ns is None:
+            return 0.0
+        return (self.last_ns - self.first_ns) / 1e9
+
+
+class Result(Struct, frozen=True):
+    tool: str
+    format: int
+    user: str
+    whole: bool
+    expected: Count
+    cpu_ns: Count  # of the process that wrote the result
+    parts: dict[str, Part]
+    rate_rps: float | None = None  # open model: arrivals per second that it was asked for
+
+
+def _result(tool: Locust, text: str) -> Result:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ParseError(f"{tool.NAME} left no whole {RESULT}", text) from None
+    try:
+        found = converted(said, Result)
+    except ValueError as error:
+        raise ParseError(f"the result of {tool.NAME} is incomplete ({error})", text) from None
+    if (found.tool, found.format, found.user) != ("locust", FORMAT, tool.USER):
+        raise ParseError(f"not a result of {tool.NAME}, format {FORMAT}", text)
+    if not found.whole:
+        raise ParseError(f"{tool.NAME} was interrupted: its result covers a part of the run")
+    if lost := found.expected - len(found.parts):
+        what = f"{lost} of {found.expected} processes of {tool.NAME}"
+        raise ParseError(f"{what} were lost under the load")
+    return found
+
+
+def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
+    """Each process compares with its own first body: those that began with another all differ."""
+    errors = Counter[str]()
+    for part in parts:
+        errors.update(part.errors)
+    if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
+        errors["body"] += other
+    return errors
+
+
+def _measurement(name: str, said: Result) -> Measurement:
+    parts = said.parts.values()
+    response, lag = Histogram(), Histogram()
+    for part in parts:
+        response.add(part.response)
+        lag.add(part.lag)
+    bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
+    errors = _errors(parts, bodies)
+    sent, unsent = (sum(getattr(part, name) for part in parts) for name in ("sent", "unsent"))
+    if said.rate_rps and not sent + unsent:
+        raise ParseError(f"no request was due at {said.rate_rps:g} requests/s: load for longer")
+    duration_s = max((part.seconds for part in parts), default=0.0)
+    if not sent or not duration_s:
+        raise ParseError(f"{name} sent nothing")
+    failed = errors.total()
+    alone = "local" in said.parts  # otherwise a master wrote the result, which is none of the parts
+    firsts = [part.first_ns for part in parts if part.first_ns is not None]
+    cpu_ns = sum(part.cpu_ns for part in parts) + (0 if alone else said.cpu_ns)
+    return Measurement(
+        requests=sum(part.complete for part in parts),
+        failed=failed,
+        errors=dict(sorted(errors.items())),
+        duration_s=duration_s,
+        rps=(sent - failed) / duration_s,
+        response=summary_of(response),
+        percentiles_s=percentiles_of(response),
+        origin_ns=min(firsts) if alone or (said.rate_rps and len(set(firsts)) == 1) else None,
+        achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
+        asked_rps=said.rate_rps,
+        sent=sent,
+        unsent=unsent if said.rate_rps else None,
+        lag=summary_of(lag),
+        cpu_s=cpu_ns / 1e9,
+        body_sha256=bodies[0] if bodies and not errors["body"] else None,
+        routes=results(part.routes for part in parts),
+        notes=(
+            *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
+            *recorded(part.note for part in parts if part.note),
+        ),
+    )
+
+
+HTTP = Locust("locust", "Http")
+FAST = Locust("locust-fast", "Fast")

@@ -1,0 +1,209 @@
+"""Two mistakes that are easily made in an asynchronous client, by name, against any server:
+
+    python -m workerlab.load.mistakes missing_await http://127.0.0.1:8000/
+    python -m workerlab.load.mistakes session_per_request http://127.0.0.1:8000/
+
+Each is made first and then done right; what shows is printed for people, or as JSON.
+
+missing_await: calling an `async def` makes a coroutine object; only awaiting it runs it. Nothing
+fails: the caller gets as many objects as it expected answers, very fast, and no request is sent.
+Python says so when the objects are thrown away; a Task that nobody awaits begins only when the loop
+gets a turn, and where the loop ends first, asyncio says that it was pending.
+
+session_per_request: every request connects anew and closes after it. That costs time, and the side
+that closes first, the client, leaves each of its sockets in TIME_WAIT for a minute: ports that are
+gone for so long (errno 99, where they run out).
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+try:
+    import aiohttp
+except ModuleNotFoundError as error:
+    print(f"mistakes: needs {error.name}: pip install {error.name}", file=sys.stderr)
+    sys.exit(3)
+
+REQUESTS = {"missing_await": 100, "session_per_request": 2000}
+AT_ONCE = 20
+TIME_WAIT = "06"  # include/net/tcp_states.h
+
+Form: TypeAlias = Callable[[aiohttp.ClientSession, str, int], Awaitable[list[Any]]]
+
+
+async def fetch(session: aiohttp.ClientSession, url: str) -> int:
+    async with session.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def not_awaited(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+    return [fetch(session, url) for _ in range(requests)]
+
+
+async def abandoned(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+    return [asyncio.create_task(fetch(session, url)) for _ in range(requests)]
+
+
+async def awaited(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+    return list(await asyncio.gather(*(fetch(session, url) for _ in range(requests))))
+
+
+async def with_many(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+    async def fetch_alone() -> int:
+        async with aiohttp.ClientSession(trace_configs=session.trace_configs) as own:
+            return await fetch(own, url)
+
+    return await all_of(fetch_alone, requests)
+
+
+async def with_one(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+    return await all_of(lambda: fetch(session, url), requests)
+
+
+async def all_of(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
+    """Their status codes; AT_ONCE at a time."""
+    left, returned = iter(range(requests)), []
+
+    async def client() -> None:
+        for _ in left:
+            returned.append(await fetch_one())
+
+    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+    return returned
+
+
+# The forms of each mistake: how they look, and what they do
+MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
+    "missing_await": {
+        "mistake": ("[fetch(session, url) for _ in range(n)]", not_awaited),
+        "abandoned": ("[asyncio.create_task(fetch(session, url)) for _ in range(n)]", abandoned),
+        "cure": ("await asyncio.gather(*(fetch(session, url) for _ in range(n)))", awaited),
+    },
+    "session_per_request": {
+        "mistake": ("async with ClientSession() as session: ...  for each request", with_many),
+        "cure": ("one ClientSession for all requests", with_one),
+    },
+}
+
+
+async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
+    """What the caller is handed, and how many connections were opened for it."""
+    opened = []
+    counting = aiohttp.TraceConfig()
+
+    async def count(*_: object) -> None:
+        opened.append(1)
+
+    counting.on_connection_create_end.append(count)
+    session = aiohttp.ClientSession(trace_configs=[counting])
+    returned = await form(session, url, requests)
+    if form is not abandoned:  # closing the session would give the tasks that are pending a turn
+        await session.close()
+        await asyncio.sleep(0)  # the turn of the loop in which its sockets are closed
+    return returned, len(opened)
+
+
+def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
+    """One form in a loop of its own, and all complaints until its last object was gone.
+
+    `returned`: how many objects of each type the caller was handed; `complaints`: of Python or
+    asyncio, and how often; `time_wait`: sockets to that server that the kernel still holds for this
+    client, None where it does not say or nobody asked.
+    """
+    code, form = MISTAKES[mistake][name]
+    messages: Counter[str] = Counter()
+    port = urlsplit(url).port or 80
+    before = left_behind(port) if mistake == "session_per_request" else None
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, what: messages.update([str(what["message"])]))
+    began = time.monotonic()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.simplefilter("always", RuntimeWarning)
+        try:
+            returned, connections = loop.run_until_complete(_run(form, url, requests))
+        finally:
+            loop.close()
+        seconds = time.monotonic() - began
+        after = None if before is None else left_behind(port)
+        types = dict(Counter(type(one).__name__ for one in returned))
+        answers = sum(one == 200 for one in returned)
+        del returned
+        gc.collect()
+    messages.update(str(warning.message) for warning in caught)
+    return {
+        "mistake": mistake,
+        "form": name,
+        "code": code,
+        "requests": requests,
+        "returned": types,
+        "answers": answers,
+        "connections": connections,
+        "seconds": seconds,
+        "complaints": {
+            text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))
+        },
+        "time_wait": None if before is None or after is None else after - before,
+    }
+
+
+def left_behind(port: int) -> int | None:
+    """Sockets of clients in TIME_WAIT towards `port`; None where the kernel does not say."""
+    try:
+        rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    ends = (row.split()[2:4] for row in rows)
+    return sum(state == TIME_WAIT and far.endswith(f":{port:04X}") for far, state in ends)
+
+
+def text_of(outcome: dict[str, Any]) -> str:
+    returned = " and ".join(f"{count} x {name}" for name, count in outcome["returned"].items())
+    lines = [
+        "{form}: {code}".format(**outcome),
+        f"  {outcome['requests']} requests wanted, {returned} returned: {outcome['answers']}"
+        " answers, {connections} connections opened, {seconds:.2f} s".format(**outcome),
+    ]
+    if outcome["time_wait"] is not None:
+        lines.append(f"  {outcome['time_wait']} of its sockets are left in TIME_WAIT")
+    lines += [f"  reported {count} times: {text}" for text, count in outcome["complaints"].items()]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """All forms in their order, or `--only` one; the exit code, 1 where the server did not play
+    along."""
+    parser = argparse.ArgumentParser(prog="mistakes")
+    parser.add_argument("mistake", choices=tuple(MISTAKES))
+    parser.add_argument("url")
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--only", metavar="FORM", help="mistake, abandoned or cure")
+    parser.add_argument("--json", action="store_true", help="a JSON document per form")
+    options = parser.parse_args()
+    forms = MISTAKES[options.mistake]
+    if options.only not in (None, *forms):
+        parser.error(f"{options.mistake} has the forms {', '.join(forms)}")
+    requests = options.requests or REQUESTS[options.mistake]
+    for form in (options.only,) if options.only else forms:
+        try:
+            outcome = attempt(options.mistake, form, options.url, requests)
+        except (aiohttp.ClientError, OSError) as error:
+            print(f"{options.mistake}: {error}", file=sys.stderr)
+            return 1
+        print(json.dumps(outcome) if options.json else text_of(outcome), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

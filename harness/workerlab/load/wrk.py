@@ -1,0 +1,258 @@
+"""wrk: its command and what its report means.
+
+Checked against wrk 4.1.0 and its source. wrk prints figures for humans (three digits, changing
+units), so a small Lua script adds one line of exact ones when the run is over; the text must
+agree with it, within its own rounding. The script defines neither `request` nor `response`: both
+would be called for each request, and cost the CPU that the load needs.
+
+A new connection per request (`Connection: close`), so that it asks of the server what ab asks.
+wrk then reconnects when the server has closed. Without that header it keeps its connections.
+
+What the Measurement holds:
+
+- `requests`: responses wrk read to the end, whatever their status; not those under way when the
+  time is over, though the server still works on them.
+- `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
+  above. A response later than --timeout is a timeout *and* a request. A connection that could not
+  be made is not tried again: fewer than asked for are then busy.
+- `failed`: the sum of all these, but never more than requests plus connections broken.
+- `response`: wrk "corrects" its latencies with synthetic samples, so these are wrk's word, not to
+  be compared with another tool's (`exact_mean` is False). Late responses are not among them.
+- `connect`, `first_byte`, `lone_s`: wrk does not say.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+
+from workerlab import codec
+from workerlab.load.routes import Count
+from workerlab.load.tool import Tool, given_twice
+from workerlab.model import (
+    Command,
+    Finding,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    Summary,
+    UsageError,
+)
+from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
+
+SCRIPT = "report.lua"
+MARKER = "workerlab-wrk "
+ONE_THREAD_UP_TO = 64  # connections one thread drives without being the bottleneck itself
+
+# What wrk's text rounds to: two decimals of a figure that is at least 0.85 of its unit.
+ROUNDING = 0.01
+
+DONE = r"""
+local function number(value)
+  if value ~= value or value == math.huge or value == -math.huge then return "null" end
+  return string.format("%.3f", value)
+end
+
+function done(summary, latency, requests)
+  local e = summary.errors
+  local fields = {
+    {"duration_us", summary.duration}, {"requests", summary.requests}, {"bytes", summary.bytes},
+    {"connect", e.connect}, {"read", e.read}, {"write", e.write},
+    {"status", e.status}, {"timeout", e.timeout},
+    {"min_us", latency.min}, {"max_us", latency.max},
+    {"mean_us", latency.mean}, {"stdev_us", latency.stdev},
+    {"p50_us", latency:percentile(50)}, {"p90_us", latency:percentile(90)},
+    {"p95_us", latency:percentile(95)}, {"p99_us", latency:percentile(99)},
+  }
+  for i, field in ipairs(fields) do
+    fields[i] = string.format('"%s": %s', field[1], number(field[2]))
+  end
+  io.write(MARKER, '{"asked_s": ', ASKED_S, ', ', table.concat(fields, ", "), '}\n')
+end
+"""
+
+
+def threads(concurrency: int) -> int:
+    """wrk gives each thread floor(c / t) connections, so t must divide c."""
+    return 2 if concurrency > ONE_THREAD_UP_TO and concurrency % 2 == 0 else 1
+
+
+def _asked_s(load: Load) -> int:
+    return max(1, math.ceil(load.duration_s))
+
+
+def _script(load: Load) -> str:
+    headers = {} if load.keepalive else {"Connection": "close"}
+    if load.body_file is not None and not any(n.lower() == "content-type" for n, _ in load.headers):
+        headers["Content-Type"] = "application/octet-stream"
+    # wrk looks for "Host" in this spelling before it adds its own
+    given = {"Host" if name.lower() == "host" else name: value for name, value in load.headers}
+    headers |= {name: value for name, value in given.items() if name.lower() != "connection"}
+    lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_asked_s(load)}"]
+    lines.append(f"wrk.method = {_lua(load.method)}")
+    lines += [f"wrk.headers[{_lua(name)}] = {_lua(value)}" for name, value in headers.items()]
+    if load.body_file is not None:
+        lines.append(f'local body = assert(io.open({_lua(load.body_file)}, "rb"))')
+        lines += ['wrk.body = body:read("*a")', "body:close()"]
+    return "\n".join(lines) + "\n" + DONE
+
+
+def _lua(text: str) -> str:
+    """A Lua string literal; every byte that is not plain is escaped by number."""
+    codes = text.encode("utf-8", "surrogateescape")
+    plain = (
+        chr(code) if 32 <= code < 127 and code not in b'"\\' else f"\\{code:03d}" for code in codes
+    )
+    return f'"{"".join(plain)}"'
+
+
+Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
+
+
+class _Exact(msgspec.Struct, frozen=True):
+    """The script's line. Microseconds as wrk gives them; None where wrk had no sample."""
+
+    asked_s: Count
+    duration_us: Count
+    requests: Count
+    bytes: Count
+    connect: Count
+    read: Count
+    write: Count
+    status: Count
+    timeout: Count
+    max_us: Figure | None
+    mean_us: Figure | None
+    p50_us: Figure | None
+    p95_us: Figure | None
+    p99_us: Figure | None
+    p90_us: Figure | None = None
+
+    @property
+    def socket_errors(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("connect", "read", "write", "timeout")}
+
+    @property
+    def response(self) -> Summary:
+        """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so max."""
+        middle = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
+        known = (*middle, self.max_us, self.p90_us) if self.max_us else ()
+        return Summary(*(None if us is None else us / 1e6 for us in known))
+
+
+class Wrk(Tool):
+    NAME = PROGRAM = "wrk"
+    VERSION_ARGV = ("wrk", "-v")
+    COUNTED = False
+    TIMED = True
+    INSTALL_HINT = (
+        "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
+    )
+
+    def cores_used(self, concurrency: int, processes: int) -> int:
+        return threads(concurrency)
+
+    def check(self, load: Load) -> None:
+        """wrk's table has one header of each name."""
+        if load.concurrency < 1:
+            raise UsageError("wrk needs at least one connection.")
+        if twice := given_twice(load):
+            raise UsageError(f"wrk cannot send the header {twice} twice; use another tool.")
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        """Whole seconds, rounded up: wrk knows no others."""
+        argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
+        argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
+        argv += ["-s", f"{workdir}/{SCRIPT}", url]
+        return Command(argv=tuple(argv), files={SCRIPT: _script(load)})
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError for a run that was cut short or answered nothing, and for text that is not
+        whole or disagrees with the script's line."""
+        if output.exit_code != 0:
+            text = output.stderr.strip() or output.stdout.strip()
+            raise ParseError(f"wrk gave up with exit code {output.exit_code}", text.split("\n")[0])
+        exact, line = _read_marker(output.stdout, output.stderr)
+        requests, duration_s = exact.requests, exact.duration_us / 1e6
+        if duration_s <= 0 or duration_s < 0.99 * exact.asked_s:
+            raise ParseError("wrk was interrupted: its report covers a part of the run", line)
+        if requests == 0:
+            raise ParseError("wrk read not one complete response", line)
+        _agree(output.stdout, exact)
+        causes = {"non_2xx": exact.status, **exact.socket_errors}
+        broken = exact.connect + exact.read + exact.write
+        return Measurement(
+            requests=requests,
+            failed=min(sum(causes.values()), requests + broken),
+            errors={cause: count for cause, count in causes.items() if count},
+            duration_s=duration_s,
+            rps=requests / duration_s,
+            response=exact.response,
+            exact_mean=False,
+            notes=_notes(exact),
+        )
+
+
+WRK = Wrk()
+
+
+def _notes(exact: _Exact) -> tuple[Finding, ...]:
+    found = {"lost_connections": exact.connect, "late_responses": exact.timeout}
+    return tuple(Finding(f"note.wrk_{code}", {"n": n}) for code, n in found.items() if n)
+
+
+def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
+    """The script's line, which stands once and last. Where the script fails, wrk says so on
+    stderr and goes on without it."""
+    *_, last = ["", *stdout.splitlines()]
+    if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
+        why = "wrk's report is not whole: its last line is not the script's"
+        raise ParseError(why, stderr.strip().partition("\n")[0] or last)
+    try:  # not strict: Lua's whole numbers have decimals
+        return codec.decode(last.removeprefix(MARKER), _Exact, strict=False), last
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"the script's line cannot be read ({error})", last) from None
+
+
+def _agree(stdout: str, exact: _Exact) -> None:
+    """ParseError unless wrk's own text is whole and says the same, within its rounding."""
+    seconds, figure, anything = exact.duration_us / 1e6, r" +(\S+)", (str, None)
+    _check(stdout, r" *(\d+) requests in (\S+), (\S+) read",
+           (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
+    _check(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
+    _check(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
+    if any(exact.socket_errors.values()):  # the line is there only then
+        pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in exact.socket_errors)
+        _check(stdout, pattern, *((int, count) for count in exact.socket_errors.values()))
+    if exact.status:
+        _check(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
+    mean, most = (
+        (scan_duration, (us or 0.0) / 1e6) if exact.max_us else anything
+        for us in (exact.mean_us, exact.max_us)
+    )
+    _check(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
+    rate = (lambda text: 0.0 if text in ("nan", "-nan") else scan_count(text), None)
+    _check(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
+
+
+def _check(
+    stdout: str, pattern: str, *wanted: tuple[Callable[[str], float | str], float | None]
+) -> None:
+    """ParseError unless the one line of this form has these figures: whole numbers exactly, others
+    within wrk's rounding, and anything that can be read where it is not known."""
+    found = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
+    if len(found) != 1:
+        raise ParseError(f"wrk's report has {len(found)} lines of the form {pattern.strip()!r}")
+    for text, (scan, exact) in zip(found[0].groups(), wanted, strict=True):
+        try:
+            said = scan(text)
+        except ValueError as error:
+            raise ParseError(str(error), found[0][0]) from None
+        if exact is None or isinstance(said, str):
+            continue
+        slack = 0 if scan is int else ROUNDING * max(1e-6, abs(exact)) + 0.005
+        if abs(said - exact) > slack:
+            raise ParseError(f"wrk's text and its exact figures disagree ({exact:g})", found[0][0])

@@ -1,0 +1,191 @@
+"""CPU, waiting for a core, and memory of the server's processes and the load tool's; CPU and memory
+of what the app stands on, and of the whole machine.
+
+The CPU of a tree is the sum over its live processes of their own time and that of the children
+they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
+sample (0.5 ms with 70 processes): /proc/PID/task/TID/children is not there on every kernel.
+"""
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+
+import psutil
+from msgspec import Struct
+
+from workerlab.model import ProcessSample, ServiceSample
+from workerlab.observe.run_queue import NS, RunQueue
+
+# Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
+# Steal stays: a core that was wanted and given to another machine was not to be had.
+NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
+FRESH_S = 0.3  # what the whole lab used is good for so long: to look takes ms where many run
+
+
+class Tree:
+    """A process and all below it."""
+
+    def __init__(self, pid: int | None) -> None:
+        """`pid` None: it did not start. Raises psutil.NoSuchProcess when it is gone already."""
+        if pid is None:  # which psutil would take for this process
+            raise psutil.NoSuchProcess(0)
+        self._root = psutil.Process(pid)
+        self.used_s = 0.0  # CPU, as far as it was looked at
+        self.pids: tuple[int, ...] = ()  # that were there when it was last looked at
+
+    def used(self) -> tuple[float, int] | None:
+        """(CPU seconds so far, resident bytes now); None once its root has ended. Pages that
+        processes share count for each of them."""
+        try:
+            self.pids = ()
+            if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory would read as 0
+                return None
+            members = self._root.children(recursive=True)
+            cpu_s, rss_bytes = _used(self._root)
+        except psutil.NoSuchProcess:
+            return None
+        self.pids = (self._root.pid, *(member.pid for member in members))
+        for member in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                more_s, more_bytes = _used(member)
+                cpu_s, rss_bytes = cpu_s + more_s, rss_bytes + more_bytes
+        # One that ended between the look at its parent and at itself is in neither, this once
+        self.used_s = max(self.used_s, cpu_s)
+        return self.used_s, rss_bytes
+
+
+def _used(process: psutil.Process) -> tuple[float, int]:
+    with process.oneshot():
+        times, memory = process.cpu_times(), process.memory_info()
+    own_s = times.user + times.system
+    return own_s + times.children_user + times.children_system, memory.rss
+
+
+class Host(Struct, frozen=True):
+    """CPU seconds of all cores since this machine began."""
+
+    busy_s: float
+    irq_s: float  # of these in interrupts
+    steal_s: float | None  # given to another machine; None: the kernel does not say
+
+
+def _host() -> Host:
+    times = psutil.cpu_times()._asdict()
+    busy = sum(value for name, value in times.items() if name not in NOT_BUSY)
+    irq = float(times.get("irq", 0.0) + times.get("softirq", 0.0))
+    return Host(float(busy), irq, times.get("steal"))
+
+
+class Services:
+    """Samples what each of `pids` and all below it have used since the first sample, by name."""
+
+    def __init__(self, pids: Mapping[str, int | None]) -> None:
+        self._pids = pids
+        self._trees: Mapping[str, Tree] = {}
+        self._zero_s: dict[str, float] = {}
+
+    def used(self) -> dict[str, tuple[float, int]]:
+        """(CPU seconds, resident bytes) of those that have not ended. Raises psutil.Error where one
+        never ran or is hidden."""
+        self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
+        found = {name: used for name, tree in self._trees.items() if (used := tree.used())}
+        return {
+            name: (cpu_s - self._zero_s.setdefault(name, cpu_s), rss_bytes)
+            for name, (cpu_s, rss_bytes) in found.items()
+        }
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all that was there when they were last looked at."""
+        return [pid for tree in self._trees.values() for pid in tree.pids]
+
+    def sample(self) -> ServiceSample:
+        used = self.used()
+        return ServiceSample(
+            at_ns=time.monotonic_ns(),
+            cpu_s={name: cpu_s for name, (cpu_s, _) in used.items()},
+            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in used.items()},
+        )
+
+
+class Lab:
+    """CPU seconds of this process and of all that it has started, what has ended included. Asked by
+    the observer of each trial that runs, in threads of their own."""
+
+    def __init__(self) -> None:
+        self._tree, self._lock = Tree(os.getpid()), threading.Lock()
+        self._looked_s = -math.inf
+
+    def cpu_s(self) -> float:
+        with self._lock:
+            if time.monotonic() - self._looked_s >= FRESH_S:
+                self._tree.used()
+                self._looked_s = time.monotonic()
+            return self._tree.used_s
+
+
+class Processes:
+    """Samples what has been used since the first sample, of the servers and of a load tool. `lab`:
+    where other trials run at the same time, which are no strangers."""
+
+    def __init__(self, *server_pids: int | None, lab: Lab | None = None) -> None:
+        self._lab = lab
+        self._beside_zero_s: float | None = None
+        self._count = len(server_pids)
+        self._servers = Services({str(number): pid for number, pid in enumerate(server_pids)})
+        self._tool: Tree | None = None
+        self._tool_pid: int | None = None
+        self._server_queue, self._tool_queue = RunQueue(from_first=True), RunQueue()
+        self._zero: tuple[Host, float] | None = None
+
+    def follow(self, tool_pid: int | None) -> None:
+        """The load tool was started: all it has used, it used since sampling began."""
+        self._tool_pid = tool_pid
+        with contextlib.suppress(psutil.Error):
+            self._tool = Tree(tool_pid)
+
+    def tool_ended(self, wait_s: float | None) -> None:
+        """Its main thread, whose end no sample sees, waited so long for a core in all."""
+        if self._tool_pid is not None and wait_s is not None:
+            self._tool_queue.add({self._tool_pid: round(wait_s * NS)})
+
+    def sample(self) -> ProcessSample:
+        """Raises psutil.Error when the server is gone or hidden."""
+        servers = self._servers.used().values()
+        alive = len(servers) == self._count  # None once one of them has ended
+        server_s = sum(cpu_s for cpu_s, _ in servers)
+        tool = self._tool.used() if self._tool else None
+        self._server_queue.look(self._servers.pids)
+        self._tool_queue.look(self._tool.pids if self._tool else ())
+        host, lab_s = _host(), time.process_time()
+        zero, lab_zero_s = self._zero = self._zero or (host, lab_s)
+        steal = None if host.steal_s is None else host.steal_s - (zero.steal_s or 0.0)
+        return ProcessSample(
+            at_ns=time.monotonic_ns(),
+            server_cpu_s=server_s if alive else None,
+            tool_cpu_s=tool[0] if tool else None,
+            host_busy_s=host.busy_s - zero.busy_s,
+            server_rss_bytes=sum(rss_bytes for _, rss_bytes in servers) if alive else None,
+            tool_rss_bytes=tool[1] if tool else None,
+            host_memory_bytes=psutil.virtual_memory().used,
+            host_irq_s=host.irq_s - zero.irq_s,
+            server_wait_s=self._server_queue.waited_s if alive else None,
+            tool_wait_s=self._tool_queue.waited_s,
+            host_steal_s=steal,
+            lab_cpu_s=lab_s - lab_zero_s,
+            beside_cpu_s=self._beside_s(server_s + lab_s) if alive else None,
+        )
+
+    def _beside_s(self, own_s: float) -> float | None:
+        """What the lab used since the first sample but for the server and this process, `own_s`,
+        and the load tool, which may have ended meanwhile."""
+        if self._lab is None:
+            return None
+        tool_s = self._tool.used_s if self._tool else 0.0
+        beside_s = self._lab.cpu_s() - own_s - tool_s
+        if self._beside_zero_s is None:
+            self._beside_zero_s = beside_s
+        return beside_s - self._beside_zero_s

@@ -1,0 +1,210 @@
+"""What the kernel and /proc say while the load runs, written down as it is seen.
+
+One thread of the harness asks its samplers in turn and appends what they say to `observed.jsonl`
+in the trial's directory. A sampler that used t seconds of CPU is left alone for t / SHARE, between
+a least and a most, so that looking never becomes a load of its own. The distance is drawn a little
+longer at random: an app that sleeps 50 ms, looked at every 50 ms, would always be seen in the same
+phase.
+
+    {"header": {"cores", "syn_steps_s"}}            first
+    {"queue" | "processes" | "connections" | "counters": a sample}
+    {"services": a sample}                          where the app stands on what the lab started
+    {"app_metrics": a sample}                       where the app publishes them
+    {"workers" | "memory": a sample}                where asked for, the memory after the load
+    {"pauses": a pause}                             the machine, or the lab, stood still
+    {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
+    {"end": at_ns}                                  last; where it lacks, more may lack
+
+Lines go to the kernel at once and are not synced: waiting for a disk would delay the next sample.
+Rejected: a process of its own (costs a start per trial), asyncio (reading /proc blocks anyway).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from workerlab import codec
+from workerlab.model import QueueSample
+from workerlab.observe.app_metrics import sample_app_metrics
+from workerlab.observe.cpu import Lab, Processes, Services
+from workerlab.observe.kernel import CountersSample, sample_counters, syn_steps_s
+from workerlab.observe.observations import FILE
+from workerlab.observe.pauses import Pauses
+from workerlab.observe.tcp import AcceptQueues, Connections
+from workerlab.observe.workers import sample_memory, sample_workers
+
+SHARE = 0.015  # of a core, per sampler
+BESIDE_SHARE = 0.005  # where other trials are looked at, too
+JITTER = 0.25
+SETUP_S = 5.0  # the load waits no longer than this for the first samples
+GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
+
+
+class Sampler(Struct):
+    """What asking costs decides when to ask again, between `least_s` and `most_s`."""
+
+    name: str
+    ask: Callable[[], object]  # a sample; None: there is nothing to see, it is not asked again
+    least_s: float
+    most_s: float
+    last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
+    due_s: float | None = 0.0  # the moment (CLOCK_MONOTONIC) to ask; None once it has failed
+    share: float = SHARE
+
+    def pause_s(self, cost_s: float) -> float:
+        pause_s = min(max(cost_s / self.share, self.least_s), self.most_s)
+        return pause_s * random.uniform(1.0, 1.0 + JITTER)
+
+
+class Observer:
+    """Looks on as long as its `with` lasts, or until `stop`. Raises nothing, whatever it meets."""
+
+    def __init__(
+        self,
+        directory: Path,
+        host: str,
+        port: int,
+        server_pid: int | None,
+        workers: Collection[int],
+        others: Collection[tuple[str, int, int | None]] = (),
+        states_s: float = 60.0,
+        services: Mapping[str, int] | None = None,
+        *,
+        needs: bool = False,
+        lab: Lab | None = None,
+    ) -> None:
+        """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
+        servers beside it, added up. `states_s`: the connections are looked at as often as this at
+        least, whatever that costs. `services`: what the app stands on, pids by name. `needs`: the
+        CPU of each worker is sampled, and after the load its memory. `lab`: where other trials run
+        at the same time."""
+        places = ((host, port), *((name, number) for name, number, _ in others))
+        self.latest: dict[str, object] = {}  # the newest sample, by sampler
+        self._path = directory / FILE
+        self._queues = AcceptQueues(places)
+        masters = (server_pid, *(pid for _, _, pid in others))
+        self._processes = Processes(*masters, lab=lab)
+        connections, metrics = Connections(places, workers), partial(sample_app_metrics, directory)
+        self.samplers = [
+            # Jitter included, the queue is seen at least every 100 ms
+            Sampler("queue", self._queues.sample, 0.05, 0.1 / (1 + JITTER), last=False),
+            Sampler("connections", connections.sample, min(0.1, states_s), states_s),
+            # Every half second at least, jitter included, though a hundred processes cost more than
+            # the share: a load of a few seconds has no other word on its CPU
+            Sampler("processes", self._processes.sample, 0.25, 0.4),
+            Sampler("counters", self._counters, 1.0, 5.0),
+            Sampler("app_metrics", metrics, 0.1, 0.4),
+        ]
+        if services:
+            self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
+        self._after: list[Sampler] = []  # asked once, when the load has ended
+        if needs:
+            self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
+            memory = partial(sample_memory, masters, workers, directory)
+            self._after.append(Sampler("memory", memory, 0.0, 0.0))
+        if lab is not None:
+            for sampler in self.samplers:
+                sampler.share = BESIDE_SHARE
+        self._tool_wait_s: float | None = None
+        self._started, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def __enter__(self) -> Observer:
+        """Returns when the first samples are taken: what follows is the load's."""
+        try:
+            self._thread.start()
+            self._started.wait(SETUP_S)
+        except RuntimeError:
+            pass  # no thread to be had: nothing is written, which the reader calls missing
+        except BaseException:
+            self._stop.set()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def latest_queue(self) -> int | None:
+        found = self.latest.get("queue")
+        return found.length if isinstance(found, QueueSample) else None
+
+    def follow(self, tool_pid: int | None) -> None:
+        self._processes.follow(tool_pid)
+
+    def stop(self, tool_wait_s: float | None = None) -> None:
+        """Take the last samples now, and end. `tool_wait_s`: what the load tool's main thread had
+        waited for a core when it ended, where its guard could read it."""
+        self._tool_wait_s = tool_wait_s
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(GIVE_UP_S)
+
+    def _counters(self) -> CountersSample:
+        return sample_counters(self._queues.drops())
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as stack:
+                handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                stack.callback(os.close, handle)
+                pauses = Pauses()
+                stack.callback(pauses.close)
+                self._observe(handle, pauses)
+        except OSError:
+            pass  # nothing more can be written; the missing end says so
+        finally:
+            self._started.set()
+
+    def _observe(self, handle: int, pauses: Pauses) -> None:
+        _write(handle, "header", {"cores": os.cpu_count(), "syn_steps_s": syn_steps_s()})
+        for sampler in self.samplers:
+            self._take(handle, sampler)
+        self._started.set()
+        while True:
+            if (pause := pauses.sleep(self._stop, self._pause_s())) is not None:
+                _write(handle, "pauses", pause)
+            if self._stop.is_set():
+                break
+            now_s = time.monotonic()
+            for sampler in self.samplers:
+                if sampler.due_s is not None and sampler.due_s <= now_s:
+                    self._take(handle, sampler)
+        self._processes.tool_ended(self._tool_wait_s)
+        for sampler in (*self.samplers, *self._after):
+            if sampler.last and sampler.due_s is not None:
+                self._take(handle, sampler)
+        _write(handle, "end", time.monotonic_ns())
+
+    def _pause_s(self) -> float:
+        due_s = [sampler.due_s for sampler in self.samplers if sampler.due_s is not None]
+        return max(0.0, min(due_s) - time.monotonic()) if due_s else threading.TIMEOUT_MAX
+
+    def _take(self, handle: int, sampler: Sampler) -> None:
+        before_s, sampler.due_s = time.thread_time(), None
+        try:
+            sample = sampler.ask()
+        except Exception as error:  # of any kind: it is lost, the others and the trial go on
+            reason = str(error) or type(error).__name__
+            _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
+            return
+        if sample is not None:
+            self.latest[sampler.name] = sample
+            _write(handle, sampler.name, sample)
+            sampler.due_s = time.monotonic() + sampler.pause_s(time.thread_time() - before_s)
+
+
+def _write(handle: int, kind: str, value: object) -> None:
+    """Raises OSError when the line does not fit on the disk as a whole."""
+    line = codec.encode({kind: value}) + b"\n"
+    if os.write(handle, line) < len(line):
+        raise OSError("the disk is full")

@@ -1,0 +1,380 @@
+"""Arguments of the command line, checked: bad input is one sentence and starts nothing."""
+
+import argparse
+import difflib
+import math
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+from workerlab.load.registry import ALSO, TOOLS
+from workerlab.model import Rate, UsageError
+from workerlab.numbers.arrivals import KINDS
+from workerlab.report import FORMATS
+from workerlab.server.worker_classes import CLASSES
+from workerlab.slo import Mistake, canonical
+
+T = TypeVar("T")
+
+MOST_RPS = 1_000_000
+CLIENTS = ("closes", "lingers")
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+EXIT_CODES = """\
+Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
+not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
+"""
+
+REPORT_EXAMPLES = """\
+examples:
+  workerlab report results/20261120-101500-sync
+  workerlab report 20261120-101500-sync --format markdown
+  workerlab report results                       (the newest run in there)
+  workerlab report results --explain             (with evidence, notes and column meanings)
+  workerlab report results --slo 'p95<300ms'     (a sweep: which cells keep this target?)
+  workerlab report results --html report.html    (one page, needs nothing but a browser)
+  workerlab report results --png pictures        (the charts of that page)
+"""
+
+DEMO_EXAMPLES = """\
+examples:
+  workerlab demo            asks before each step; any key continues
+  workerlab demo --yes      runs all steps, in about a minute
+  workerlab demo --web      in a browser, where real requests are seen to wait
+  workerlab demo --lesson my.toml
+                            another lesson; docs/extending.md says how to write one
+"""
+
+
+def add_common(to: argparse.ArgumentParser) -> None:
+    """What every command has that makes runs."""
+    to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
+    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    _add_format(to)
+
+
+def _add_format(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--format", choices=sorted(FORMATS), help="output format (table)")
+    to.add_argument(
+        "--explain",
+        action="store_true",
+        help="also print the evidence, all notes and what the columns mean",
+    )
+
+
+def add_demo(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "A lesson in the terminal: what happens when more requests come in than a server can"
+        " serve? Each step lets you guess, says what the law predicts, runs the"
+        " load live, compares all three, and explains the result."
+    )
+    to.epilog = DEMO_EXAMPLES
+    to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
+    to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
+    to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
+    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    add_serves_in_turn(to)
+    to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is
+
+
+def add_report(to: argparse.ArgumentParser) -> None:
+    to.description = "Analyse a saved run again and print it."
+    to.epilog = REPORT_EXAMPLES
+    to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
+    _add_format(to)
+    add_rows(to, SLO)
+    to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
+    to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
+
+
+# --- types of arguments -------------------------------------------------------------------------
+
+
+class Refused(argparse.ArgumentTypeError, ValueError):
+    """A word of the command line, with what is wrong about it: argparse prints that."""
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise Refused(f"{text!r} has an empty entry: write a list such as 4,8,16")
+    return list(dict.fromkeys(words))
+
+
+def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Comma-separated, each once."""
+    return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
+
+
+def names_of(kind: str, known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    def read(word: str) -> str:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise Refused(f"unknown {kind} {word!r}: {hint}")
+        return word
+
+    return list_of(read)
+
+
+def classes(text: str) -> tuple[str, ...]:
+    """Names of worker classes, or dotted paths of others."""
+    if text == "all":
+        return CLASSES
+    paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
+    return names_of("worker class", (*CLASSES, *paths))(text)
+
+
+def tools(text: str) -> tuple[str, ...]:
+    names = names_of("load tool", (*TOOLS, *ALSO))(text)
+    return tuple(dict.fromkeys(ALSO.get(name, name) for name in names))
+
+
+def whole(text: str, least: int = 1) -> int:
+    if not text.isascii() or not text.lstrip("-").isdigit():
+        raise Refused(f"{text!r} is not a whole number")
+    if int(text) < least:
+        raise Refused(f"{text} is too small: must be at least {least}")
+    return int(text)
+
+
+whole_numbers = list_of(whole)
+
+
+def levels(text: str) -> tuple[int, ...]:
+    return tuple(sorted(whole_numbers(text)))
+
+
+def rounds(text: str) -> int:
+    return whole(text, least=2)  # with one round there is no moment that is neither start nor end
+
+
+def status(text: str) -> int:
+    code = whole(text)
+    if not 100 <= code <= 599:
+        raise Refused(f"{code} is not an HTTP status")
+    return code
+
+
+def switch(word: str) -> bool:
+    if word not in ("off", "on"):
+        raise Refused(f"{word!r} is neither off nor on")
+    return word == "on"
+
+
+keepalive = list_of(switch)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise Refused(f"{text!r} is not a number of seconds") from None
+    if not math.isfinite(value) or not 0 <= value <= 3600:
+        raise Refused(f"{text} is not between 0 and 3600 seconds")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds, but some."""
+    if (value := seconds(text)) <= 0:
+        raise Refused(f"{text} is too short: must be greater than 0 seconds")
+    return value
+
+
+def rate(word: str) -> Rate:
+    """Requests per second, or a share of the capacity: 200 or 80%."""
+    share = word.endswith("%")
+    try:
+        value = float(word.removesuffix("%"))
+    except ValueError:
+        raise Refused(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
+    if not math.isfinite(value) or not 0 < value <= MOST_RPS:
+        raise Refused(f"a rate of {word}: must be above 0 and at most {MOST_RPS:,} requests/s")
+    if share and value > 100:
+        raise Refused(f"{word} is more than the capacity: must be at most 100%")
+    return Rate(share=value / 100) if share else Rate(rps=value)
+
+
+rates = list_of(rate)
+
+
+def jobs(word: str) -> int | str:
+    if word != "auto" and not word.lstrip("-").isdigit():
+        raise Refused(f"{word!r} is neither a whole number nor auto")
+    return word if word == "auto" else whole(word)
+
+
+def target_of_cells(text: str) -> str:
+    """As `workerlab.slo` spells it."""
+    try:
+        return canonical(text)
+    except Mistake as mistake:
+        raise Refused(str(mistake)) from None
+
+
+Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
+REPEATABLE = ("--env", "--header")
+SLO: tuple[Row, ...] = (
+    ("--slo", target_of_cells, "TARGET",
+     "mark the cells that break it: limits of p50, p90, p95, p99, max, mean (response time), errors"
+     " and rps, such as 'p95<300ms,errors<0.1%%'"),
+    ("--fail-on-slo", None, "",
+     "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate"),
+)  # fmt: skip
+
+
+def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
+    for name, kind, metavar, text in rows:
+        if kind is None:
+            to.add_argument(name, action="store_true", help=text)
+        else:
+            action = "append" if name in REPEATABLE else "store"
+            to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
+
+
+def arrivals(word: str) -> str:
+    if word not in KINDS:
+        raise Refused(f"{word!r} is neither {' nor '.join(KINDS)}")
+    return word
+
+
+def seed(text: str) -> int:
+    return whole(text, least=0)
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Refused(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    token = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())  # RFC 9110, 5.6.2
+    if not colon or not token or not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
+        raise Refused(f"{text!r} is not a valid header ('Name: value')")
+    return name.strip(), value.strip()
+
+
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise Refused(f"{text!r} is not {what}")
+        return text
+
+    return read
+
+
+def client(word: str) -> str:
+    if word not in CLIENTS:
+        raise Refused(f"{word!r} is neither {' nor '.join(CLIENTS)}")
+    return word
+
+
+hosts = list_of(
+    _matching(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "the name or address of a host")
+)
+url_path = _matching(
+    r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
+)
+target = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+_method = _matching(r"[A-Za-z]+", "an HTTP method")
+
+
+def method(text: str) -> str:
+    return _method(text).upper()
+
+
+def _existing(kind: str, exists: Callable[[Path], bool]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        path = Path(text).expanduser().absolute()
+        if not exists(path):
+            raise Refused(f"{text} is not a {kind}")
+        return str(path)
+
+    return read
+
+
+existing_file = _existing("file", Path.is_file)
+existing_directory = _existing("directory", Path.is_dir)
+
+
+def interpreter(text: str) -> str:
+    """A program on PATH, a version of Python that is there, or a file. Not resolved: a venv's
+    python is a link that must stay one."""
+    found = shutil.which(Path(text).expanduser())
+    if found is None and re.fullmatch(r"3\.\d+", text):
+        found = shutil.which(f"python{text}")
+    if found is None:
+        raise Refused(f"{text} is not an executable program")
+    return str(Path(found).absolute())
+
+
+interpreters = list_of(interpreter)
+
+
+def version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?", text):
+        raise Refused(f"{text!r} is not a version, such as 25.3.0")
+    return text
+
+
+versions = list_of(version)
+
+
+def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ...]]:
+    """One of what is elsewhere an axis."""
+
+    def read(text: str) -> tuple[T, ...]:
+        found = several(text)
+        if len(found) > 1:
+            raise Refused(f"{text!r} are {len(found)}, and this command takes one")
+        return found
+
+    return read
+
+
+SERVES: tuple[Row, ...] = (
+    ("--python", interpreters, "LIST",
+     "interpreters of its environment, which run the server: paths, or names such as python3.13"),
+    ("--gunicorn", versions, "LIST",
+     "versions of Gunicorn: 23.0.0,27.0.1 (the one that is installed there); others are kept in"
+     " your cache"),
+)  # fmt: skip
+SERVES_ONE: tuple[Row, ...] = (  # where two of anything are compared
+    ("--python", only(interpreters), "PATH",
+     "interpreter of its environment, which runs the server"),
+    ("--gunicorn", only(versions), "VERSION",
+     "version of Gunicorn (the one that is installed there); kept in your cache"),
+)  # fmt: skip
+SERVES_IN_TURN: tuple[Row, ...] = tuple(
+    (name, read, metavar, f"{what}; of several each in turn, in a run of its own")
+    for name, read, metavar, what in SERVES
+)
+
+
+def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> None:
+    """Of a command that takes one interpreter and one version of Gunicorn at a time. `python`:
+    whether it may be another interpreter than this one."""
+    add_rows(to, SERVES_IN_TURN if python else SERVES_IN_TURN[1:])
+    to.set_defaults(in_turn=True)
+
+
+def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
+    """The options of each run that is asked for, and of several which one it is, in the words of
+    the command line; most commands make one. Raises UsageError."""
+    named = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
+    values = {name: getattr(options, name, None) or (None,) for name in named}
+    several = math.prod(map(len, values.values())) > 1
+    if several and getattr(options, "format", None) in ("json", "csv"):
+        raise UsageError(
+            f"--format {options.format} is of one run, and several versions are as many: name one"
+        )
+    for chosen in product(*values.values()):
+        one = {name: value and (value,) for name, value in zip(values, chosen, strict=True)}
+        words = [f"--{name} {value[0]}" for name, value in one.items() if value and several]
+        yield " ".join(words), argparse.Namespace(**{**vars(options), **one})

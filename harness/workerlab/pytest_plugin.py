@@ -1,0 +1,118 @@
+"""pytest: an app under a worker class, and a limit that it has to keep.
+
+    import pytest
+
+    @pytest.mark.gunicorn("gthread", app="shop.wsgi:app", workers=2, slo="p95<300ms")
+    def test_front_page(gunicorn_server):
+        pass                                       # asserts the marker's limit before it runs
+
+    @pytest.mark.gunicorn("gevent", app="shop.wsgi:app")
+    def test_cart(gunicorn_server):
+        urlopen(gunicorn_server.url + "cart")      # a Gunicorn that serves the app, until the end
+        result = gunicorn_server.load(concurrency=32, seconds=3, path="/cart")
+        assert result.keeps("p95<300ms,errors<0.1%"), result
+
+Options of the marker are those of `workerlab sweep`, with _ for -: keep_queries=True is a flag,
+env={"POOL": 4} an --env. A load is a sweep of one cell, on a server launched for it alone; its run
+is kept in pytest's temporary directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from workerlab import testing
+
+MARKER = "gunicorn(worker_class, *, slo=None, concurrency=8, seconds=3, **options): serve an app"
+MEASURED: pytest.StashKey[tuple[testing.Result, str]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture(autouse=True)
+def _gunicorn_limit(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The marker is enough: `gunicorn_server` need not be named. Measures; the test asserts."""
+    marker = request.node.get_closest_marker("gunicorn")
+    if marker is None:
+        return
+    if not marker.kwargs.get("slo"):
+        if "gunicorn_server" not in request.fixturenames:
+            pytest.fail("the marker gunicorn checks nothing: name slo=, or use the fixture"
+                        " gunicorn_server", pytrace=False)  # fmt: skip
+        return
+    with _explained():
+        words, load = _asked(marker)
+        result = _server(words, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
+    request.node.stash[MEASURED] = result, marker.kwargs["slo"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fails where the marker's limit is broken; skips where the load does not show that."""
+    if MEASURED not in item.stash:
+        return
+    result, slo = item.stash[MEASURED]
+    if not result.valid or result.breaks(slo):
+        pytest.fail(result.told(slo), pytrace=False)
+    if not result.keeps(slo):
+        pytest.skip(f"inconclusive: {result.words(slo)}")
+
+
+@pytest.fixture
+def gunicorn_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[testing.GunicornServer]:
+    """As the marker `gunicorn` says."""
+    marker = request.node.get_closest_marker("gunicorn")
+    if marker is None:
+        pytest.fail(f"gunicorn_server needs a marker: {MARKER}", pytrace=False)
+    from workerlab import testing
+
+    place = tmp_path_factory.mktemp("gunicorn")
+    with _explained():
+        words, _ = _asked(marker)
+        with testing.served(words, place / "served") as url:
+            yield _server(words, place, url)
+
+
+def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
+    from workerlab import testing  # what a session without the marker need not wait for
+
+    return testing.GunicornServer(words, place / "runs", url)
+
+
+def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
+    """The words for a sweep, and the load."""
+    from workerlab import testing
+    from workerlab.slo import canonical
+
+    if len(marker.args) != 1:
+        pytest.fail(f"the marker gunicorn names a worker class: {MARKER}", pytrace=False)
+    options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
+    if marker.kwargs.get("slo"):
+        canonical(marker.kwargs["slo"])  # before anything is loaded
+    given = {"concurrency", "seconds"} & options.keys()
+    load: dict[str, Any] = {name: options.pop(name) for name in given}
+    return [marker.args[0], *testing.words_of(options)], load
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    from workerlab.model import LabError
+    from workerlab.server.running import Faulty
+    from workerlab.slo import Mistake
+
+    try:
+        yield
+    except (LabError, Faulty, Mistake) as error:
+        pytest.fail(f"{error}", pytrace=False)

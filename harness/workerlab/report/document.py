@@ -1,0 +1,189 @@
+"""The Document of a sweep: what analysis found, put into findings, tables and notes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from workerlab.model import CellResult, Document, Finding, Report
+from workerlab.report.class_findings import DISTURBED, class_finding
+from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, setting
+from workerlab.report.route_table import failing_routes
+from workerlab.report.sweep_tables import sweep_tables
+from workerlab.report.targets import target_findings, target_kept
+from workerlab.report.values import finite
+
+SWEEP = "sweep"
+OWN = "detail"  # a value that is a trial's own: it makes no cause another one
+
+
+def of_sweep(report: Report) -> Document:
+    """`report`: of all the cells of a sweep, in the order of the plan."""
+    names, cells_of = Names(report.cells), by_series(report.cells)
+    targets = [target_findings(cells_of.get(one.series, []), names) for one in report.classes]
+    phases = {one.key: one.phases for one in report.timelines}
+    reasons = {
+        word: [(cell.reason, cell) for cell in report.cells if cell.verdict == word]
+        for word in ("invalid", "inconclusive")
+    }
+    notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
+    return Document(
+        run=report.run,
+        kind=SWEEP,
+        title=title(report.cells, names),
+        environment=report.environment,
+        findings=(
+            *(
+                one
+                for group, target in zip(report.classes, targets, strict=True)
+                for one in (
+                    class_finding(group, cells_of.get(group.series, []), phases, names),
+                    *target,
+                )
+            ),
+            *_costs(report),
+            *_by_places("cells.invalid", reasons["invalid"], names),
+            *_by_codes("cells.inconclusive", reasons["inconclusive"], names),
+            *failing_routes(report.cells, names),
+            *_by_codes("cells.disturbed", _disturbed(report), names),
+        ),
+        tables=tuple(sweep_tables(report, names)),
+        notes=(*_by_places("cells.note", notes, names), *report.notes),
+        valid=all(cell.verdict != "invalid" for cell in report.cells),
+        target_kept=target_kept(targets),
+        cells=report.cells,
+        classes=report.classes,
+        timelines=report.timelines,
+        overhead=report.overhead,
+        setup_s=report.setup_s,
+    )
+
+
+def _disturbed(report: Report) -> Iterable[tuple[Finding, CellResult]]:
+    """Cells that have a verdict although others took cores: their figures are told with that."""
+    for cell in report.cells:
+        for one in cell.findings if cell.verdict != "inconclusive" else ():
+            if one.code in DISTURBED:
+                yield one, cell
+
+
+# --- the title ----------------------------------------------------------------------------
+
+
+def title(cells: Sequence[CellResult], names: Names) -> Finding:
+    """What is the same in all cells, told once."""
+    if not cells:
+        return Finding("sweep.empty")
+    sleeps = {cell.sleep_s for cell in cells}
+    classes_by_app: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        classes_by_app.setdefault(cell.app, {})[cell.trial.cell.server.worker_class] = None
+    apps = [
+        Finding("sweep.app", {"app": app, "classes": tuple(of) if len(classes_by_app) > 1 else ()})
+        for app, of in classes_by_app.items()
+    ]
+    values = {
+        "settings": tuple(_constants(cells, names)),
+        "apps": tuple(apps),
+        "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
+    }
+    return Finding("sweep.title", values)
+
+
+def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
+    first = cells[0].trial.cell
+    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
+    threads = {cell.trial.cell.server.threads for cell in threaded}
+    for name in AMOUNTS:
+        if name == "threads" and len(threads) == 1:
+            classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
+            yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})
+        elif name == "worker_connections" and all(
+            "worker_connections" in cell.worker_class.ignores for cell in cells
+        ):
+            continue
+        elif name != "threads" and name not in names.settings:
+            yield setting(name, getattr(first.server, name), not_taken(name, cells))
+    if not names.tools:
+        processes = first.processes if first.processes > 1 and not names.processes else None
+        yield Finding("setting.load", {"tool": first.tool, "processes": processes})
+    if all(cell.trial.cell.keepalive for cell in cells):
+        yield Finding("setting.kept_alive")
+    yield setting("trials", max(cell.trial.number for cell in cells))
+
+
+# --- what the run cost, what is invalid, what else there is to know ---------------------------
+
+
+def _costs(report: Report) -> Iterable[Finding]:
+    """How much longer than ideal the load took, and what a cell costs beside it."""
+    factor = finite(report.overhead)
+    each = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
+    evidence = []
+    if classes := _overheads(report.cells):
+        evidence.append(Finding("overhead.by_class", {"classes": classes}))
+    if each:
+        stages = tuple(Finding(f"setup.{name}", {"seconds": v}) for name, v in each.items())
+        evidence.append(Finding("setup.stages", {"stages": stages}))
+    values = {"factor": factor, "beside_s": sum(each.values()) if each else None}
+    if factor is not None or each:
+        code = "sweep.overhead" if factor is not None else "sweep.setup"
+        yield Finding(code, values, evidence=tuple(evidence))
+
+
+def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
+    """The factor of each class: where connections are dealt unevenly, slots idle by nature."""
+    times: dict[str, list[tuple[float, float]]] = {}
+    for cell in cells:
+        load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
+        if load_s is not None and ideal_s and not cell.generator_bound:
+            times.setdefault(cell.trial.cell.server.worker_class, []).append((load_s, ideal_s))
+    factors = {
+        name: sum(t for t, _ in mine) / sum(t for _, t in mine) for name, mine in times.items()
+    }
+    return tuple(
+        Finding("overhead.of_class", {"worker_class": name, "factor": factor})
+        for name, factor in factors.items()
+        if len(factors) > 1 and finite(factor) is not None
+    )
+
+
+def _by_places(
+    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
+) -> Iterable[Finding]:
+    """Every cause once, with the cells it is about; what differs between their trials, such as the
+    file to look into, is the first one's."""
+    about: dict[Finding, list[tuple[Finding, CellResult]]] = {}
+    for finding, cell in findings:
+        about.setdefault(_cause(finding), []).append((finding, cell))
+    for found in about.values():
+        cells = [cell for _, cell in found]
+        keys = tuple(cell.trial.key for cell in cells)
+        yield Finding(code, {"cells": names.places(cells), "text": found[0][0]}, keys)
+
+
+def _cause(finding: Finding) -> Finding:
+    return replace(finding, values=_shared(finding.values))
+
+
+def _shared(value: Any) -> Any:
+    """Without what is a trial's own."""
+    if isinstance(value, Finding):
+        return _cause(value)
+    if isinstance(value, Mapping):
+        return {name: _shared(one) for name, one in value.items() if name != OWN}
+    return tuple(map(_shared, value)) if isinstance(value, tuple) else value
+
+
+def _by_codes(
+    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
+) -> Iterable[Finding]:
+    """Every kind of cause once, with the numbers of one of the cells it is about."""
+    about: dict[str, list[tuple[Finding, CellResult]]] = {}
+    for finding, cell in findings:
+        about.setdefault(finding.code, []).append((finding, cell))
+    for found in about.values():
+        cells = [cell for _, cell in found]
+        one = names.places(cells[:1]) if len(cells) > 1 else None
+        values = {"cells": names.places(cells), "text": found[0][0], "one": one}
+        yield Finding(code, values, tuple(cell.trial.key for cell in cells))

@@ -1,0 +1,139 @@
+"""A table as a person reads it: each value in the form of its column, missing ones as "-"."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab.model import Column, Finding, Table, Value
+from workerlab.numbers.units import DURATION, MISSING, three_digits
+from workerlab.report import messages
+from workerlab.report.messages import count_text, counts_text, heading, meaning, say, text
+from workerlab.report.values import finite
+
+
+class GridColumn(Struct, frozen=True):
+    """One column in words. `unit` stands below its heading, "" where the values carry theirs."""
+
+    heading: str
+    unit: str
+    meaning: str
+    values: tuple[str, ...]
+    right: bool  # numbers stand below each other's last digit
+    expendable: int = 0
+
+
+class Grid(Struct, frozen=True):
+    """`blank`: headings of the columns that were left out because nothing is known in them. The
+    first `keys` columns say what a row is about."""
+
+    columns: tuple[GridColumn, ...]
+    blank: tuple[str, ...]
+    keys: int
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*(column.values for column in self.columns), strict=True))
+
+    @property
+    def heads(self) -> list[str]:
+        return [f"{column.heading} {column.unit}".strip() for column in self.columns]
+
+    @property
+    def right(self) -> list[bool]:
+        return [column.right for column in self.columns]
+
+    def without(self, place: int) -> Grid:
+        columns = (*self.columns[:place], *self.columns[place + 1 :])
+        return replace(self, columns=columns, keys=self.keys - (place < self.keys))
+
+
+def grid(table: Table) -> Grid:
+    """The columns in which something is known. ValueError where a row has not a value for each."""
+    code = table.title.code
+    blank, columns, keys = [], [], 0
+    for place, column in enumerate(table.columns):
+        values = [row[place] for row in table.rows]
+        if all(finite(value) is None for value in values):
+            blank.append(heading(column, code, table.unit))
+            continue
+        keys += place < table.keys
+        columns.append(
+            GridColumn(
+                heading=heading(column, code, table.unit),
+                unit=table.unit if column.form == "seconds" else "",
+                meaning=meaning(column, code),
+                values=tuple(value_text(column, value, table.unit) for value in values),
+                right=column.form not in ("text", "counts"),
+                expendable=column.expendable,
+            )
+        )
+    return Grid(tuple(columns), tuple(blank), keys)
+
+
+def join(left: Table, right: Table) -> Table:
+    """Both as one, by the columns with which both begin; None where `right` has no such row."""
+    pairs = zip(left.columns, right.columns, strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    rows = {row[:shared]: row[shared:] for row in right.rows}
+    none = (None,) * (len(right.columns) - shared)
+    return replace(
+        left,
+        columns=left.columns + right.columns[shared:],
+        rows=tuple(row + rows.get(row[:shared], none) for row in left.rows),
+    )
+
+
+def value_text(column: Column, value: Value, unit: str = "") -> str:
+    """In the unit a person would say, a duration in `unit` where there is one."""
+    known = finite(value)
+    if known is None:
+        return MISSING
+    if isinstance(known, bool):
+        return "yes" if known else "no"
+    if isinstance(known, str | Finding):
+        return text(known) or MISSING
+    if isinstance(known, Mapping):
+        return counts_text(known) or MISSING
+    if unit and column.form == "seconds":
+        return _unsigned(three_digits(known / DURATION[unit]))
+    return FORMS[column.form](float(known))
+
+
+def _number(value: float) -> str:
+    return count_text(value) if abs(value) >= 10_000 else _unsigned(three_digits(value))
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    return f"{_unsigned(f'{percent:.{0 if abs(percent) >= 10 else 1}f}')} %"
+
+
+def _unsigned(text: str) -> str:
+    """What is rounded to nothing has no sign."""
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+# As in sentences, but that the digits of a column's numbers stand below each other
+FORMS = {**messages.FORMS, "text": "{:g}".format, "number": _number, "percent": _percent}
+
+
+def explained(table: Table, whole: Grid, known: set[tuple[str, str]]) -> list[str]:
+    """What stands below a table, in sentences: what its columns mean, its note, what is missing in
+    all rows. `known` as in `legend`."""
+    blank = say("text.blank", columns=whole.blank) if whole.blank else ""
+    return [*legend(whole.columns, known), text(table.note), blank]
+
+
+def legend(columns: Sequence[GridColumn], known: set[tuple[str, str]]) -> list[str]:
+    """What columns mean, those with the same meaning together: "p50, p95: response time.".
+    `known`: what other tables' legends have told, which is left out here; this one's is added."""
+    headings: dict[str, list[str]] = {}
+    for column in columns:
+        if column.meaning and (column.heading, column.meaning) not in known:
+            headings.setdefault(column.meaning, []).append(column.heading)
+            known.add((column.heading, column.meaning))
+    return [f"{', '.join(names)}: {meaning}." for meaning, names in headings.items()]

@@ -1,0 +1,216 @@
+"""The charts of a document as figures: lines with points, or bars beside or on each other; points
+that have names are drawn in `scatter`.
+
+Each series of a picture has a colour and a shape of its own; a part of a response time has the
+colour that it has in every chart of the lab. On a logarithmic axis nothing that is not above 0 can
+stand: such points are left out, and the caption counts them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import altair as alt
+from msgspec.structs import replace
+
+from workerlab.model import Chart, Document, Finding, Label, Series
+from workerlab.report.html.bars import Drawn, Points, Upright, bars_pane
+from workerlab.report.html.colours import CLASSES, var
+from workerlab.report.html.figure import (
+    DASHES,
+    POINT,
+    Figure,
+    Key,
+    by_name,
+    data,
+    grouped,
+    mark_of,
+    part_of,
+    slug,
+    some,
+    tip,
+)
+from workerlab.report.html.scatter import scatter_figure
+from workerlab.report.messages import amount, text
+
+LINES = ("solid", "dashed", "dotted")
+FEW = 12  # places on an axis that are all named
+PART_COLOURS: Mapping[str, str] = {
+    "part.connect": "connect",
+    "part.accept_queue": "accept-queue",
+    "part.in_worker": "in-worker",
+    "part.service": "service",
+    "part.other": "service",
+    "part.transfer": "transfer",
+    "part.unattributed": "unattributed",
+    "chart.bound": "bound",
+    "chart.split_prediction": "prediction",
+    "chart.measured": "measured",
+    "advise.chart.expected_rps": "prediction",
+    "advise.chart.holds_rps": "measured",
+    "advise.chart.breaks_rps": "connect",
+}
+
+
+def chart_figures(document: Document) -> list[Figure]:
+    """Those that have anything to show, in the document's order; their names are different."""
+    names = (slug(text(chart.title))[:40].rstrip("-") or "untitled" for chart in document.charts)
+    numbered = enumerate(zip(document.charts, names, strict=True), 1)
+    return [found for n, (one, name) in numbered for found in _figures(one, f"chart-{n}-{name}")]
+
+
+def _figures(chart: Chart, name: str) -> Sequence[Figure]:
+    """One, or several where it has many series or some reach ten times what others do. Parts that
+    stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
+    if chart.form == "scatter":
+        return some(scatter_figure(chart, name))
+    drawn = [one for one in chart.series if _drawable(one.points, chart.log)]
+    if chart.form == "stacked":
+        return some(chart_figure(chart, name))
+    groups = grouped(drawn, None if chart.log[1] else partial(_top, chart))
+    charts = [
+        replace(chart, series=tuple(group), title=part_of(chart.title, number, len(groups)))
+        for number, group in enumerate(groups, 1)
+    ]
+    values = (
+        [y for one in drawn for _, y in _drawable(one.points, chart.log)] if chart.log[1] else ()
+    )
+    found = some(
+        *(chart_figure(one, f"{name}-{number}" if number > 1 else name, axis=values)
+          for number, one in enumerate(charts, 1))
+    )  # fmt: skip
+    if len(found) < 2 or chart.log[1]:
+        return found
+    return [replace(one, caption=(*one.caption, Finding("chart.own_axis"))) for one in found]
+
+
+def _top(chart: Chart, one: Series) -> float:
+    return max(abs(y) for _, y in _drawable(one.points, chart.log))
+
+
+def chart_figure(
+    chart: Chart, name: str, upright: Upright | None = None, axis: Sequence[float] = ()
+) -> Figure | None:
+    """None where it has no point to show. `upright`: its bars stand instead of lying; `axis`:
+    further values that the vertical axis of lines reaches."""
+    series = [(one.name, _drawable(one.points, chart.log)) for one in chart.series]
+    series = [(label, points) for label, points in series if points]
+    if not series:
+        return None
+    drawn = {text(label): points for label, points in series}
+    lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
+    legend = _legend(chart, [label for label, _ in series])
+    looks = {text(one.label): var(one.colour) for one in legend}
+    lines = chart.form == "lines"
+    return Figure(
+        name=name,
+        title=chart.title,
+        caption=some(chart.note, Finding("chart.left_out", {"points": lost}) if lost else None),
+        alternative=(
+            Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title}),
+            *(_words(chart, label, points) for label, points in drawn.items()),
+        ),
+        panes=(_lines(chart, drawn, axis) if lines else bars_pane(chart, drawn, looks, upright),),
+        legend=legend,
+        heads=(chart.x_title or Finding("chart.place"), *drawn),
+        rows=_rows(chart, drawn),
+        heading=chart.title,
+    )
+
+
+def _drawable(points: Points, log: tuple[bool, bool]) -> Points:
+    def stands(value: float, logarithmic: bool) -> bool:
+        return math.isfinite(value) and (value > 0 or not logarithmic)
+
+    return [(x, y) for x, y in points if stands(x, log[0]) and stands(y, log[1])]
+
+
+def _legend(chart: Chart, names: Sequence[Label]) -> tuple[Key, ...]:
+    """Boxes: a part of a response time has a colour of its own, others the next of the series'."""
+    if chart.form == "lines":
+        return tuple(Key(text(name), *mark_of(place)) for place, name in enumerate(names))
+    codes, others = [one.code if isinstance(one, Finding) else "" for one in names], cycle(CLASSES)
+    colours = [PART_COLOURS.get(code) or next(others) for code in codes]
+    return tuple(Key(name, colour, "box") for name, colour in zip(names, colours, strict=True))
+
+
+# --- in words -----------------------------------------------------------------------------
+
+
+def _place(chart: Chart, x: float) -> str:
+    return amount(x) if chart.form == "lines" else text(chart.names[round(x)])
+
+
+def _words(chart: Chart, name: str, points: Points) -> Finding:
+    """All of its bars; of a line, its ends."""
+    told = points if chart.form != "lines" else [*points[:1], *points[1:][-1:]]
+    values = [Finding("chart.point", {"x": _place(chart, x), "y": y}) for x, y in told]
+    return Finding("chart.points", {"name": name, "points": values})
+
+
+def _rows(chart: Chart, drawn: Drawn) -> tuple[tuple[str, ...], ...]:
+    """A row per place, a column per series."""
+    columns = [dict(points) for points in drawn.values()]
+    return tuple(
+        (_place(chart, x), *(amount(column[x]) if x in column else "" for column in columns))
+        for x in sorted({x for column in columns for x in column})
+    )
+
+
+# --- lines --------------------------------------------------------------------------------
+
+
+def _lines(chart: Chart, drawn: Drawn, axis: Sequence[float]) -> Any:
+    rows = [
+        (name, place, x, y) for name, points in drawn.items() for place, (x, y) in enumerate(points)
+    ]
+    source = data("series order x y", rows)
+    marks = [mark_of(place) for place in range(len(drawn))]
+    dashes = [LINES[min(place // len(CLASSES), len(LINES) - 1)] for place in range(len(drawn))]
+
+    def look(channel: Any, looks: Sequence[Any]) -> Any:
+        return by_name(channel, "series", dict(zip(drawn, looks, strict=True)))
+
+    line = alt.Chart(source, name="lines").mark_line(strokeWidth=2)
+    dots = alt.Chart(source, name="points").mark_point(**{**POINT, "size": 70})
+    tips = [tip("series", form=""), tip("x", chart.x_title), tip("y", chart.y_title)]
+    return (
+        alt.layer(
+            line.encode(
+                order="order:Q", strokeDash=look(alt.StrokeDash, [DASHES[dash] for dash in dashes])
+            ),
+            dots.encode(shape=look(alt.Shape, [shape for _, shape in marks]), tooltip=tips),
+        )
+        .encode(
+            _across(chart, sorted({x for _, _, x, _ in rows})),
+            _down(chart, [*axis, *(y for *_, y in rows)]),
+            look(alt.Color, [var(colour) for colour, _ in marks]),
+        )
+        .properties(height=300)
+    )
+
+
+def _across(chart: Chart, values: Sequence[float]) -> Any:
+    """Amounts that somebody chose are named, measured ones have room at the sides."""
+    axis = alt.Axis(format="~g", labelOverlap=True)
+    scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
+    if any(float(f"{value:.3g}") != value for value in values):
+        scale.padding = 12
+    elif len(values) <= FEW:
+        axis.values = list(values)
+    return alt.X("x:Q", title=text(chart.x_title), scale=scale, axis=axis)
+
+
+def _down(chart: Chart, values: Sequence[float]) -> Any:
+    title = text(chart.y_title)
+    if not chart.log[1]:
+        top = 1.06 * max(values) or 1.0
+        scale = alt.Scale(domain=[min(0.0, *values), top], nice=False)
+        return alt.Y("y:Q", title=title, scale=scale)
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values) * 1.000001))
+    step = max(1, -(-(high + 1 - low) // 6))
+    axis = alt.Axis(values=[10.0**power for power in range(low, high + 1, step)], format="~g")
+    scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
+    return alt.Y("y:Q", title=title, axis=axis, scale=scale)

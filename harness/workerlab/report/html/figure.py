@@ -1,0 +1,201 @@
+"""What a figure is, and how all of them are built: data as CSV, colours by name, one look.
+
+A figure is one or more panes that share their horizontal axis. Its legend is data, drawn as HTML in
+the page, where it wraps and can be read aloud, and as one more pane in a picture.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import altair as alt
+from msgspec import Struct
+
+from workerlab.model import Finding, Label
+from workerlab.report.html.colours import CLASSES, var
+from workerlab.report.messages import say, text
+
+AXIS = 58  # room left of every pane, so that their horizontal axes agree
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+# Of counts. A least step between ticks does not keep Vega from 0.5, which "d" would write as 1
+WHOLE = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
+POINT: dict[str, Any] = {
+    "filled": True,
+    "size": 90,
+    "opacity": 1,
+    "stroke": var("paper"),
+    "strokeWidth": 1,
+}
+
+DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
+MARKS = (
+    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
+)  # fmt: skip
+
+MOST = 6  # series in one picture
+TENFOLD = 10.0  # times as high: what is lower is a sliver
+
+T = TypeVar("T")
+
+
+class Key(Struct, frozen=True):
+    """One entry of a legend; `colour` by its name; `shape`: a box, one of DASHES or of MARKS."""
+
+    label: Label
+    colour: str
+    shape: str
+
+
+class Figure(Struct, frozen=True):
+    """One picture and its words. `name` is safe as a file name. `heading`: the title where the page
+    has named the cell already.
+
+    `alternative`: what it shows, for who does not see it. `heads`, `rows`: its numbers as a table;
+    `links`: the anchor of another table's row that each leads to.
+    """
+
+    name: str
+    title: Finding
+    caption: tuple[Finding, ...]
+    alternative: tuple[Finding, ...]
+    panes: tuple[Any, ...]  # Altair charts
+    legend: tuple[Key, ...] = ()
+    heads: tuple[Label, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    links: tuple[str, ...] = ()
+    heading: Label = ""
+
+
+def some(*every: T | None) -> tuple[T, ...]:
+    """Those that are there."""
+    return tuple(one for one in every if one is not None)
+
+
+def grouped(
+    every: Sequence[T], top: Callable[[T], float] | None = None, most: int = MOST
+) -> list[list[T]]:
+    """In pictures of their own: at most `most` in each, so that no colour and no shape comes twice,
+    and where `top` says how high each reaches, none that another makes a sliver. In their order."""
+    tops = {place: top(one) if top else 1.0 for place, one in enumerate(every)}
+    groups: list[list[int]] = []
+    lowest = 0.0
+    for place in sorted(tops, key=tops.__getitem__):
+        if not groups or tops[place] > TENFOLD * lowest:
+            groups.append([])
+            lowest = tops[place]
+        groups[-1].append(place)
+    split = [
+        sorted(group)[n * len(group) // parts : (n + 1) * len(group) // parts]
+        for group in groups
+        for parts in [-(-len(group) // most)]
+        for n in range(parts)
+    ]
+    return [[every[place] for place in group] for group in sorted(split)]
+
+
+def part_of(title: Finding, number: int, parts: int) -> Finding:
+    """The title of one of several pictures, counted from 1."""
+    values = {"title": title, "number": number, "parts": parts}
+    return Finding("chart.part", values) if parts > 1 else title
+
+
+def slug(name: str) -> str:
+    """A name as a part of file names."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def key(code: str, colour: str, shape: str = "box") -> Key:
+    """An entry of a legend whose label is a sentence of the charts."""
+    return Key(Finding(f"chart.{code}"), colour, shape)
+
+
+def of_cell(
+    kind: str,
+    where: Finding,
+    panes: Sequence[Any],
+    legend: Sequence[Key],
+    caption: Sequence[Finding],
+    alternative: Sequence[Finding],
+    **more: Any,
+) -> Figure:
+    """One of those that each cell has; its name lacks that of the cell."""
+    what = Finding(f"chart.{kind}")
+    title = Finding("chart.of_cell", {"what": what, "where": where})
+    return Figure(
+        **{"name": kind, "title": title, "heading": what, **more},
+        caption=tuple(caption),
+        alternative=tuple(alternative),
+        panes=tuple(panes),
+        legend=tuple(legend),
+    )
+
+
+def mark_of(place: int) -> tuple[str, str]:
+    """Colour and shape of a line; where the colours end, each comes again with another shape."""
+    return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
+
+
+def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
+    """A channel (colour, shape, dash) that tells names apart; the page draws the legend."""
+    # Ordinal: a size of names is else a point on a line between two sizes, and of one name nowhere
+    scale = alt.Scale(type="ordinal", domain=list(look), range=list(look.values()))
+    return channel(f"{field}:N", scale=scale, legend=None)
+
+
+def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
+    """Rows as inline CSV, a third of the size of JSON. None stays missing; a column that holds a
+    text is names, any other numbers."""
+    names, rows, table = heads.split(), list(rows), io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(names)
+    # Six digits tell a microsecond in a second; no picture shows more
+    writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    words = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
+    parse = {name: "number" for name in names if name not in words}
+    return alt.InlineData(
+        values=table.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
+    )
+
+
+def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
+    """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the sentence
+    `chart.FIELD` unless given."""
+    words = say(f"chart.{field}") if title is None else text(title)
+    if not form:
+        return alt.Tooltip(f"{field}:N", title=words)
+    return alt.Tooltip(f"{field}:Q", title=words, format=form)
+
+
+def unit(longest_s: float) -> tuple[str, float]:
+    """('s', 1) or ('ms', 1000): what a chart up to `longest_s` is drawn in."""
+    return ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
+
+
+def config() -> dict[str, Any]:
+    """The look of all charts; the page holds it once."""
+    size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
+    return {
+        "aria": False,  # a figure says itself what it shows
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {**size, **ink, "domainColor": var("line"), "gridColor": var("line"),
+                 "gridOpacity": 0.6, "labelLimit": 90},
+        "axisX": {"grid": False},
+        "axisY": {"domain": False, "ticks": False, "minExtent": AXIS, "maxExtent": AXIS,
+                  "tickCount": 4},
+        "text": {"fontSize": 12, "color": var("ink")},
+        "title": {"fontSize": 15, "color": var("ink"), "anchor": "start", "frame": "group",
+                  "offset": 10},
+    }  # fmt: skip
+
+
+def spec(pane: Any) -> dict[str, Any]:
+    """A pane for the page: as wide as there is room, its look left to the page."""
+    drawn: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
+    drawn.pop("config", None)
+    drawn.pop("$schema", None)
+    return drawn

@@ -1,0 +1,198 @@
+"""A document as one self-contained page: nothing is fetched from anywhere.
+
+The page holds the drawing library once, its charts as specifications with their numbers, and all
+words as HTML, so that it can be read without scripts. Charts in closed sections are drawn when
+these are opened. Its content policy allows no address at all and only its own scripts, by their
+hash, so that even text that slipped through escaping would neither run nor call out.
+
+Half of the page is the library. Drawing to SVG here and leaving it out was rejected: 40 cells of
+charts as SVG are larger, and fit neither a phone nor a pointer.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import jinja2
+import vl_convert
+from altair.utils.schemapi import debug_mode
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup, escape
+from msgspec.structs import replace
+
+from workerlab.model import Column, Document, Finding, Table, Verdict
+from workerlab.numbers.units import MISSING
+from workerlab.report import player
+from workerlab.report.document import SWEEP
+from workerlab.report.grid import explained, grid
+from workerlab.report.html.colours import css, var
+from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.figure import DASHES, Figure, config, some, spec
+from workerlab.report.html.levels import breakdown, keepalive, longest_s
+from workerlab.report.html.open_and_closed import open_and_closed
+from workerlab.report.html.series import all_series, cells_over_time, headline
+from workerlab.report.html.throughput import throughput
+from workerlab.report.messages import question_of, say, text
+from workerlab.report.naming import level
+from workerlab.report.values import finite
+
+SIZE = 1_950_000  # bytes of the whole page
+FRAME = 80_000  # of these, the player, headings of series, what is said of cells without room
+FILTERED = 12  # rows of a table from which on these can be filtered
+MANY = 6  # cells without room: more are counted, not named
+
+SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
+MARK = "\0"
+
+
+@debug_mode(False)  # checking specifications against the schema is for tests of the pictures
+def render(document: Document) -> str:
+    """The whole page as text, with the cells for which there is room, the most telling first."""
+    sections = run_figures(document)
+    charts = _charts(figure for figures in sections.values() for figure in figures)
+    known: set[tuple[str, str]] = set()
+    columns = (Column("fact", form="text"), Column("value", form="text"))
+    facts = tuple(_facts("", document.environment))
+    measured_on = Table(Finding("page.heading.environment"), columns, facts)
+    values = {
+        "document": document,
+        "headline": headline(document) if document.kind == SWEEP else document.title,
+        "about": document.title if document.kind == SWEEP else "",
+        "sections": sections,
+        "tables": [
+            (table, whole, explained(table, whole, known))
+            for table in document.tables
+            if table.rows
+            for whole in [grid(table)]
+        ],
+        "facts": grid(measured_on) if facts else None,
+    }
+    template = _environment().get_template("page.html")
+    macros: Any = _environment().get_template("macros.html").module
+    room = SIZE - FRAME - size(template.render(**values, cells=[], left_out=[], charts=charts))
+    cells: list[tuple[tuple[int, int], str, str]] = []
+    left_out: list[Finding] = []
+    for cell in cells_over_time(document):
+        if room >= 0:
+            markup, drawn = macros.cell(cell), _charts(cell.figures)
+            room -= size(markup) + size(compact(drawn))
+        if room < 0:
+            left_out.append(cell.where)
+        else:
+            cells.append((cell.place, cell.series.name, markup))
+            charts |= drawn
+    return template.render(**values, cells=sorted(cells), left_out=left_out, charts=charts)
+
+
+def figures(document: Document) -> list[Figure]:
+    """Every one of them, whether the page has room for it or not."""
+    run = [figure for section in run_figures(document).values() for figure in section]
+    cells = sorted(cells_over_time(document), key=lambda cell: cell.place)
+    return run + [figure for cell in cells for figure in cell.figures]
+
+
+def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
+    """The figures of the whole run that have anything to show, by the codes of their headings."""
+    every = all_series(document)
+    longest = longest_s(every)
+    sections = {
+        "page.heading.charts": chart_figures(document),
+        "page.heading.throughput": throughput(document),
+        "page.heading.breakdown": some(*(breakdown(series, longest) for series in every)),
+        "page.heading.keepalive": some(*map(keepalive, every)),
+        "page.heading.loops": some(*map(open_and_closed, every)),
+    }
+    return {code: each for code, each in sections.items() if each}
+
+
+def size(page: str) -> int:
+    """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
+    return len(page.encode(errors="replace"))
+
+
+def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """What was measured on, one fact per row."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _facts(f"{name}, {key}" if name else str(key), inner)
+    elif isinstance(value, list | tuple):
+        yield name.replace("_", " "), ", ".join(map(str, value))
+    else:
+        yield name.replace("_", " "), MISSING if value is None else str(value)
+
+
+# --- what the template is given -----------------------------------------------------------
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Everything is escaped unless it is made here."""
+    place = Path(__file__).parent / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(place),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = (place / "page.js").read_text(encoding="utf-8")
+    environment.filters.update(
+        text=text, compact=compact, question=question_of, emphasised=emphasised
+    )
+    environment.globals.update(
+        say=say,
+        level=level,
+        finite=finite,
+        var=var,
+        dashes=DASHES,
+        many=MANY,
+        filtered=FILTERED,
+        verdicts=get_args(Verdict),
+        config=config(),
+        light=Markup(css(0)),
+        dark=Markup(css(1)),
+        style=Markup((place / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        library=Markup(library()),
+        player=[Markup(one) for one in player.scripts()],
+        player_style=Markup(player.style()),
+        policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
+        f" script-src 'unsafe-eval' {' '.join(map(_hash, (library(), script, *player.scripts())))}",
+    )
+    return environment
+
+
+def emphasised(finding: Finding) -> Markup:
+    """What it says, with what it is about in bold: a name, as a number names nothing."""
+    found = ((name, finding.values.get(name)) for name in SUBJECTS)
+    subject = next((name for name, one in found if one and not isinstance(one, int)), None)
+    if subject is None:
+        return escape(text(finding))
+    bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
+    marked = replace(finding, values={**finding.values, subject: MARK})
+    return escape(text(marked)).replace(MARK, bold)
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script. It hands out only the last: the bundle of
+    vl-convert 1.9 exports the others as null."""
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script
+
+
+def compact(value: object) -> Markup:
+    """JSON that cannot end the element it stands in."""
+    return htmlsafe_json_dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
+    """The panes of each figure, by its name."""
+    return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

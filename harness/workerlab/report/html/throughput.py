@@ -1,0 +1,157 @@
+"""Requests per second against connections: what each series makes of more of them."""
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import altair as alt
+
+from workerlab.model import Document, Finding
+from workerlab.numbers.units import MISSING
+from workerlab.report.html.colours import var
+from workerlab.report.html.figure import (
+    POINT,
+    Figure,
+    Key,
+    by_name,
+    data,
+    grouped,
+    key,
+    mark_of,
+    part_of,
+    some,
+    tip,
+)
+from workerlab.report.html.series import SweepSeries, all_series, mean
+from workerlab.report.messages import amount, say
+from workerlab.report.values import finite, part_of_load
+
+ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
+WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
+HEADS = ("class", "connections", "rate", "bound", "verdict")
+
+
+def throughput(document: Document) -> list[Figure]:
+    """Requests/s against connections: a line and a shape per series, a point per trial. In more
+    than one picture where there are many series, or some reach ten times what others do."""
+    every = [series for series in all_series(document) if _rates(series)]
+    groups = grouped(every, lambda series: max(rate for _, rate in _rates(series)))
+    return [_figure(group, n, len(groups)) for n, group in enumerate(groups, 1)]
+
+
+def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
+    cells = [cell for series in every for cell in series.valid]
+    rate = max(some(*(finite(cell.throughput_rps) for cell in cells)))
+    bound = max(finite(cell.bound_rps) or 0.0 for cell in cells)
+    highest = bound if bound > ABOVE * rate else None
+    beyond = {"highest_bound_rps": highest, "part": part_of_load(cells)}
+    knees = [series for series in every if finite(series.result.knee)]
+    marks = {series.name: mark_of(place) for place, series in enumerate(every)}
+    return Figure(
+        name="throughput" if number == 1 else f"throughput-{number}",
+        title=part_of(Finding("chart.throughput"), number, parts),
+        caption=some(
+            Finding("chart.throughput.caption", beyond),
+            Finding("chart.throughput.knees") if knees else None,
+            Finding("chart.own_axis") if parts > 1 else None,
+        ),
+        alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
+        panes=(_pane(every, marks, knees, 1.06 * max(rate, min(bound, ABOVE * rate)) or 1.0),),
+        legend=some(
+            *(Key(name, *mark) for name, mark in marks.items()),
+            key("bound", "soft", "dashed"),
+            key("knee", "soft", "dotted") if knees else None,
+        ),
+        heads=tuple(Finding(f"chart.{name}") for name in HEADS),
+        rows=tuple(
+            (series.name, str(cell.trial.cell.concurrency), _rps(cell.throughput_rps),
+             _rps(cell.bound_rps), cell.verdict)
+            for series in every
+            for cell in series.closed
+        ),
+    )  # fmt: skip
+
+
+def _rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
+    """(connections, mean requests/s of the trials)."""
+    rates = ((at, mean(cells, attrgetter(name))) for at, cells in series.levels.items())
+    return [(at, rate) for at, rate in rates if rate is not None]
+
+
+def _rps(value: float | None) -> str:
+    known = finite(value)
+    return MISSING if known is None else amount(known)
+
+
+def _growth(series: SweepSeries) -> Finding:
+    (least, first), *more = _rates(series)
+    most, last = more[-1] if more else (None, None)
+    knee = finite(series.result.knee)
+    return Finding(
+        "chart.throughput.growth",
+        {
+            "name": series.name,
+            "rate_rps": first,
+            "connections": least,
+            "last_rps": last,
+            "last_connections": most,
+            "knee": None if knee is None else round(knee, 1),  # nobody believes more decimals
+        },
+    )
+
+
+def _pane(
+    every: Sequence[SweepSeries],
+    marks: Mapping[str, tuple[str, str]],
+    knees: Sequence[SweepSeries],
+    top: float,
+) -> Any:
+    rates, bounds = (
+        data("class connections rate", [(s.name, *of) for s in every for of in _rates(s, name)])
+        for name in ("throughput_rps", "bound_rps")
+    )
+    trials = [
+        (series.name, cell.trial.cell.concurrency, rate, finite(cell.bound_rps),
+         cell.trial.number, cell.verdict)
+        for series in every
+        for cell in series.valid
+        if (rate := finite(cell.throughput_rps)) is not None
+    ]  # fmt: skip
+    points = alt.Chart(data("class connections rate bound trial verdict", trials), name="trials")
+    highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
+    rules = alt.Chart(data("class connections rate", highest), name="knees")
+    tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
+            tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
+    knee_tips = [tip("class", form=""), tip("connections", Finding("chart.knee_connections"))]
+    # A line of bounds that is met by what was measured is hidden by it: so a dash at each level
+    faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
+    shapes = {name: shape for name, (_, shape) in marks.items()}
+    colours = {name: var(colour) for name, (colour, _) in marks.items()}
+    levels = sorted({level for series in every for level in series.levels})
+    spread = levels[-1] / levels[0] >= WIDE
+    return (
+        alt.layer(
+            alt.Chart(bounds, name="bound").mark_line(strokeWidth=1.5, strokeDash=[6, 4], **faint),
+            alt.Chart(bounds, name="bounds").mark_tick(
+                orient="horizontal", size=26, thickness=1.5, **faint
+            ),
+            alt.Chart(rates, name="measured").mark_line(strokeWidth=2.5),
+            points.mark_point(**POINT).encode(by_name(alt.Shape, "class", shapes), tooltip=tips),
+            rules.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
+                y2=alt.datum(0), tooltip=knee_tips
+            ),
+        )
+        .encode(
+            x=alt.X(
+                "connections:Q",
+                title=say("chart.connections_busy"),
+                scale=alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0),
+                axis=alt.Axis(values=levels, format="d", labelOverlap=True),
+            ),
+            y=alt.Y(
+                "rate:Q", title=say("chart.rate"), scale=alt.Scale(domain=[0, top], nice=False)
+            ),
+            color=by_name(alt.Color, "class", colours),
+        )
+        .properties(height=320)
+    )

@@ -1,0 +1,59 @@
+"""Markdown as GitHub shows it, with everything that is to be told."""
+
+from collections.abc import Iterable, Sequence
+
+from workerlab.model import Document, Finding, Table
+from workerlab.report.grid import explained, grid
+from workerlab.report.messages import question_of, say, text
+
+
+def render(document: Document) -> str:
+    """A document of its own, ready to be pasted into an issue."""
+    answers = [one for one in document.findings if question_of(one)]
+    others = [one for one in document.findings if not question_of(one)]
+    blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
+    blocks += [_answer(one) for one in answers]
+    legends: set[tuple[str, str]] = set()
+    for table in document.tables:
+        blocks += _table(table, legends) if table.rows else []
+    blocks.append("\n".join(_bullet(one) for one in others))
+    if document.notes:
+        notes = bullets([text(note) for note in document.notes])
+        blocks += [f"**{escaped(say('text.notes').rstrip(':'))}**", notes]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _answer(finding: Finding) -> str:
+    answer = f"**{escaped(question_of(finding))}** {escaped(text(finding))}"
+    evidence = [text(one) for one in finding.evidence]
+    return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
+
+
+def _bullet(finding: Finding) -> str:
+    """What was concluded from, as bullets below it."""
+    evidence = [f"  {bullets([text(one)])}" for one in finding.evidence]
+    return "\n".join([bullets([text(finding)]), *evidence])
+
+
+def _table(table: Table, legends: set[tuple[str, str]]) -> Iterable[str]:
+    whole = grid(table)
+    if title := text(table.title):
+        yield f"**{escaped(title)}**"
+    yield pipe_table(whole.heads, whole.rows, whole.right)
+    yield escaped(" ".join(filter(None, explained(table, whole, legends))))
+
+
+def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    rule = ["---:" if to_right else "---" for to_right in right]
+    lines = [heads, rule, *rows]
+    return "\n".join(f"| {' | '.join(escaped(value) for value in line)} |" for line in lines)
+
+
+def bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escaped(line)}" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """One line, in which nothing reads as markup of a table or of HTML."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,2132 @@
+"""Every sentence the lab prints about what a run showed, by the code of what was found. Nothing
+else has any; but what ends a command or a trial is an error, and said where it is raised.
+
+A sentence is a template. `{name}` is one of the finding's values; after a colon stands how it is
+said:
+
+    {wait:duration}        0.25 -> "250 ms"
+    {wait:milliseconds}    0 -> "0 ms"
+    {rps:number}           3.984 -> "3.98"
+    {n:# connection}       8 -> "8 connections", 1 -> "1 connection"
+    {n:is/are}             8 -> "are", 1 -> "is"
+    {n:count}              10000 -> "10,000"
+    {share:percent}        0.25 -> "25 %"
+    {share:fraction}       0.00083 -> "0.083 %"
+    {size:bytes}           1536 -> "1.50 KB"
+    {size:missing}         None -> "missing", anything else -> ""
+    {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
+    {gain:change}          0.05 -> "+5 %"
+    {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
+    {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
+    {causes:counts}        {"reset": 2} -> "2 x connection reset", by `cause.reset`
+    {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
+    {command:block}        "ls" -> "ls", indented, with an empty line before it
+    {reasons:; }           joined by what stands after the colon, any of JOINS
+    {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
+    {inner}                a finding is said by its own template
+
+What stands in [[double brackets]] is left out where one of its values is missing or empty, and
+{+code} is another template, which stands above. A sentence that no template can say is a function
+of the values.
+
+TEXTS holds them as `code = template`, or `code, code = template`. A template may go on in indented
+lines, joined by a blank, but by nothing before [[. `heading.COLUMN` stands above a column of that
+name, `meaning.COLUMN` tells below the table what it holds; `heading.TABLE:COLUMN` is for one table,
+or for all whose titles begin so.
+"""
+
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workerlab.model import Column, Finding, Label
+from workerlab.numbers.units import format_bytes, format_duration, three_digits
+
+Sentence = str | Callable[[Mapping[str, Any]], str]
+
+JOINS = (", ", "; ", " ", " and ", " or ", "\n")
+OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
+
+
+def amount(value: float) -> str:
+    """A rate or a count in three digits: '4', '3.98', '12.5', '1250', '61,200'."""
+    if abs(value) >= 10_000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    text = three_digits(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def listed(names: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def count_text(count: float) -> str:
+    """'8', '1250', '10,000'."""
+    return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:g}"
+
+
+def cause(name: str) -> str:
+    """Of a failure, in words: 'connection reset'; what has none as it is."""
+    return str(TEMPLATES.get(f"cause.{name}", name))
+
+
+def counted(count: float, noun: str) -> str:
+    """'1 connection', '8 connections'; the plural may be given: 'process/processes'."""
+    one, _, many = noun.partition("/")
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "duration": format_duration,
+    "seconds": format_duration,
+    "milliseconds": lambda seconds: f"{1e3 * seconds:.0f} ms",
+    "number": amount,
+    "percent": lambda share: f"{100 * share:.0f} %",
+    "fraction": lambda share: f"{100 * share:.2g} %",
+    "change": lambda share: f"{100 * share:+z.{1 if abs(share) < 0.0095 else 0}f} %",
+    "factor": three_digits,
+    "bytes": format_bytes,
+    "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
+    "missing": lambda value: "missing" if value is None else "",
+    "list": lambda items: listed([_item(one) for one in items]),
+    "count": count_text,
+    "counts": lambda of: ", ".join(
+        f"{count_text(n)} x {cause(name)}" for name, n in sorted(of.items())
+    ),
+    "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
+    "sentence": lambda words: words if words.endswith(".") else f"{words}.",
+    "block": "\n\n    {}\n".format,
+}
+
+
+class _Formatter(string.Formatter):
+    """str.format with the units of this lab."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, Finding):
+            value = text(value)
+        if spec in FORMS:
+            return FORMS[spec](value)
+        if spec.startswith("# "):
+            return counted(value, spec[2:])
+        if "/" in spec:
+            return str(spec.split("/")[value != 1])
+        if spec in JOINS:
+            return spec.join(_item(one) for one in value)
+        return str(super().format_field(value, spec))
+
+
+def _item(value: Any) -> str:
+    return text(value) if isinstance(value, Finding) else str(value)
+
+
+_FORMATTER = _Formatter()
+EMPTY: tuple[Any, ...] = (None, "", (), [], {})
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    def kept(match: re.Match[str]) -> str:
+        named = (values.get(name) for _, name, _, _ in _FORMATTER.parse(match[1]) if name)
+        return "" if any(one in EMPTY for one in named) else match[1]
+
+    return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
+
+
+def text(label: Label | None) -> str:
+    """The sentence of a finding (KeyError for an unknown code), a name as it is, "" for none."""
+    if not isinstance(label, Finding):
+        return label or ""
+    sentence = SENTENCES[label.code]
+    return _filled(sentence, label.values) if isinstance(sentence, str) else sentence(label.values)
+
+
+def short(finding: Finding) -> Finding:
+    """The same in a few words, where it, or the finding within it, has some (`CODE.short`)."""
+    inner = finding.values.get("knee")
+    if isinstance(inner, Finding):
+        return short(inner)
+    code = f"{finding.code}.short"
+    return Finding(code, finding.values) if code in TEMPLATES else finding
+
+
+def say(code: str, **values: Any) -> str:
+    """The sentence of a code that nobody hands on."""
+    return text(Finding(code, values))
+
+
+def question_of(finding: Finding) -> str:
+    """The question it answers, "" where nobody asked."""
+    return text(Finding(finding.question, finding.values)) if finding.question else ""
+
+
+def heading(column: Column, table: str = "", unit: str = "") -> str:
+    """The words above a column; where TEXTS has none, its name. `unit`: of all durations in the
+    table; where each has its own, it stands beside the value."""
+    name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
+    name = name.removesuffix("_s") if column.form == "seconds" and not unit else name
+    return _of_column("heading", column, table) or name.replace("_", " ")
+
+
+def meaning(column: Column, table: str = "") -> str:
+    """What a column holds, where its heading does not tell; "" where it does."""
+    return _of_column("meaning", column, table)
+
+
+def _of_column(kind: str, column: Column, table: str) -> str:
+    """Under "KIND.table.cells:name", "KIND.table:name" or "KIND.name"."""
+    places = (f"{table}:", f"{table.partition('.')[0]}:", "")
+    codes = (f"{kind}.{place}{column.name}" for place in places)
+    return next((TEMPLATES[code] for code in codes if code in TEMPLATES), "")
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """ "no_files 8982, reset 1"."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+def _read(texts: str) -> dict[str, str]:
+    """The templates by their codes."""
+    found: dict[str, str] = {}
+    for line in texts.replace("\n    [[", "[[").replace("\n    ", " ").splitlines():
+        if line and not line.startswith("# "):
+            codes, _, template = line.partition(" = ")
+            template = re.sub(r"\{\+([\w.]+)\}", lambda match: found[match[1]], template)
+            found.update(dict.fromkeys(codes.split(", "), template))
+    return found
+
+
+TEXTS = """
+# --- what stands around the findings, in a terminal and in Markdown ---------------------------
+text.notes = Notes:
+text.explain = With --explain: {parts:list}.
+text.explain.notes = {notes:# note}
+text.explain.evidence = evidence
+text.explain.columns = what the columns mean
+text.missing = -: missing.
+text.blank = Missing in all rows: {columns:, }.
+text.hidden = Columns hidden (terminal too narrow): {columns:, }.
+
+# --- a sweep: its title, what cells are called --------------------------------------------------
+sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
+sweep.app = app {app}[[ ({classes:, })]]
+sweep.empty = No trial has been finished.
+setting.workers = {n:# worker}[[ ({not_taken:; })]]
+setting.threads = {n:# thread}[[ ({not_taken:; })]]
+setting.threads_each = {n:# thread} each in {classes:list}
+setting.backlog = backlog {n}[[ ({not_taken:; })]]
+setting.worker_connections = {n} worker connections[[ ({not_taken:; })]]
+setting.gunicorn = Gunicorn {n}
+setting.python = {n}
+setting.in_force = {n} in force[[ with {classes:list}]]
+setting.ignored = ignored by {classes:list}
+setting.tool = {tool}[[ with {processes:# process/processes}]]
+setting.load = load by {tool}[[ with {processes:# process/processes}]]
+setting.keepalive, heading.keepalive = keep-alive
+setting.kept_alive = connections kept alive
+setting.trials = {n:# trial/trials each}
+series.name = {worker_class}[[ ({apart:, })]]
+level.connections = {connections}
+level.share = {label} (open)
+level.rate = {label}/s (open)
+level.trials = {level} ({noun:trial/trials} {numbers:list})
+load.connections = {connections:# connection}
+load.share = {label} of the capacity[[ ({asked_rps:number} requests/s)]]
+load.rate = {label} requests/s
+cells.all = every cell
+cells.some = {series:, }
+cells.series = {series} at {levels:list}
+cells.invalid = Invalid: {cells}: {text}.
+cells.inconclusive = Inconclusive: {cells}[[; numbers of {one}]]: {text:sentence}
+cells.disturbed = Disturbed: {cells}[[; numbers of {one}]]: {text}
+cells.note = {cells}: {text}
+cells.routes = {cells}: {failed} of {requests:# request} to {route} failed
+    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]
+cells.findings = At {load}: {findings: }
+cells.findings.trials = {text} (In {have} of {trials} trials.)
+
+# --- a sweep: where each class stops, and what the run cost ---------------------------------------
+class.no_valid_cell = {name}: no valid cell, so nothing is known.
+class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used,
+    as {because}]][[: throughput levels off at {level_rps:number} req/s]]
+    [[, saturated from {saturated_from:# connection} on]]
+    [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
+    [[, {tool} is the limit from {tool_limit_from} on]][[, inconclusive at {inconclusive:list}]]
+    [[, knee {knee_note}]].[[ {why}]]
+class.inconclusive = {name}: {slots}; every cell[[ {of}]] is inconclusive, so where it stops is not
+    known.
+class.of_closed_loop = of the closed loop
+class.reason = {reason}.
+class.slots.configured = {slots:# slot}[[, at most {used} used]]
+class.slots.unlimited = unlimited slots[[, at most {used} used]]
+class.slots.unknown = slots not known[[, at most {used} used]]
+sweep.overhead = Overhead: the load took {factor:.3f} times the ideal (no idle slot)[[, start and
+    stop {beside_s:duration} per cell]].
+sweep.setup = Overhead: start and stop took {beside_s:duration} per cell.
+overhead.by_class = load time, times the ideal: {classes:, }
+overhead.of_class = {worker_class} {factor:.3f}
+setup.stages = medians per cell: {stages:, }
+setup.start = start {seconds:duration}
+setup.warmup = warm-up {seconds:duration}
+setup.stop = stop {seconds:duration}
+
+# --- a sweep: a server under the closed loop and at a rate ------------------------------------
+open_closed.open = Open[[ at {share:percent} of what closed cells reached]]
+    [[, {asked_rps:number} req/s]][[, of which {sent_rps:number} were sent]]
+    [[ ({unsent} requests never)]]: {outcome}
+open_closed.reason = {reason}.
+open_closed.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
+    conclusive closed cell to compare with.
+open_closed.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
+    ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
+open_closed.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
+open_closed.few = Too few conclusive trials for an interval ({mine} open, {others} closed), so no
+    comparison.
+open_closed.backlog = Arrivals do not wait for responses: more requests arrived than were served,
+    so the backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
+    {clients:# closed client} only ever wait for each other.
+open_closed.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on
+    average, so this says little about the server.
+open_closed.interval = {ratio:factor} times, 95 % interval {low:factor} to {high:factor}
+open_closed.agree = They agree ({+open_closed.interval}).
+open_closed.chance = The difference is not statistically significant ({+open_closed.interval}).
+open_closed.longer = Open, responses take longer ({+open_closed.interval})[[: before the app they
+    wait {wait_s:duration} on average, closed {other_wait_s:duration}]].
+open_closed.shorter = Closed, responses take longer (open: {+open_closed.interval})[[: before the
+    app they wait {wait_s:duration} on average, open {other_wait_s:duration}]].
+phases.cell = Phases with {load}. {phases: }
+phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
+phases.drain = Drain until {end_s:duration}[[ ({why})]].
+phases.steady = Steady until {end_s:duration}[[ ({why})]].
+phases.churn = Churn until {end_s:duration}[[ ({why})]].
+
+# --- a target: what became of each of its terms ---------------------------------------------------
+target.met = {term}: met, {measured}
+target.broken = {term}: broken, {measured}
+target.not_shown = {term}: not shown[[, {measured}]]; {why}
+target.undecidable = {term}: undecidable, {why}
+value.target.met = met
+value.target.broken = broken: {metrics:, }
+value.target.undecidable = undecidable: {metrics:, }
+value.target.not_shown = not shown: {metrics:, }
+target.kept.levels = {name}: the highest level that keeps {target} is {highest}[[, {last}]].[[
+    {next: }]]
+target.kept.rates = {name}: the highest rate that keeps {target} is {highest}[[, {last}]].[[
+    {next: }]]
+target.broken.levels = {name}: no level keeps {target}. {next: }
+target.broken.rates = {name}: no rate keeps {target}. {next: }
+target.not_shown.levels = {name}: no level is shown to keep {target}. {next: }
+target.not_shown.rates = {name}: no rate is shown to keep {target}. {next: }
+target.breaks = At {level} {terms:list} {n:breaks/break} first: {measured:; }[[ (in {broken} of
+    {trials} trials)]].
+target.at = At {level} {outcomes:; }.
+target.cell = {level}[[ (trial {trial})]]: {outcomes:; }.
+target.unknown = the load tool does not tell
+target.too_few = at least {needed:count} requests are needed
+target.too_close = too close to tell
+target.tool_was_limit = {tool} was the limit, not the server
+target.backlog = the backlog grew, and responses would take longer under a longer load
+target.disturbed = waiting for a core that other programs used was {share:percent} of the response
+    time
+target.step = {slow:# request} of {requests:count} ({share:fraction}) took {above_s:duration} and
+    more, nearly all others {below_s:duration} and less, so {metric} is one or the other by chance
+target.step_to_failed = {slow:# request} of {requests:count} ({share:fraction}) failed, nearly all
+    others took {below_s:duration} and less, so {metric} is one or the other by chance
+target.measured.time = {metric} {value:duration}[[ (95 % interval {low:duration} to
+    {high:duration})]]
+target.measured.failed = {failed:count} of {requests:# request} failed[[, {unsent:count} were never
+    sent]], which is slower than any limit
+target.measured.errors = {failed:count} of {requests:# request} failed[[ (95 % bounds {low:fraction}
+    and {high:fraction})]]
+target.measured.rps = {value:number} req/s[[ (95 % interval {low:number} to {high:number})]]
+
+# --- a sweep: its tables --------------------------------------------------------------------------
+table.cells = Cells
+table.breakdown = Where the time goes, mean of {part}
+part_of_load.steady = the steady part
+part_of_load.whole = the whole load
+part_of_load.mixed = the steady part (where the load stalled, of the whole load)
+table.keepalive = Kept-alive connections stay with the worker that accepted them
+table.open = Closed and open: the same server under N clients, and under arrivals at a rate
+table.routes = The routes of the mix
+note.routes_left_out = {routes:# route} of each cell left out, those with the fewest requests and no
+    more failures; the JSON has them all.
+table.classes = Where each class stops
+note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
+    the server.
+note.closed_and_open = Closed: each client waits for its answer before it asks again, so a slow
+    server slows its own load. Open: requests arrive[[ {arrivals}]], whether others were answered or
+    not, and are timed from the moment each was due.[[ {one_trial}]]
+breakdown.exact = Exact: every request was followed from the client into the app.
+breakdown.estimated = Estimate, each part from a source of its own: {parts:, }.[[ {why}.]]
+breakdown.mixed = {+breakdown.exact} {+breakdown.estimated}
+breakdown.estimated.short, breakdown.mixed.short = [[Where the time goes: {why}.]]
+breakdown.part = {part} ({sources: or })
+value.in_force = {n} ({in_force} in force)
+value.ignored = {n} (ignored)
+value.unlimited = unlimited
+value.unknown = not known
+value.closed = closed, {connections} conn.
+value.open = open, {rate}
+value.interval = {low:.4g} to {high:.4g}
+heading.worker_class, heading.series, chart.class = class
+heading.worker_connections = w. conn.
+heading.tool_processes, heading.processes = proc.
+heading.concurrency, heading.connections = conn.
+heading.slots_configured = slots set
+heading.slots_measured = slots used
+heading.occupancy = slots busy
+heading.throughput_rps = req/s
+heading.throughput_half_rps = ± req/s
+heading.response_p50_s = p50
+heading.response_p95_s = p95
+heading.response_p99_s = p99
+heading.response_max_s = max
+heading.table:response_mean_s = response
+heading.table:unattributed_s = rest
+heading.split_prediction_rps = by worker req/s
+heading.lag_p95_s = lag
+heading.capacity_ci95_rps = 95 % interval
+meaning.tool_processes = processes of the load tool
+meaning.slots_configured = requests that can be served at once by the settings
+meaning.slots_measured = the most that were served at once
+meaning.occupancy = the part of the slots that was taken, on average over the steady part, or the
+    whole load where that stalled
+meaning.throughput_half_rps = half of the 95 % interval of the throughput, as this one load knows it
+meaning.target = whether the cell keeps the target (--slo), or which of its metrics do not
+meaning.bound_rps = what connections or slots allow at best
+meaning.table.cells:response_p50_s = response time
+meaning.table.cells:response_p95_s = response time
+meaning.table.cells:response_max_s = response time
+meaning.table.breakdown:connect_s = until the client was connected
+meaning.table.breakdown:accept_queue_s = until a worker accepted the connection
+meaning.table.breakdown:in_worker_s = accepted, not yet in the app
+meaning.table.breakdown:service_s = in the app
+meaning.table.breakdown:transfer_s = until the client had the last byte
+meaning.table.breakdown:unattributed_s = what the parts leave unexplained, never spread over them
+meaning.table.breakdown:exact = whether every request was followed
+meaning.split_prediction_rps = what the connections per worker allow: each works on no more than it
+    has slots
+meaning.table.routes:requests = complete answers
+meaning.table.routes:response_p50_s = response time of successes
+meaning.table.routes:response_p95_s = response time of successes
+meaning.table.routes:response_max_s = response time of successes
+meaning.table.open:sent_rps = of what was due; of Poisson arrivals chance decides how many are
+meaning.table.open:response_p50_s = response time, open: since the request was due
+meaning.table.open:response_p95_s = response time, open: since the request was due
+meaning.table.open:response_p99_s = response time, open: since the request was due
+meaning.table.open:response_max_s = response time, open: since the request was due
+meaning.table.open:lag_p95_s = how late requests were sent, 95th percentile
+
+# advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
+advice.more_workers = more workers serve more at once
+advice.workers_threads_or_async = more workers, threads (gthread) or an asynchronous class serve
+    more at once
+advice.threads_or_async = more threads or workers, or an asynchronous class, serve more at once
+advice.worker_connections = a higher --worker-connections or more workers serve more at once
+advice.tornado = a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at
+    once
+
+# --- the page: what stands around the findings ----------------------------------------------
+page.title = workerlab: {run}
+page.run = workerlab, run {run}
+page.heading.findings = Findings
+page.heading.charts = Charts
+page.heading.throughput, chart.throughput = Throughput against concurrency
+page.heading.breakdown = Where the time went
+page.heading.keepalive = What kept-alive connections allow
+page.heading.loops = Closed loop and open model
+page.heading.cells = Request by request
+page.heading.invalid = Invalid cells: their numbers are withheld
+page.heading.notes = Notes
+page.heading.environment = Environment
+page.measured_on = What it was measured on
+page.evidence = Evidence
+page.words = In words
+page.words_and_numbers = In words and numbers
+page.chart_failed = This chart could not be drawn; its description and numbers are below.
+page.no_scripts = The charts need scripts; everything else, numbers included, is above.
+page.cell = {load}: {verdict}[[, {rate_rps:number} requests/s]]
+page.play = Play it: where each request was
+page.play.named = As its client, the probe and the kernel saw it. A hollow dot was accepted by a
+    worker as far as the length of the queue tells.
+page.play.in_app = The load tool did not name its requests: only what was in the app is known one by
+    one, and what waits as a number.
+page.play.part = These are the first {length_s:duration} of the load.
+page.cell.where = {name} at {load}
+page.filter = rows with
+page.missing = Missing: {names:list}.
+page.observation.queue = the accept queue
+page.observation.usage, sampler.processes = CPU and memory
+page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time
+    [[: {names:list}]]. As pictures: --png DIR.
+
+# --- its first line
+page.headline.inconclusive = Every cell of this run is inconclusive; the reasons are below.
+page.headline.nothing = No cell of this run is valid, so it answers nothing; the reasons are below.
+page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {worst}
+    {worst_rate}]][[ ({one:# trial} each)]].
+page.headline.both = With {connections:# connection}, both answer about {rate}: {names:, }.
+page.headline.all = With {connections:# connection}, all answer about {rate}: {names:, }.
+page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]]
+    [[, {wait_s:duration} of it waiting {where}]]
+page.headline.connect = until connected
+page.headline.accept_queue = in the accept queue
+page.headline.in_worker = inside a worker
+
+# --- parts of a response time ---------------------------------------------------------------
+part.connect, heading.connect_s = connect
+part.accept_queue, heading.accept_queue_s, chart.accept_queue, sampler.queue = accept queue
+heading.in_worker_s = in worker
+part.in_worker = in the worker
+heading.service_s = service
+part.service, heading.service_mean_s = in the app
+part.pool, heading.pool_s, ladder.limit.pool = pool
+part.storage, heading.storage_s, heading.storage_cores = storage
+part.redis, heading.redis_s = Redis
+part.serialise, heading.serialise_s = serialise
+part.template, heading.template_s = template
+part.other, heading.other_s = other code
+part.transfer, heading.transfer_s = transfer
+part.unattributed, heading.ladder:unattributed_s = unattributed
+
+# --- charts: axes, legends, and what a pointer shows ------------------------------------------
+chart.series = series
+chart.line = line
+chart.place = name
+chart.trial = trial
+chart.verdict = verdict
+chart.worker = worker
+chart.load = load
+chart.state = state
+chart.connections, generators.axis.connections = connections
+chart.connections_busy, meaning.concurrency = connections kept busy
+chart.rate, ladder.chart.rps, bottleneck.chart.rps, generators.axis.rps = requests/s
+chart.bound = bound
+chart.split_prediction = prediction by worker
+chart.measured = measured
+chart.knee = knee: waiting begins
+chart.knee_connections = knee, connections
+chart.response, heading.response_s = response
+chart.median = median
+chart.p95 = 95 %
+chart.median_in = median, {unit}
+chart.p95_in = 95 %, {unit}
+chart.response_in = response time, {unit}
+chart.mean_response = mean response time, {unit}
+chart.in_app_in = in the app, {unit}
+chart.since_load_began = {unit} since the load began
+chart.waiting = waiting
+chart.steady = steady part
+chart.limit = limit
+chart.sockets = sockets
+chart.syn_step = the kernel repeats a dropped SYN
+chart.server = server
+chart.load_tool, ladder.limit.tool, heading.tool_cores, heading.tool = load tool
+chart.host = host
+chart.cores = cores
+chart.host_busy = % busy
+chart.megabytes, generators.axis.megabytes = MB
+chart.phase.ramp-up = ramp-up
+chart.phase.drain = drain
+chart.phase.steady = steady
+chart.phase.churn = churn
+chart.loops.closed = closed: median to 95 %
+chart.loops.open = open: median to 95 %
+chart.phases.solid = median, or ESTABLISHED at the client
+chart.phases.dashed = 95 %, or closing at either end
+
+# --- charts: titles, captions, and what they show in words ------------------------------------
+chart.part = {title} ({number} of {parts})
+chart.own_axis = Each picture has an axis of its own.
+chart.axes = {y} by {x}.
+chart.range = from, to
+chart.level = Line across, {name}: {y:number}.
+chart.cloud = {name}: {points:# point} between {low:number} and {high:number}.
+chart.named_point = {name} {y:number} at {x:number}
+chart.point = {y:number} at {x}
+chart.value = {name} {y:number}
+chart.points = {name}: {points:, }.
+chart.left_out = Not shown, as they are 0 or missing: {points}.
+chart.throughput.caption = Requests per second in {part}. Dashed: what connections and slots allow
+    at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
+chart.throughput.knees = Dotted: the knee, from where more connections only wait.
+chart.throughput.by_connections = Throughput by connections.
+chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}
+    [[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].
+chart.breakdown = {name}: where the time went
+chart.breakdown.exact = Mean of {part}. Every request was followed by its id.
+chart.breakdown.estimated = Mean of {part}. Each part is an estimate from a source of its own.
+chart.breakdown.short = Too short to be seen, at most {longest_s:duration}: {parts:list}.
+chart.breakdown.missing = No source: {parts:list}.
+chart.breakdown.mean = Mean response time of {name} by where it was spent.
+chart.breakdown.spent = At {connections:# connection} {response_s:duration}: {parts:, }.
+chart.breakdown.part = {part} {time_s:duration}
+chart.keepalive = {name}: what kept-alive connections allow
+chart.keepalive.caption = A kept-alive connection stays with its worker. Bound: every slot could
+    serve any of them. Prediction by worker: each worker serves only its own.
+chart.loops = Closed loop and open model, {name}
+chart.loops.caption = From the median to 95 % of the response times, against requests per second.
+    {+note.closed_and_open}
+chart.loops.response_times = Response times of {name}.
+chart.loops.cell = {load}: {rate_rps:number} requests/s, half within {median_s:duration}, 95 %
+    within {p95_s:duration}.
+chart.timeline = {where}, request by request
+chart.timeline.worker = worker {number}
+chart.timeline.caption = Each thick bar is a request inside the app, on a row of the worker that
+    served it.
+chart.timeline.waits_below = Each thin bar below is one of them before that, from its client's start
+    until the app was called.
+chart.timeline.waits_under_worker = Each thin bar under a worker is one of them before that, from
+    its client's start until the app was called.
+chart.timeline.queue_below = Below, on the same time axis: connections waiting in the accept queue.
+chart.timeline.unknown = When the requests arrived is not known, nor how long the accept queue was.
+chart.timeline.entered_in = entered the app, {unit}
+chart.timeline.waited_before_in = waited before, {unit}
+chart.timeline.waited_in = waited, {unit}
+chart.timeline.arrived = arrived
+chart.timeline.requests = {requests:# request} on {workers:# worker}, {service_s:duration} in the
+    app each (median)[[; before that they waited {wait_s:duration} (median)]][[, at most
+    {longest_wait_s:duration}]][[; the accept queue held at most {longest_queue}]].
+chart.timeline.at_once = At most {slots} were served at once[[, {rate_rps:number} per second]].
+chart.of_cell = {what}, {where}
+chart.queue = Accept queue
+chart.queue.caption = Connections that no worker has accepted yet.[[ The limit is {limit}; the
+    kernel lets one more in.]]
+chart.queue.most = Accept queue of {where}: at most {longest:# connection}.[[ The limit is {limit};
+    the kernel lets one more in.]]
+chart.states, page.observation.states = TCP states
+chart.states.caption = Sockets by end and state, all rows on one scale; the number is the highest of
+    the row.
+chart.states.most = Most sockets in each TCP state, {where}: {counts:, }.
+chart.connects = Time to connect
+chart.connects.time = time to connect, s
+chart.connects.between = {since} to {until} s
+chart.connects.from = from, s
+chart.connects.until = until, s
+chart.connects.caption = All connections of the load by how long connecting took.
+chart.connects.steps = Dashed: when this kernel repeats a SYN that was not answered. A connection at
+    one of these lines was turned away by a full accept queue and tried again.
+chart.connects.late = Time to connect, {where}: {prompt} in less than {late_after_s} s, {late}
+    later.
+chart.cpu = CPU
+chart.cpu.caption = CPU seconds per second, of the server with its workers and of the load tool;
+    below it, how busy all cores of the machine were.
+chart.cpu.most = CPU of {where}, at most: server [[{server:.2f} cores]]{server:missing}; load
+    tool [[{load_tool:.2f} cores]]{load_tool:missing}; host [[{host:percent} busy]]{host:missing}.
+chart.memory, generators.chart.memory = Memory
+chart.memory.caption = Resident memory of the server with its workers and of the load tool (1 MB =
+    1024² bytes); pages that processes share count in each of them.
+chart.memory.most = Memory of {where}, at most: server [[{server:bytes}]]{server:missing}; load
+    tool [[{load_tool:bytes}]]{load_tool:missing}.
+chart.phases = Phases
+chart.phases.of = Phases of {where}.
+chart.phases.in_app = Times inside the app, as requests left it
+chart.phases.responses = Response times
+chart.phases.caption = {times}, and the load's sockets below. They define the phases.
+
+# --- the ladder: settings, loads, limits ----------------------------------------------------------
+ladder.title = What makes a real web app fast? A blog, one thing less at each step; {loads:, }.
+ladder.title.empty = What makes a real web app fast? A blog, one thing less at each step: no trial
+    has been measured.
+ladder.load = {users:# user} by {tool}
+ladder.configuration = {worker_class}, {workers:# worker}, {storage}[[, {cache}]][[, {local_cache}]]
+ladder.local_cache, ladder.removed.local_cache = in-process cache
+ladder.removed.nothing = nothing
+ladder.removed.cache = {cache}
+ladder.removed.storage = {storage} (for {instead})
+ladder.removed.workers = other workers
+ladder.removed.worker_class = async
+ladder.usage.host = host {busy:percent} busy
+ladder.usage.cores = cores: {cores:, }
+ladder.cores.app = app {cores:.2f}
+ladder.cores.storage = storage {cores:.2f}
+ladder.cores.cache = cache {cores:.2f}
+ladder.cores.tool = load tool {cores:.2f}
+ladder.cores.others = other processes {cores:.2f}
+ladder.limit.tool.why = {tool}[[: {reason}]][[ ({usage:; })]]
+ladder.limit.service = {service}
+ladder.limit.service.why = {service} used {used:.2f} of the {cores:# core} it can use
+    [[ ({usage:; })]]
+ladder.limit.app, heading.app_cores = app
+ladder.limit.app.why = its workers used {used:.2f} of the {cores:# core} they can use
+    [[ ({usage:; })]]
+ladder.limit.slots.why = its {slots:# slot was/slots were} busy {share:percent} of the time
+    [[ ({usage:; })]]
+ladder.limit.pool.why = a request waits {wait_s:duration} for a free connection to the storage,
+    longer than for anything else[[ ({usage:; })]]
+ladder.limit.others = other programs
+ladder.limit.others.why = {noise}[[ ({usage:; })]]
+ladder.limit.machine = machine
+ladder.limit.machine.why = all cores are busy[[ ({usage:; })]]
+ladder.limit.unknown = not known
+ladder.limit.unknown.why = nothing is near a limit[[ ({usage:; })]]
+
+# --- the ladder: questions and answers ------------------------------------------------------------
+ladder.fast.others = [[ Not statistically significant: {same:list}.]][[ Faster without it than with
+    it: {gain:list}.]][[ Where the load tool was the limit (removed: {bound:list}), throughput is a
+    lower bound, and the factors beside it are not the app's.]]
+ladder.question.fast = What made it fast?
+ladder.fast = With {load}, throughput with it over throughput without it, the largest first:
+    {cost:list}.{+ladder.fast.others}
+ladder.fast.nothing = With {load}, nothing made it faster in a statistically significant
+    way.{+ladder.fast.others}
+ladder.fast.few = Inconclusive: a factor has no interval, as there are too few trials of each step
+    (--trials {trials}).
+ladder.fast.unmeasured = Inconclusive: no two steps were measured under many users.
+ladder.factor = {removed} {factor:.2f} ({low:.2f} to {high:.2f})
+ladder.ratio = {removed} removed: {rps:number} req/s[[, {ratio:.2f} times the step before, 95 %
+    interval {low:.2f} to {high:.2f}]]
+ladder.question.trips = Does each removed cache cost a round trip, and does each round trip cost
+    throughput?
+ladder.trips = Round trips per request: {steps:; }. {cost}
+ladder.trips.no = No: not every step has to ask farther away than the one before. Round trips per
+    request: {steps:; }.
+ladder.trips.unmeasured = Inconclusive: round trips were counted in fewer than two steps.
+ladder.trips.step = {removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage
+    ({rps:number} req/s)
+ladder.trips.evidence = {removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to
+    {storage_name} per request[[; response time of a single user {response_s:duration}]]
+ladder.trips.cost = Each costs throughput[[, but for {same:list}, where no loss is statistically
+    significant]].
+ladder.trips.cost.none = No loss of throughput is statistically significant.
+ladder.trips.cost.few = What each costs is not known: too few trials for an interval (--trials
+    {trials}).
+ladder.question.limits = What limited each step: load tool, storage, app or machine?
+ladder.limits = {loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]
+ladder.limits.load = With {load}, by what was removed: {limits:; }.
+ladder.limits.of = {limit}: {steps:list}
+ladder.limits.why = {load}, {removed} removed: {why}
+ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
+ladder.question.redis = Why does losing Redis cost so little?
+ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
+ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
+ladder.redis.few = Too few trials to say what it costs (--trials {trials}).
+ladder.redis.none = It costs nothing here that is statistically significant.
+ladder.redis.gain = It costs nothing here: throughput rose by {share:percent}.
+ladder.redis.little = Here it costs {share:percent} of the throughput.
+ladder.redis.much = Here it costs much: {share:percent} of the throughput.
+ladder.redis.cpu = A request takes {before_s:duration} of the app's CPU with Redis,
+    {after_s:duration} without.
+ladder.hit.saves = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
+    the storage {miss_s:duration}: Redis saves {difference_s:duration}[[ of a response time of
+    {response_s:duration}]].
+ladder.hit.costs = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
+    the storage {miss_s:duration}: Redis costs {difference_s:duration} more than it saves[[, of a
+    response time of {response_s:duration}]].
+ladder.hit.unmeasured = What a hit saves is not known: a single user was not measured in both steps.
+ladder.hit.no_metrics = What a hit saves is not known: the app published no metrics.
+ladder.spent = {load}, {configuration}: Redis {redis_s:duration}, serialisation
+    {serialise_s:duration}, pool {pool_s:duration}, storage {storage_s:duration} per request
+ladder.cores = {load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores
+ladder.question.sync = Why does going from async to sync change p95 more than throughput?
+ladder.sync = {moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of
+    {users:# user} is users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration}
+    sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
+    {spread_sync:.1f} times sync. {order}
+ladder.sync.unmeasured = Inconclusive: no step lost async and nothing else.
+ladder.sync.no_percentiles = Inconclusive: the load tool reports no percentiles.
+ladder.sync.few = Inconclusive: too few trials of each step for an interval (--trials {trials}).
+ladder.sync.chance = The difference in throughput is not statistically significant.
+ladder.sync.cpu = A request takes {before_s:duration} of the app's CPU async, {after_s:duration}
+    sync.
+ladder.sync.moved.p95 = It does here: p95 changes by a factor of {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.moved.rps = Here throughput changes more: p95 by a factor of {p95:.2f}, throughput by
+    {rps:.2f}.
+ladder.sync.moved.neither = Here neither changes much more than the other: p95 by a factor of
+    {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.order.shown = sync serves one request at a time, in order of arrival, so all wait alike;
+    async begins them all, and some are overtaken.
+ladder.sync.order.hidden = That sync serves in order of arrival does not show here: something else
+    spreads the response times.
+ladder.response = {configuration}: mean {mean_s:duration}, p50 {p50_s:duration}, p95
+    {p95_s:duration}
+ladder.question.services = Which servers were used as storage and cache?
+ladder.services = {services:; }.
+ladder.services.unknown = Inconclusive: the run does not say.
+ladder.service = {service}: {version}
+ladder.service.none = {service}: not used[[ ({why})]]
+
+# --- the ladder: tables, charts, notes ------------------------------------------------------------
+ladder.table.steps = The steps
+ladder.table.steps.note = Each step lacks what those above it lack, and one thing more.
+ladder.table.rates = The ladder, {load}
+ladder.table.rates.note = Factor: requests/s (the geometric mean of the trials) over those of the
+    step before; from and to: its 95 % interval over fresh launches of the server.
+ladder.table.trips = Round trips, {load}
+ladder.table.trips.note = Round trips per request, and each cache's hits as a share of its lookups:
+    counted in the app's workers during the steady part.
+ladder.table.cores = Cores, {load}
+ladder.table.cores.note = Cores: CPU seconds per second. Missing: not started by the lab, or part of
+    the app.
+ladder.table.times = Where the time goes, {load}
+ladder.table.times.note = Means of the steady part. Connect to in worker: before the app was called.
+    Pool: until a connection to the storage was free. Storage and Redis: their round trips. Other
+    code: in the app and none of these. In asynchronous code a part includes what the worker did for
+    other requests meanwhile. Below 0: the sources overlap. Unattributed: seen by no source; on kept
+    connections mostly requests that a busy worker has read and not begun, and answers that the load
+    tool has not read.
+ladder.chart.removed = removed
+ladder.chart.rates = Requests per second
+ladder.chart.time = {unit} per request
+ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn.
+ladder.chart.trips = Round trips per request
+ladder.chart.trips.axis = round trips
+ladder.chart.trips.note = Counted in the app's workers; a hit in the cache inside them costs none.
+ladder.left_out = Left out: {configuration}: {why}
+ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
+ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials
+    {needed}); one has {fewest}.
+ladder.disturbed = {times} of {steps:# step} had to wait for cores that others used: everything is
+    slower there, and trials differ more. The worst: {noise}
+heading.why_not = left out because
+heading.local_hit_ratio = hits in process
+heading.redis_hit_ratio = hits in Redis
+heading.redis_trips = Redis trips
+heading.counted_requests = requests counted
+heading.factor_low = from
+heading.factor_high = to
+heading.cache_cores = cache
+heading.app_cpu_per_request_s = app CPU per request
+
+# --- advise ---------------------------------------------------------------------------------------
+advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
+    {cores:number} {cores:core/cores}[[ (launched on {here:number})]][[; Gunicorn {versions:list}]].
+advise.question.which = Which worker class, how many workers?
+advise.question.meets = Does it meet the target?
+advise.question.reach = Up to which rate?
+advise.question.costs = What does it cost?
+advise.question.limit = What would have to change?
+advise.question.file = Where is the configuration?
+advise.question.blocking = What holds up the event loop?
+advise.meets = {terms: }
+advise.blocking = With {connections:# connection} to {workers:# worker} of {worker_class}:
+    {lines: }[[ The same alarm, with the same app: {others:list}.]]
+advise.blocking.unnamed = With {connections:# connection} to {workers:# worker} of {worker_class}
+    something does, but no line was seen for 1 % of the time.[[ The same
+    alarm, with the same app: {others:list}.]]
+advise.limits = {limit}
+advise.term.unshown = {outcome}.
+advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
+    {worker_connections:# connection}]]
+advise.recommended = {candidate}.[[ {further}]][[ {untried}]][[ {more}]]
+advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
+    often enough at the target's rate.
+advise.more = Go on with --resume {run} and a longer --budget.
+advise.untried = The budget ended before {classes:list} could be launched, so that only the
+    forecast is known.
+advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
+    requests on this machine.
+advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
+advise.undecidable = The target cannot be decided: it lies where response times jump.
+advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
+    few say anything. Stop them, or try again later.
+advise.unfinished = Inconclusive so far: no candidate has been shown to meet the target.[[
+    {candidate} comes nearest.]] Go on with --resume {run}, and with a longer --budget if it was
+    used up.
+advise.no_class = No worker class could serve the app.
+advise.value.time = {value:duration}
+advise.value.errors = {value:percent}
+advise.value.rps = {value:number} req/s
+advise.term.met = {term}: met. {value} on average over {launches:# launch/launches}; the
+    next one is predicted to stay within {bound} (97.5 %).
+advise.term.broken = {term}: broken[[, {value} on average over
+    {launches:# launch/launches}]][[; only {bound} can be promised of the next one (97.5 %)]].
+advise.term.open = {term}: not known yet. {value} on average over {launches:# launch/launches}.
+advise.term.undecidable = {term}: undecidable. {note}
+advise.errors = {term}: met. {failed:count} of {requests:count} requests failed, at
+    {rate_rps:number}[[ to {last_rps:number}]] requests/s.
+advise.reach.between = {last}; {first}.[[ {gap}]]
+advise.reach.gap = No rate between the two was tried.
+advise.reach.open = {last}, and it may hold beyond.
+advise.reach.none = {first:sentence}
+advise.reach.last = The target[[ (but {but:list}, which is not shown)]] holds up to {rps:number}
+    requests/s ({launches:# launch/launches}[[; {voids} more discarded]])
+advise.reach.last.few = The target was kept at {rps:number} requests/s in
+    {launches:# launch/launches}[[ ({voids} more discarded)]],
+    too few to promise it
+advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
+    it[[: {why:; }]]
+advise.reach.first.close = at {rps:number} requests/s {launches:# launch/launches} kept it, but not
+    by enough to promise the next one[[: {why:; }]]
+advise.why.failed = {failed:count} of {requests:count} requests failed[[ ({causes:counts})]]
+advise.why.value = {metric} was {value}
+advise.why.pool = about {under_way:number} of the {pool:count} requests that the app can work on
+    at once were under way
+advise.busy = the server used {server_cores:cores}[[, the load tool
+    {tool_cores:cores}]][[, other programs {others_cores:cores}]], and this machine was
+    {host_busy:percent} busy[[; {occupancy:percent} of the slots were taken]]
+advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:bytes} of memory and]]
+    {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
+advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
+    workers that share what they loaded shows: what requests write to is shared no longer.
+advise.file = {place}. Start it: {start} -c {place}[[ with Gunicorn {gunicorn}, as it was measured]]
+advise.file.missing = It could not be written.
+advise.question.cautions = What else was seen?
+advise.cautions = {cautions: }
+advise.caution.changes = In {launches:# launch/launches} of {of}: {finding}
+advise.caution.memory_grows = Memory grew in each launch, by {per_request_bytes:bytes} per request
+    or
+    more: at this rate about {hour_bytes:bytes} an hour. max_requests restarts workers before that
+    matters.
+advise.limit.alone = A request that has the server to itself takes {value_s:duration} where {term}
+    is
+    asked: no setting of Gunicorn changes that.
+advise.limit.memory = The memory is the limit: the smallest candidate takes about
+    {least_bytes:bytes}, of {limit_bytes:bytes}.
+advise.limit.load_tool = The load tool {tool} is the limit, so that this says nothing of the
+    server.
+advise.limit.unsendable = Against a server that does nothing {tool} reaches {rps:number} requests/s
+    here.[[ {cpu}]]
+advise.limit.cpu.too = The server would be the limit, too: in a short load a request computes for
+    {cpu_s:duration}, so that this rate would take about {needed:number} cores that are
+    {busy:percent} busy, and there are {cores:number}.
+advise.limit.cpu = The cores are too few: a request computes for {cpu_s:duration}, so that this
+    rate takes about {needed:number} cores that are {busy:percent} busy, and there are
+    {cores:number}.
+advise.limit.pool = The app's own limit of {pool:count} requests at once is the limit: at this rate
+    about {under_way:number} are under way.
+advise.limit.slots = The slots are too few: a request holds one for {hold_s:duration}, so that
+    about {under_way:number} are taken at this rate, and the largest of the candidates has {slots}.
+advise.more_cores = {cores:number} cores are more than the {here:number} of this machine: the
+    forecast is for those, the launches are on these
+advise.needs = {worker_class}: a request waits {wait_s:duration} and computes
+    {cpu_s:duration}[[, blocks the event loop for {blocked_s:duration}]][[, holds its slot for
+    {gap_s:duration} beyond that]], on average over {requests:# request}[[; memory
+    {shared_bytes:bytes} and {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
+advise.tried = {rps:number} requests/s: p95 {p95:list}
+advise.left_out = Left out: {classes:list}. {why:sentence}
+advise.left_out.unavailable = {why}
+advise.left_out.removed = Gunicorn {version} removed it; to consider it all the same, name it in
+    --classes
+advise.left_out.limits = no settings keep to {limits:list}
+advise.left_out.fault = {why}
+advise.left_out.unknown = what its requests need is not known: {why}
+advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it
+    breaks {terms:list}
+advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
+advise.void.stood_still = for up to {paused_s:duration} of {load_s:duration} the lab itself was not
+    run, though it waited for no core: this machine stood still, or the lab was stopped
+advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
+    machine or the lab stood still, the load tool was late or the cell was invalid
+advise.status.recommended = recommended
+advise.status.memory = {memory_bytes:bytes} of memory are too much
+advise.status.reaches_less = meets it, breaks at a lower rate
+advise.status.costs_more = meets it, costs more
+advise.status.meets = meets it
+advise.status.broken = breaks {term}
+advise.status.undecidable = {term} undecidable
+advise.status.fails_at = breaks at {rps:number} req/s
+advise.status.expected_broken = not launched: forecast broken
+advise.status.expected_less = not launched: forecast lower
+advise.status.bounded_less = not launched: forecast at most {rps:number} req/s
+advise.status.too_few = too few launches
+advise.status.void = {launches:# launch/launches}, all discarded
+advise.status.not_tried = not launched
+advise.table.candidates = Candidates
+advise.table.all = All candidates
+advise.table.launches = Launches
+advise.table.note.short = [[{more:# more candidate} with --explain.]]
+advise.table.note = Expected: simulated from what a request needs, at the arrivals of a schedule of
+    its
+    own. Bound: what the next launch is predicted to stay within (97.5 %).
+heading.expected_highest_rps = forecast up to req/s
+heading.highest_rps = holds up to req/s
+heading.failing_rps = breaks at req/s
+heading.candidate = candidate
+heading.advise.table:memory_bytes = memory
+meaning.expected_highest_rps = the highest rate at which the target is expected to hold
+meaning.highest_rps = the highest rate that was measured to hold it, below any that broke it
+meaning.failing_rps = the lowest rate that broke it
+meaning.advise.table:memory_bytes = of the master and all workers, shared pages counted once
+meaning.advise.table.launches:requests = requests that were due
+meaning.advise.table.launches:schedule = launches with the same number had the same arrivals
+meaning.advise.table.launches:void = why it says nothing of the candidate
+meaning.advise.table.launches:lag_p95_s = how late requests were sent, 95th percentile
+meaning.advise.table.launches:kept = what this launch made of the target
+advise.kept = kept
+advise.broke = broken
+heading.advise.table.launches:rate_rps = at req/s
+heading.advise.table.launches:void = discarded
+heading.advise.table.launches:kept = target
+advise.chart = {metric} response time against {cost}
+advise.chart.memory = memory, MB
+advise.chart.workers = workers
+advise.chart.response = {metric} response time, {unit}
+advise.chart.target = target: {term}
+advise.chart.expected = expected
+advise.chart.measured = measured
+advise.chart.recommended = recommended, measured: {candidate}
+advise.chart.note = At the rate of the target. Each point is a candidate and leads to its launches,
+    or where it has none to its row among all candidates. Whiskers: the range that is expected; of
+    what was measured, up to what the next launch is predicted to stay within (97.5 %).[[ Not shown,
+    as more than {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their
+    memory is not known: {unknown:# candidate}.]]
+advise.chart.rates = Highest rate that keeps the target
+advise.chart.rates.note = A rate that was measured to hold says nothing of higher ones, unless the
+    rate at which the target breaks stands beside it.
+advise.chart.candidate = candidate
+advise.chart.rps = requests/s
+advise.chart.expected_rps = expected to hold up to
+advise.chart.holds_rps = measured to hold at
+advise.chart.breaks_rps = measured to break at
+# --- the live lesson ------------------------------------------------------------------------------
+live.no_answer = there was no answer
+live.blocks = The app lets nobody else run in its worker.
+live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves[[ up to
+    {at_once:# request} at once]]: with {clients:# client} nobody waits for a slot.[[
+    {shares}]][[ {blocks}]]
+live.shares = What computes at the same time shares {cores:# core}.
+live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
+    {at_once:# request} at once: of {clients:# client}, {waiting} wait in the kernel's accept
+    queue.[[ {refused} find no room there: the kernel drops what they send, and they try again.]]
+live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
+    {at_once:# request} at once: of {clients:# client}, {waiting} wait, most of them inside a
+    worker that has accepted them.[[ {bound}]][[ {blocks}]]
+live.bound = A connection that is kept stays with its worker: others may be free meanwhile.
+live.cores = Each request computes, and {cores:number} cores do no more: of {clients:# client},
+    some wait for a core, whatever the worker class.
+live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
+live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
+    {busy:percent} of the slots are taken, and requests that come close together wait.[[ {blocks}]]
+live.open.cores = {rate:number} requests/s come at random, of at most {bound:number}: the cores
+    that it can use are busy {busy:percent} of the time, and requests that come close together wait
+    for them.
+live.open.seldom = {rate:number} requests/s come at random, of at most {bound:number}: on average
+    {taken:number} of {at_once:# slot} are taken, so that hardly any request waits.[[ {shares}]][[
+    {blocks}]]
+live.open.room = {rate:number} requests/s come at random, and nothing limits how many are served at
+    once.
+live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
+    and more wait.[[ {blocks}]]
+# --- what is known before a run starts ------------------------------------------------------------
+plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
+    lingers), the oldest sooner where 1000 are open
+plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of
+    requests, or with clients that linger
+plan.not_followed = with --duration and no --ramp, {tool} does not follow each request, so the parts
+    of response times are estimates; without --duration they are exact
+plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
+plan.overridden = {config}: {setting} = {value} is overridden: {why}
+plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe stalls
+plan.flag_ignored = {flag} has no effect with {classes:list}
+plan.setting_ignored = {config}: {setting} = {value} has no effect with {classes:list}
+plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
+    if it serves ASGI, add --app apps.sleep_asgi:app
+plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
+    clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
+plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
+    of its
+    {used:# GET or HEAD request} asked for these very paths, {share:percent} for these routes
+    [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
+    [[; {other_methods:# request} of other methods left out]]
+    [[; {unreadable:# line} not understood]]
+plan.load_hosts = each trial begins when the load hosts have joined, within {join_s} s; run this on
+    {hosts:list} (it serves all trials; Ctrl-C ends it):{command:block}
+
+# --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
+lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
+    requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
+    requests/s = {response_s:duration} in the mean.
+lesson.slots = {slots:# slot}
+lesson.slots.unlimited = as many slots as come
+lesson.short = {rps:number}/s, {response_s:duration}
+lesson.short.apart = {rps:number}/s, up to {slowest_s:duration}
+lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
+lesson.guessed.right = That is right.
+lesson.guessed.other = The answer is {letter}) {right}.
+lesson.answer = The answer: {letter}) {right}.
+lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
+    a mean of {response_s:duration} each (the law: {law_s:duration}).
+lesson.over_whole = over the whole load
+lesson.nothing = Nothing can be said: {reason:sentence}
+lesson.failed = {failed:# request} failed.
+lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.
+lesson.full = The accept queue was full: the kernel dropped {drops:# packet}[[, and clients sent a
+    SYN again {repeats:# time}]][[; {steps}]].
+lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
+    the slowest {slowest_s:duration}.
+lesson.apart = The fastest request took {fastest_s:duration}, the slowest {slowest_s:duration}.
+lesson.parts = Where a request spent its time: {parts:, }.
+lesson.part = {name} {spent_s:duration}
+lesson.part.none = {name} under 1 ms
+lesson.left_out = left out
+lesson.score = {right} of {of:# guess/guesses} {right:was/were} right.
+
+# --- runs of any kind -----------------------------------------------------------------------------
+note.left_out = Left out: {why}
+note.not_measured = {what} was not measured: {why}.
+note.unfinished = {trials:# trial} not finished. Resume with: workerlab {command} --resume {run}
+
+# --- bottleneck -----------------------------------------------------------------------------------
+bottleneck.interval = {brings:factor} times[[ (95 % interval {low:factor} to {high:factor})]]
+bottleneck.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
+bottleneck.chance = Inconclusive: throughput is {+bottleneck.interval} what it is else, which is
+    neither an effect nor none; more --trials would show which.
+bottleneck.users.more = with {more:number} times as many users, throughput is {+bottleneck.interval}
+    as high[[, and each waits {wait:factor} times as long]].
+bottleneck.processes.more = with {processes:# process/processes} of {generator}, throughput is
+    {+bottleneck.interval} as high[[; the host was {busy:percent} busy]].
+bottleneck.title = Is it the server or the load generator? One factor at a time. Generator:
+    {generator}; server: {worker_class} with {workers:# worker}.
+bottleneck.title.empty = Is it the server or the load generator? One factor at a time: no cell has
+    been finished.
+bottleneck.question.verdict = Is it the server or the load generator?
+bottleneck.generator = The generator, {generator}, is the bottleneck, so its figures are a lower
+    bound of the server[[: another one got {brings:factor} times the throughput from it]].
+bottleneck.server.kept_up = The server is the bottleneck: {generator} kept up with more of it.
+bottleneck.server.others = The server is the bottleneck: no other generator gets more out of it than
+    {generator}.
+bottleneck.inconclusive = Inconclusive: these cells show no limit of either.
+bottleneck.disturbed = Inconclusive: {noise}
+bottleneck.disturbed_too = Inconclusive: other programs kept these cells from a core, too (for up to
+    {share:percent} of the response time).
+bottleneck.busy = {generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}
+bottleneck.cores = the server used {server:.2f} cores[[, the generator {generator:.2f}]]
+bottleneck.threads.no_more = more threads brought no more ({rates})
+bottleneck.servers.no_more = a second server brought no more ({rates})
+bottleneck.rates = [[{users:# user}: ]]{rates:, }
+bottleneck.rate = {level} {rps:number} req/s
+bottleneck.level.users = {level:# user}
+bottleneck.level.threads = {level:# thread}
+bottleneck.level.servers = {level:# server}
+bottleneck.level.processes = {level:# process/processes}
+bottleneck.level.tool = {level}
+bottleneck.question.users = Do more users bring more throughput?
+bottleneck.users.yes = Yes: {+bottleneck.users.more}
+bottleneck.users.hardly = Hardly: {+bottleneck.users.more}
+bottleneck.users.no = No: {+bottleneck.users.more}
+bottleneck.question.threads = Do more threads in the server help?
+bottleneck.question.servers = Does a second server help?
+bottleneck.question.processes = Do more processes of the generator help?
+bottleneck.processes.yes = Yes: {+bottleneck.processes.more}
+bottleneck.processes.no = No: {+bottleneck.processes.more}
+bottleneck.processes.few_cores = Inconclusive: {processes:# process/processes} and the server need
+    {needed} cores, this machine has {cores}. On these, {+bottleneck.processes.more}
+bottleneck.question.tool = Does another generator get more out of the same server?
+bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {+bottleneck.interval} the throughput
+    of {generator} from the same server. What {generator} measured is a lower bound.
+bottleneck.tool.no = No: with {users:# user}, {other} gets {+bottleneck.interval} the throughput of
+    {generator}.
+bottleneck.question.inside = Where is a request while it waits?
+bottleneck.inside = With {users:# user} a response takes {response_s:duration}; for
+    {inside_s:duration} of them ({share:percent}) the request is in the server: accept queue, worker
+    and app.
+bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
+bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
+    [[, {servers:# server}]][[, trial {trial}]]
+bottleneck.invalid = {cell}: {reason}
+bottleneck.table.users = More users
+bottleneck.table.threads = More threads in the server
+bottleneck.table.servers = A second server, on a port of its own
+bottleneck.table.processes = The generator in more processes
+bottleneck.table.tool = Another generator
+bottleneck.table.note = Means of the trials, of throughput the geometric one. Mean and p95: response
+    times as the generator reports them. In the app: by the workers' records.
+bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
+    [[, {threads:# thread}]]
+bottleneck.chart = Throughput by users
+bottleneck.chart.users = users
+bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
+    same page.
+bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {+bottleneck.interval} as
+    high, so the server was a limit.
+bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {+bottleneck.interval}
+    what it was.
+bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less than {change:percent}.
+    The server is not the limit.
+heading.bottleneck:tool = generator
+heading.bottleneck:response_mean_s = mean
+heading.errors = causes
+heading.achieved_concurrency = in flight
+heading.generator_bound = generator-bound
+
+# --- settings: what each worker class does with them ----------------------------------------------
+settings.title = What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]
+settings.title.file = What {config} does for its worker class.[[ Gunicorn {gunicorn}.]]
+settings.unavailable = Left out: {name}. {why:sentence}
+settings.left_out = Left out, because of --quick: {names:list}.
+settings.class = {worker_class}[[, Gunicorn {version}]]: {honoured} of {all:# setting} honoured[[;
+    ignored: {ignored:, }]][[; clamped: {clamped:, }]][[; changed in meaning: {changes:, }]].
+    [[ {happens: }]]
+settings.happens = With {what}, {seen:sentence}
+settings.evidence = {setting}: {seen}
+settings.line = line {line}: {setting}[[ = {value}]] {word} {worker_class}[[, to {most}]]: {seen}
+settings.line.unknown = line {line}: {setting} is no setting of Gunicorn, and nothing in the file
+    uses it[[; did you mean {meant}?]]
+settings.line.honoured = is honoured by
+settings.line.ignored = is ignored by
+settings.line.clamped = is clamped by
+settings.line.changes = changes meaning with
+settings.line.none = {config} sets nothing that {worker_class}[[, Gunicorn {version},]] ignores.
+settings.line.none.known = Of what is known of {worker_class}[[, Gunicorn {version}]], {config} sets
+    nothing that it ignores.
+settings.note.lines = {evidence:; }.
+settings.line.unexamined = Not examined, as no experiment is about it: {names:list}.
+settings.table = What each class does
+settings.table.version = Gunicorn {version}
+settings.table.differences = Where versions differ
+settings.table.lines = Every line, {worker_class}[[, Gunicorn {version}]]
+settings.happening.silent = a client that sends nothing
+settings.happening.lingering = a client that closes late
+settings.happening.crowd = silent clients, as many as worker_connections
+settings.happening.under_way = max_requests, reached while a request is under way
+settings.happening.reload = SIGHUP, with another backlog in the file
+settings.word.honoured = honoured
+settings.word.ignored = ignored
+settings.word.clamped = clamped
+settings.word.changes = changes meaning
+settings.word.no_class = no such class
+settings.word.of.reuse_port.one = honoured: one socket
+settings.word.of.silent.killed = worker killed
+settings.word.of.silent.open = stays open
+settings.word.of.silent.closed = closed after {closed_s:duration}
+settings.word.of.lingering.held = worker held {held_s:duration}
+settings.word.of.lingering.free = worker is free
+settings.word.of.crowd.free = serves others
+settings.word.of.crowd.wedged = serves nobody
+settings.word.of.under_way.passed = it is answered
+settings.word.of.under_way.cut = it is cut
+settings.word.of.under_way.none, settings.word.of.reload.none = not seen
+settings.word.of.reload.kept = stays as it was
+settings.word.of.reload.changed = heeded
+settings.seen.backlog.ignored = asked for {asked}, and the kernel's limit of the accept queue was
+    {queue}
+settings.seen.backlog = asked for {asked}, and the kernel's limit of the accept queue was
+    {queue}; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is {most:count})
+settings.seen.workers, settings.seen.workers.ignored = asked for {asked}, and the arbiter had
+    {count:# child process/child
+    processes}
+settings.seen.threads, settings.seen.threads.ignored = asked for {asked}; of {sent} requests at
+    once, one worker had at most {most}
+    in the app
+settings.seen.threads.gthread = with {asked} threads, Gunicorn uses the class gthread instead; of
+    {sent} requests at once, one worker had at most {most} in the app
+settings.seen.worker_connections, settings.seen.worker_connections.ignored = asked for {asked}; of
+    {sent} requests at once, one worker had at most {accepted} accepted and {most} in the app
+settings.seen.worker_connections.accepts = {+settings.seen.worker_connections}: it limits what is
+    accepted, not what is served
+settings.seen.worker_connections.accepts.ends = {+settings.seen.worker_connections.accepts}; where
+    it equals threads, connections are not kept alive
+settings.seen.timeout.both = at {asked_s} s, a request of {tried_s:duration} was cut and its worker
+    killed, whether it waits (after {waited_s:duration}) or blocks (after {blocked_s:duration})
+settings.seen.timeout.blocked = at {asked_s} s, a worker that a request blocked for
+    {tried_s:duration} was killed after {blocked_s:duration}; one with a request that waits so long
+    was not
+settings.seen.timeout.waiting = at {asked_s} s, a worker with a request that waits for
+    {tried_s:duration} was killed after {waited_s:duration}, and one that a request blocked was not
+settings.seen.timeout.none = at {asked_s} s, no worker was killed within the {tried_s:duration} that
+    a request waited or blocked: it watches the worker's main thread, not its requests
+settings.seen.graceful = at {asked_s} s, a stop took {busy_s:duration} with a request of
+    {under_way_s:duration} under way; at {idle_asked_s} s, {idle_s:duration} without one
+settings.seen.graceful.idle = at {asked_s} s, a stop took {busy_s:duration} with a request of
+    {under_way_s:duration} under way; but at {idle_asked_s} s, {idle_s:duration} without one: each
+    stop waits for all of it
+settings.seen.graceful.ignored = at {asked_s} s, a stop took[[ {busy_s:duration}]] with a request of
+    {under_way_s:duration} under way
+settings.seen.keepalive, settings.seen.keepalive.ignored = asked for {asked_s} s, and an idle
+    connection was closed after
+    {closed_s:duration}
+settings.seen.keepalive.closed = every connection is closed after its answer
+settings.seen.keepalive.open = asked for {asked_s} s, and an idle connection was not closed within
+    {watched_s:duration}
+settings.seen.max_requests = asked for {asked}, and workers served {served:, } requests, then were
+    replaced
+settings.seen.max_requests.overrun = asked for {asked}, and workers served {served:, } requests,
+    then
+    were replaced: it is looked at from time to time, not after each request
+settings.seen.max_requests.ignored = asked for {asked}, and one worker served all of {sent}
+settings.seen.jitter.ignored = two workers had the same limit of requests
+settings.seen.jitter = two workers drew {limits: and } as their limit of requests
+settings.seen.preload = the arbiter imported the app
+settings.seen.preload.blocks = the arbiter imported the app, before anything was patched: two
+    requests that wait {asked_s:duration} each took {both_s:duration} at once, so that a name
+    imported with from ... import blocks the worker
+settings.seen.preload.ignored = each worker imported the app for itself
+settings.seen.reuse_port.one = its socket can be shared, and both workers have the same one
+settings.seen.reuse_port, settings.seen.reuse_port.ignored = {count:# socket listens/sockets
+    listen} at the port of two workers
+settings.seen.sendfile = os.sendfile was called while files were served, and not at False
+settings.seen.sendfile.any = os.sendfile was called while files were served, neither at False nor at
+    True: any value turns it off
+settings.seen.sendfile.ignored = os.sendfile was not called at any value
+settings.seen.chdir = it was the app's working directory
+settings.seen.chdir.ignored = the app's working directory was another one
+settings.seen.umask, settings.seen.umask.ignored = asked for {asked}, and a Unix socket has the
+    mode {mode}
+settings.seen.worker_tmp_dir = a worker had its heartbeat file there
+settings.seen.worker_tmp_dir.ignored = a worker had no file there
+settings.seen.raw_env = the app saw the variable
+settings.seen.raw_env.ignored = the app did not see the variable
+settings.seen.limit.line, settings.seen.limit.line.ignored = asked for {asked}, and a request line
+    of more than {sent} bytes
+    was answered with {status}
+settings.seen.limit.fields, settings.seen.limit.fields.ignored = asked for {asked}, and a request
+    with {sent} headers was answered with
+    {status}
+settings.seen.limit.field_size, settings.seen.limit.field_size.ignored = asked for {asked}, and a
+    header of more than {sent} bytes was
+    answered with {status}
+settings.seen.header_map, settings.seen.header_map.ignored = at "refuse", a header with an
+    underscore was answered with {status}
+settings.seen.forwarded.both = scheme and address of the client are taken from a trusted proxy, and
+    from no other
+settings.seen.forwarded.scheme = the scheme is taken from a trusted proxy, and from no other; the
+    client's address stays that of the proxy
+settings.seen.forwarded.address = the client's address is taken from a trusted proxy, and from no
+    other; the scheme is not
+settings.seen.forwarded.ignored = a trusted proxy said https, and the app saw {scheme}
+settings.seen.secure_scheme_headers = a header that it names, from a trusted proxy, made the scheme
+    https
+settings.seen.secure_scheme_headers.ignored = a header that it names, from a trusted proxy, left the
+    scheme as it was
+settings.seen.proxy_protocol, settings.seen.proxy_protocol.ignored = a PROXY line was answered
+    with[[ {status}]], and the app saw the
+    address[[ {address}]]
+settings.seen.accesslog = the file had a line for each request
+settings.seen.accesslog.ignored = the file had no line after many requests
+settings.seen.access_log_format, settings.seen.access_log_format.ignored = asked for "{asked}", and
+    the log says: {line}
+settings.seen.access_log_format.no_log = nothing is logged
+settings.seen.statsd = {metrics:# metric} were sent, requests among them
+settings.seen.statsd.few = only {metrics:list} was sent, nothing about requests
+settings.seen.statsd.none = nothing was sent
+settings.seen.hook = it was called
+settings.seen.hook.ignored = it was not called
+settings.seen.silent.killed = the worker was killed (timeout {timeout_s} s)
+settings.seen.silent.open = the connection was still open after {watched_s:duration} (timeout
+    {timeout_s} s), and no worker was killed
+settings.seen.silent.closed = the connection was closed after {closed_s:duration}, and no worker was
+    killed (timeout {timeout_s} s)
+settings.seen.lingering.held = the next request waited up to {held_s:duration} for the only worker,
+    {held} times of {tries}
+settings.seen.lingering.free = the next request never waited for it
+settings.seen.crowd.free = {connections} clients connected, said nothing for {silent_s:duration} and
+    left; the next request was answered
+settings.seen.crowd.wedged = {connections} clients connected, said nothing for {silent_s:duration}
+    and left; the next request had no answer within {watched_s:duration}
+settings.seen.under_way.passed = a request of {under_way_s:duration} was answered, while others
+    reached the limit of {asked} (graceful_timeout {grace_s} s), and then the worker was replaced
+settings.seen.under_way.cut = a request of {under_way_s:duration} was cut after {took_s:duration}:
+    others had reached the limit of {asked} (graceful_timeout {grace_s} s)
+settings.seen.under_way.none = no worker was replaced
+settings.seen.reload.kept = the file asked for {asked} then, workers were replaced, and the kernel's
+    limit of the accept queue stayed {after}
+settings.seen.reload.changed = the file asked for {asked} then, workers were replaced, and the
+    kernel's limit of the accept queue went from {before} to {after}
+settings.seen.reload.none = no worker was replaced within {watched_s:duration}
+# --- compare: what another version, interpreter or setting changes --------------------------------
+compare.title = A: {a}; B: {b}; [[app {app}; ]]load by {tools:list}
+compare.without = without that
+compare.saved = A: {a}; B: {b}
+compare.question.differences = What differs between the runs, beside their figures?
+compare.differences = {differences:; }.
+compare.difference = {name}: {a} and {b}
+compare.name.machine.cpu = processor
+compare.name.machine.cores = cores
+compare.name.machine.memory_bytes = memory
+compare.name.machine.system = system
+compare.name.machine.python = Python of the lab
+compare.name.machine.server_python = Python of the server
+compare.name.machine.gunicorn, compare.name.gunicorn = Gunicorn
+compare.name.machine.load_average_at_start = load average at the start
+compare.name.worker_class = worker class
+compare.name.workers = workers
+compare.name.threads = threads
+compare.name.backlog = backlog
+compare.name.worker_connections = worker_connections
+compare.name.python = interpreter
+compare.name.app = app
+compare.name.chdir = directory
+compare.name.path = path
+compare.name.headers = headers
+compare.name.sleep_s = sleep, s
+compare.name.env = environment
+compare.name.duration_s = seconds of load
+compare.name.rounds = rounds
+compare.name.config = Gunicorn file
+compare.group = {a}[[ ({apart:, })]][[ against {b}]] at {load}
+compare.question.group = {group}: does B differ from A?
+compare.different = Yes, by {changed:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
+    {same:list}.]][[ Not known: {unknown:list}.]][[ {disturbed}]]
+compare.same = No, not by {at_least:percent} or more: {same:list} ({launches}).
+    [[ Not known: {unknown:list}.]][[ {disturbed}]]
+compare.inconclusive = Inconclusive after {launches}: {unknown:list}.[[ No difference of
+    {at_least:percent} or more: {same:list}.]][[ {disturbed}]][[ {more}]]
+compare.launches.pairs = {n:# pair} of launches
+compare.launches.saved = {n:# launch/launches} of each
+compare.more.pairs = Go on with --resume {run} --budget {minutes}m.
+compare.more.saved = Sweeps with more --trials would tell more.
+compare.nothing = Not known: not one launch of each was valid.
+compare.nothing.why = Not known, for not one launch of each was valid: {reason:sentence}
+compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
+compare.where.held = It is in the worker: after the app is done with a request, a slot stays taken
+    for {b:duration} instead of {a:duration}, and the next requests wait for it.
+compare.where.held.less = It is in the worker: after the app is done with a request, a slot stays
+    taken for {b:duration} instead of {a:duration}.
+compare.where = Of a response it is the part {part} that changed: {b:duration} instead of
+    {a:duration}.
+compare.change.ratio = {metric} {b} instead of {a} ({value:factor} times[[, {low:factor} to
+    {high:factor}]])
+compare.change.part = {metric} {b} instead of {a} ({value:change} of a response[[, {low:change} to
+    {high:change}]])
+compare.change.share = {metric} {b} instead of {a}[[ (by {low:fraction} to {high:fraction} of the
+    requests)]]
+compare.not_measured = not measured
+compare.question.gate = May it pass?
+compare.not_followed = {tool} does not follow each request of a load that lasts for a time, so the
+    parts of response times are estimates
+compare.short = nothing is known before {pairs:# pair} of launches, which take about
+    {needed_s:duration}; --budget is {budget_s:duration}
+compare.gate.exceeded = No, beyond {limits:; }.
+compare.gate.inconclusive = Not known: {limits:; }.
+compare.gate.kept = Yes, within {limits:; }.
+compare.gate.of = {limit} ({group})
+compare.metric.throughput_rps = throughput
+compare.metric.response_p50_s = median response
+compare.metric.response_p95_s = p95
+compare.metric.cpu_s = CPU per request
+compare.metric.memory_bytes = memory
+compare.metric.start_s = start
+compare.metric.stop_s = stop
+compare.metric.failed = failed requests
+compare.metric.connect_s = in connect
+compare.metric.accept_queue_s = in the accept queue
+compare.metric.in_worker_s = in the worker
+compare.metric.service_s = in the app
+compare.metric.transfer_s = in transfer
+compare.metric.held_s = worker held after the app
+compare.value.rate = {value:number} req/s
+compare.value.time = {value:duration}
+compare.value.bytes = {value:bytes}
+compare.value.share = {value:fraction}
+compare.value.times = {value:factor}
+compare.value.points = {value:change}
+compare.word.different = different
+compare.word.same = same
+compare.word.inconclusive = inconclusive
+compare.table = A and B
+compare.table.change = Change: B as times A; of a part of the response, and of failed requests, the
+    difference as a share of A's response, or of the requests.
+compare.table.pairs = {+compare.table.change} Low, high: its interval over the pairs of launches;
+    those of a class and load hold together in 95 of 100 comparisons, whenever they stop. None is
+    shown that spans more than a factor of 100.
+compare.table.saved = {+compare.table.change} Low, high: its interval over the launches of both
+    runs; all of them hold together in 95 of 100 comparisons. None is shown that spans more than a
+    factor of 100.
+compare.chart.distribution = How long responses take, {group}
+compare.chart.breakdown = What they are made of, {group}
+compare.chart.percent = % of the responses took no longer
+compare.chart.response = seconds
+compare.chart.side = side
+compare.chart.means = Means over the launches.
+compare.chart = B as times A
+compare.chart.metric = metric
+compare.chart.nothing = nothing changed
+compare.chart.ratio = B / A
+compare.chart.note = With the intervals of the table; 1 is no difference.
+compare.invalid = Left out, with its pair: a launch of {side}: {reason}
+heading.compare:group = class and load
+heading.compare:word = verdict
+
+# --- limits: how far one client goes --------------------------------------------------------------
+limits.title = How far one client goes, and what stops it
+limits.left_out.ports = Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux
+    6.3 can).
+limits.left_out.quick = Left out: the synchronous client and the million requests, because of
+    --quick.
+limits.left_out.connections = Left out: more than {connections:count} connections. The limit of open
+    files is {files:count}; raise it (ulimit -n 10064) for 10,000.
+limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp (pip install aiohttp).
+limits.chapter.clients = A hundred requests, by a client of each kind
+limits.chapter.unbounded = With and without a bound, where a process may have 1,024 files open
+limits.chapter.far = How far it goes
+limits.chapter.ports = More connections than local ports
+limits.chapter.mistakes = Two classic mistakes and their symptoms
+limits.step.synchronous = synchronous: one after the other
+limits.step.asynchronous = asynchronous: all at once
+limits.step.unbounded = no bound
+limits.step.raised = no bound, limit raised
+limits.step.bounded = at most {connections:count} at once
+limits.step.bodies = {body_bytes:bytes} each
+limits.step.new_connections = {body_bytes:bytes} each, a new connection for each
+limits.step.ports_used_up = {ports:count} ports
+limits.step.ports_sources = {ports:count} ports, {sources} source addresses
+limits.step.ports_reuse = {ports:count} ports, fewer connections, reused
+limits.step.mistake = the mistake
+limits.step.abandoned = the mistake with tasks
+limits.step.cure = the cure
+limits.step_failed = {step} ({failed:count} failed)
+limits.not_measured = not measured: {why}
+limits.step = {tool}, {requests:# request} over {connections:# connection} ({step}):
+    {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:count} failed[[: {errors:counts}]]
+limits.chart.title = Time for so many requests
+limits.chart.x = requests
+limits.chart.y = seconds
+limits.chart.series = {connections:# connection}
+limits.chart.ideal, heading.ideal_s = ideal
+limits.chart.note = Steps without a failure. Ideal: delays / connections, or the longest answer.
+limits.question.asynchronous = What does an asynchronous client gain?
+limits.asynchronous = {requests:count} requests at once took {took_s:duration}[[, hardly longer than
+    the longest answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]. One
+    after the other, they [[took {alone_s:duration}, {times:number} times as long]][[would take
+    {delays_s:duration}, the sum of all delays]].
+limits.question.unbounded = What stops a client without a bound?
+limits.causes = {causes: }
+limits.no_files = Errno 24 (too many open files): {failed:# request} got no file for their
+    connection. {connections:count} connections were wanted at once[[, and a process may have
+    {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many
+    requests are under way.
+limits.no_address = Errno 99 (cannot assign requested address): {failed:# request} found no free
+    local port. {connections:count} connections were wanted at once[[, and there are {ports:count}
+    ports]]; each connection takes one, for each pair of a source address and a server. Reuse
+    connections (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3,
+    and so on), or widen net.ipv4.ip_local_port_range.
+limits.enough_files = {requests:count} requests at once did not run out of files here:
+    {failed:count} failed.
+limits.question.bounded = What avoids it?
+limits.bounded = Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:count} connections
+    took {quick_s:duration}, the {slow:count} {slow_s:duration}.]]
+limits.not_bounded = Nothing did here: {bad:; }.
+limits.question.far = How far does one client go?
+limits.far = At least to {requests:count} requests over {connections:# connection} without a
+    failure, in {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}.
+limits.near_ideal = close to the best possible
+limits.above_ideal = so the client or the machine was slower than the server
+limits.question.memory = How much memory does that take?
+limits.memory = At most {memory_bytes:bytes} for {requests:count} requests: timings are counted in a
+    histogram, and bodies are dropped once they are verified.
+limits.memory_of = {requests:# request}: {memory_bytes:bytes}
+limits.question.bodies = And with large bodies?
+limits.bodies = {bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived
+    complete in {took_s:duration} ({bytes_per_s:bytes} per second); {failed:count} failed.
+limits.question.ports = What happens when the local ports run out?
+limits.ports = {causes: }[[ Without a failure: {good:; }.]]
+limits.enough_ports = They did not run out here: {failed:count} failed.[[ Without a failure:
+    {good:; }.]]
+limits.mistake.missing_await = missing await
+limits.mistake.session_per_request = session per request
+limits.form = {code}: {returned:counts} returned, {requests:# request} and
+    {connections:# connection} at the server[[; reported: {complaints:counts}]]
+limits.question.missing_await = How does a missing await show?
+limits.missing_await = As many objects come back as answers were expected ({returned:counts}), at
+    once ({took_s:duration}), but the server sees {requests:# request}; with await it sees
+    {right_requests:count}.
+limits.question.session_per_request = How does a session per request show?
+limits.session_per_request = {connections:# connection} for {requests:# request}, where one session
+    needs {right_connections:count}. It took {times:number} times as long ({took_s:duration} instead
+    of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT instead of
+    {right_time_wait:count}]].
+heading.wall_s, heading.took_s = took
+heading.wall_to_ideal = took / ideal
+heading.cpu_s = CPU total
+heading.asked = requests wanted
+heading.got = returned
+heading.requests_seen = requests at the server
+heading.connections_seen = connections there
+heading.time_wait = in TIME_WAIT
+heading.complaints = reported
+meaning.limits:ideal_s = the server's delays, added up and shared by the connections, and at least
+    its longest answer
+meaning.limits:wall_to_ideal = fast sends its first request alone, and at the end connections run
+    out of requests; the fewer requests each has, the more this adds
+meaning.limits:memory_bytes = the highest sample of the load tool
+meaning.limits:cpu_s = of the load tool, from its start to its end
+meaning.time_wait = sockets of the client that its kernel keeps for a minute
+
+# --- generators: the load generators themselves ---------------------------------------------------
+generators.low_rate.python = [[ Of those in Python, {first} needs least ({first_s:duration}), then
+    {second} ({second_s:duration}).]]
+generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}[[ (95 %
+    interval {low:factor} to {high:factor})]], with at most {thread_cores:.2f} cores
+generators.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
+generators.gil.chance = Inconclusive: {+generators.gil.growth}; more --trials would show whether
+    that is growth.
+generators.title = Load generators, each against the same server, which does nothing; {core};
+    {connections}.
+generators.core.own = the server has core {core} to itself
+generators.core.shared = the server shares the only core
+generators.connections.kept = kept-alive connections
+generators.connections.anew = a new connection for each request
+generators.table.full = At full speed
+generators.table.full_times = Response times at full speed
+generators.table.low = At a low rate[[: {connections:# connection} to a server that answers late]]
+generators.table.low_times = Response times at that rate
+generators.load = {name} at {connections:# connection}
+generators.no_time = its output holds no time
+generators.doubt = {name} at {connections:# connection}: {doubt}.
+generators.doubt.uncounted = the server's own count is missing
+generators.doubt.more = it counts {counted:# answer}, the server sent {sent:count}; one of them is
+    wrong
+generators.note.gaps = CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were
+    more than {limit_s:g} s apart in {wide} of {loads:# load}]].
+generators.note.others = {times} of {loads:# load} had to wait for cores that others used. The
+    worst: {noise}
+generators.note.wrk = wrk corrects its response times with samples that it makes up, and uses two
+    threads above 64 connections.
+generators.not_measured = Inconclusive: no generator was measured at full speed.
+generators.question.low_rate = Which generator needs the least CPU at a low rate?
+generators.low_rate = At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per
+    request.{+generators.low_rate.python}
+generators.low_rate.tie = At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of
+    CPU per request: neither their trials nor the kernel's clock tell them
+    apart.{+generators.low_rate.python}
+generators.low_rate.no_cpu = Inconclusive: no CPU time of a generator was recorded at the low rate.
+generators.low_rate.cpu = {name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or
+    take {step_s:duration})
+generators.low_rate.slow = {name} sent only {rps:number} requests/s
+generators.low_rate.short = low rate
+generators.question.high_rate = Which generator sends the most at a high rate?
+generators.high_rate = {best}.[[ Not significantly less: {alike:list}.]][[ Of those in Python,
+    {python}, {times:number} times {second}.]]
+generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
+    cores]][[, a lower bound: the server's core was {busy:percent} busy]]
+generators.question.gil = Where does the GIL show?
+generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
+    processes.
+generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
+generators.gil.disturbed = Inconclusive: {noise}
+generators.gil.grows = Not here: {+generators.gil.growth}.
+generators.gil.several_cores = Not here: {+generators.gil.growth}; threads that share a GIL do not
+    use that many.
+generators.gil.few_cores = Inconclusive: {+generators.gil.growth}, but processes used no more than
+    {process_cores:.2f} either[[; this machine has {cores:# core}, and the server needs one]].
+generators.gil.shows = In the threads: {+generators.gil.growth}; processes used {process_cores:.2f}.
+generators.question.machine = Where is a second machine needed?
+generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the most that the
+    fastest generator here, {name}, gets out of this machine. A server that answers more than a
+    third of it ({safe_rps:number}) cannot be measured reliably from one machine.
+generators.machine.server_busy = a lower bound: the server was busy
+generators.machine.others_busy = a lower bound: it had to wait for cores that others used
+generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
+    most
+generators.machine.busy = {name} at {connections:# connection}: the server's core was {busy:percent}
+    busy
+generators.question.overhead = Which generators inflate latency with client-side queueing?
+generators.overhead = In {off} of {loads:# load} more than half of the median that is reported is
+    client overhead. Most: {worst}; least: {least}.
+generators.overhead.of = {name} at {connections:# connection}, {overhead_s:duration} of
+    {reported_s:duration}
+generators.overhead.times = {name} at {connections:# connection}[[ ({low})]]: reports
+    {reported_s:duration}, the server took {server_s:duration}
+generators.overhead.unknown = Inconclusive: wherever response times are known, the server's core was
+    busy, so that requests waited in front of it, or others kept the generator waiting for a core.
+generators.axis.microseconds = microseconds
+generators.chart.throughput = Throughput
+generators.chart.throughput.note = Each generator at full speed. Grid lines are a factor of ten
+    apart.
+generators.chart.cpu, heading.cpu_per_request_s = CPU per request
+generators.chart.cpu.note = What one request costs the generator, in the middle of the load.
+generators.chart.memory.note = The highest sample, of all its processes.
+generators.chart.overhead = Client overhead, p50
+generators.chart.overhead.note = What the generator adds to the response times that it reports: its
+    own queueing.
+heading.generators:response_p50_s = p50 reported
+heading.generators:response_p99_s = p99 reported
+heading.service_p50_s = p50 server-side
+heading.service_p99_s = p99 server-side
+heading.own_p50_s = p50 client overhead
+heading.own_p99_s = p99 client overhead
+meaning.generators:cpu_per_request_s = of the generator, in the middle of the load
+meaning.generators:cores = used by the generator, in the middle of the load
+meaning.generators:cpu_s = of the generator, from its start to its end
+meaning.generators:memory_bytes = the highest sample; pages that processes share count in each
+meaning.generators:server_cores = used by the server, of its one; near 1, the server sets the limit
+meaning.generators:achieved_concurrency = requests under way at once, as the generator counts them
+meaning.generators:response_p50_s, meaning.generators:response_p99_s = response time as the
+    generator reports it
+meaning.service_p50_s, meaning.service_p99_s = from a request read until its answer was sent
+meaning.own_p50_s, meaning.own_p99_s = the difference: the generator's own queueing and the way
+    through the kernel; missing below 1 %, the resolution of these numbers
+
+# --- the analysis ------------------------------------------------------------------------------
+
+# faults of a trial, found while it ran
+fault.interrupted, fault.server, fault.tool = {reason}[[; {detail}]]
+fault.answer, fault.storage, fault.unmeasured = {reason}[[; {detail}]]
+fault.unavailable = unavailable: {reason}[[; {detail}]]
+
+# checks: why a trial is invalid
+verdict.invalid = {reasons:; }
+check.not_finished = the trial did not run to its end
+check.not_started = the load was never started
+check.unreadable = the load tool's output cannot be read: {why}
+check.no_output = {tool} left no output
+check.no_lone_request = no lone request was timed, so there is nothing to compare with
+check.map_full = more requests than the span maps hold (worker {pids:, }): use fewer rounds or a
+    shorter load
+check.no_answer = no request was answered[[ ({causes:counts})]]
+check.no_success = none of the {answered:# answer} had the expected status {expected}
+    [[ ({causes:counts})]]
+check.never_reached_app = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
+    never reached the app
+check.unknown_to_client = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
+    unknown to the client
+check.rate = {tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took
+    {workers_s:duration} for the same requests
+check.timed_rate = {tool} reports {rps:number} requests/s, the workers completed {completed}
+    requests in its {duration_s:duration}
+check.steady_rate = {tool} had {answers:# answer} in the steady {length_s:duration}, the workers
+    completed {completed} requests
+check.late = {responses:# response} came after {tool}'s timeout, and its response times leave them
+    out: use fewer connections
+check.too_many_in_flight = {tool} reports {mean_s:duration} per response, which would keep
+    {in_flight:number} requests in flight on {connections:# connection}: impossible
+check.idle_connections = {tool} did not keep {connections:# connection} busy: its responses add up
+    to {in_flight:number} requests in flight
+check.bodies = response body mismatch: {differ} of {answered:# answer} differed from the stored page
+check.body = response body mismatch: its SHA-256 begins with {sha256}, that of the stored page with
+    {expected}
+check.too_few_requests = {completed:# request} completed: too few to see a steady part with
+    {in_flight} in flight; give it more rounds or more time
+check.too_short = the part of the load with {in_flight} requests in flight is too short
+    ({length_s:duration}): give it more rounds or more time
+
+# verdicts: the reason of each; it ends with what failed
+verdict.each_waits = once steady, each request spends {wait_s:duration} of {response_s:duration}
+    waiting
+verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and no request
+    waited[[; {failures}]]
+verdict.fills_slots = {connections:# connection} have {slots:# slot}, and no request waited for
+    one[[; {failures}]]
+verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
+    [[; {failures}]]
+verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
+    no request waited[[; {failures}]]
+verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the
+    app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
+verdict.slots_shared = {connections:# connection} share {slots:# slot}: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
+verdict.stalls = {connections:# connection} waited while slots stood idle for {idle_s:duration} of
+    {load_s:duration}[[; {drops}]][[; {failures}]]
+verdict.waits = {connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,
+    with at most {used:# request} in the app at once[[ ({limit})]]: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
+verdict.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, as they are dealt unevenly to the workers ({per_worker:, } requests per worker):
+    {+verdict.each_waits}[[; {drops}]][[; {failures}]]
+verdict.slots_unused = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, as at most {used} of {slots} slots were in use at once: {+verdict.each_waits}
+    [[; {drops}]][[; {failures}]]
+verdict.slots_idle = {connections:# connection} reached {rps:number} of {possible_rps:number}
+    requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]]
+    [[; {failures}]]
+verdict.sheds = with {connections:# connection} the server refused {share:percent} of the requests
+    [[; {failures}]]
+verdict.outside = only {inside:number} of {connections:# connection} had a request in the server on
+    average, although slots were free: {tool} may hold the others[[; {failures}]]
+verdict.chance = {waits}; whether other levels bring more is within chance: repeat with --trials
+verdict.as_many_as_slots = {connections:# connection} are as many as the {slots} slots, all of which
+    more connections took[[; {failures}]]
+verdict.one_level = {waits}; one level cannot show whether more connections would bring more; add
+    {add} or more
+verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at
+    least {rps:number} requests/s[[; {failures}]]
+verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {reasons:; }; the
+    server can do at least {rps:number} requests/s[[; {failures}]]
+open.keeps_up = all {due_rps:number} requests/s that arrived were answered[[; half within
+    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
+open.sheds = {due_rps:number} requests/s arrived, of which the server refused {share:percent};
+    {rps:number} a second succeeded[[; {failures}]]
+open.backlog_grows = {due_rps:number} requests/s arrived and {done_rps:number} were answered[[
+    {full}]]: the backlog grew by {grows_rps:number} a second[[, and requests waited up to
+    {longest_s:duration}]][[; {failures}]]
+open.full.slots = with all slots taken
+open.full.workers = with the workers computing all the time
+open.too_short = {due_rps:number} requests/s arrived and {done_rps:number} were answered, but over
+    {lasts_s:duration} such a backlog may be chance: let the load last {least_s:duration} or more
+    (--duration)[[; {failures}]]
+open.scatter = {due_rps:number} requests/s arrived and {done_rps:number} were answered with
+    everything taken, which is within the scatter of its response times: let the load last longer
+    (--duration)[[; {failures}]]
+open.nothing_full = {due_rps:number} requests/s arrived and {done_rps:number} were answered, and
+    neither a growing backlog nor anything full explains it[[; {failures}]]
+open.backlog_fills_connections = {due_rps:number} requests/s arrived and {done_rps:number} were
+    answered: the backlog filled all {connections} connections, and {unsent:# request} never left
+    the load tool[[; requests waited up to {longest_s:duration}]][[; {failures}]]
+open.tool_sends_less = {tool} sent {sent_rps:number} of the {due_rps:number} requests/s that
+    were due ({unsent:# request} not sent), while {busy:number} of {connections} connections were
+    busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the server; ask
+    for less[[; {failures}]]
+open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
+    {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
+    the load tool was the limit, not the server; ask for less[[; {failures}]]
+open.stood_still = what was sent or served late, or not at all, may have been due while this
+    machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
+    the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
+cause.non_2xx = status other than 2xx
+cause.unexpected_2xx = unexpected status 2xx
+cause.status, cause.wrong_status = unexpected status
+cause.length = body of another length
+cause.body = unexpected body
+cause.truncated = incomplete answer
+cause.protocol = malformed answer
+cause.never_accepted = never accepted by a worker
+cause.timeout = no answer in time
+cause.connect_timeout = no connection in time
+cause.connect = no connection
+cause.refused = connection refused
+cause.reset = connection reset
+cause.closed = connection closed
+cause.read = error in reading
+cause.write = error in writing
+cause.exception = socket error
+cause.no_files = too many open files (errno 24)
+cause.no_address = no free local port (errno 99)
+verdict.failures = {requests} failed[[ ({causes:counts})]]
+slots.unlimited = no limit configured
+slots.unknown = limit not known
+
+# load tool: why it was the limit
+load_tool.cpu = it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use
+load_tool.plateau = from {below} to {connections} connections requests/s changed by {gain:change},
+    although no part of the server is busy ([[slots {slots:percent}, ]]workers' CPU
+    {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections} requests
+    were inside it at once
+load_tool.ceiling = against a server that does nothing it reaches {ceiling_rps:number} requests/s
+    ({connections:# connection}), less than {times:g} times the {rps:number} measured here
+load_tool.second_tool = {tool}[[ with {processes} processes]] got {rps:number} requests/s from the
+    same server with as many connections, {more:percent} more (at least {low:percent} by {trials}
+    trials of each)
+load_tool.connections = only {established} of {connections:# connection} were established
+load_tool.no_address = {requests:# request} found no free local port (errno 99): keep connections,
+    or widen ip_local_port_range
+load_tool.no_files = {requests:# request} could open no file (errno 24): raise ulimit -n
+
+# handshakes that a full accept queue dropped
+handshakes.namespace = counted in the whole network namespace
+handshakes.socket = counted by its own listening socket
+handshakes.dropped = the accept queue was full: {counters:values} ({where})
+    [[; {steps}]]
+handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
+    was full and the kernel dropped handshakes
+
+# diagnosis: what is so of a cell, each finding with its evidence and the advice that follows
+diagnosis.end = [[; {advice:; }]].
+diagnosis.load_tool = {limit}{+diagnosis.end}
+diagnosis.stall = Slots stood idle for {idle_s:duration} of {load_s:duration} while clients waited
+    [[, at one go {longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
+    requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
+    {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
+    repeat ever more slowly]]{+diagnosis.end}
+diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
+    is {limit})]] and the kernel dropped handshakes: {counters:values} ({where})
+    [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
+    handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
+    worker]]{+diagnosis.end}
+diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
+    handshakes{+diagnosis.end}
+diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
+diagnosis.blocked_loop = {how}{+diagnosis.end}
+loop.late = Something blocks the event loop at least {blocked:percent} of the time, up to
+    {longest_s:duration} at once; meanwhile a worker serves none of its other requests[[ ({late}
+    of {beats} timers on the event loops fired more than 10 ms late)]]
+loop.one_at_a_time = Workers serve one request at a time: something blocks the event loop
+    ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
+    app)
+# which lines hold up an event loop
+blocking.library = a library's, called by no line of the app
+blocking.thread = nor its event loop: the call is made in another thread
+blocking.where = {file} line {line} in {function}()[[ ({library})]]
+blocking.line = {+blocking.where} blocks the event loop {share:percent} of the time[[; it calls
+    {called}]][[, which waits in {inside}]]; the loop is held up for as long as
+    {longest_s:duration}.
+blocking.computing = {+blocking.where} computes on the event loop {share:percent} of the
+    time[[; it calls {called}]]; the loop is held up for as long as {longest_s:duration}.
+blocking.gil_held = {+blocking.where} holds the GIL {share:percent} of the time[[; it calls
+    {called}]]; for as long as {longest_s:duration} no other thread of its worker
+    runs[[, {thread}]].
+diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
+    requests/s while {how}{+diagnosis.end}
+busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })
+busy.each_computes = each request takes {cpu_s:duration} of CPU time[[ (the fastest lone one
+    {lone_s:duration} in all)]]
+busy.more_than_cores = {+busy.each_computes}, and {workers:# worker} together would need more than
+    {cores:# core}
+busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]])
+busy.one_at_a_time = {+busy.each_computes}, and a worker computes for one at a time
+diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
+    load tool waited for a core for up to {share:percent} of the response time: these figures are
+    of a disturbed machine{+diagnosis.end}
+diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other machines, which cost
+    {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
+diagnosis.busy_workers = Computing is the limit: {connections:# connection} reached no more than
+    {rps:number} requests/s, as {how}{+diagnosis.end}
+diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {idle:number} of
+    the {slots:# slot} that could be in use idled while requests waited]][[one worker has
+    {times:number} times as many as another, and requests wait]][[ {wait_s:duration}]] inside
+    busier ones ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
+    {requests_per_worker:, }]][[; about {predicted_rps:number} requests/s when dealt like
+    this]]){+diagnosis.end}
+diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
+    {connect_s:milliseconds}]]{+diagnosis.end}
+diagnosis.shared = With {connections:# connection} a request spends {service_s:duration}
+    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
+    [[, {fewer_s:duration} with {fewer:# connection}]], and computing does not explain it
+    [[ (the server uses {used:.2f} of {cores:# core})]][[; {more:# connection} get no more]]:
+    requests wait for something that they share{+diagnosis.end}
+diagnosis.drift = Service times drift: {first_s:duration} in the first eighth of
+    {requests:# request}, {last_s:duration} in the last (Mann-Kendall, z =
+    {z:number}){+diagnosis.end}
+diagnosis.slow_first = The first {requests:# request} spent {first_s:duration} inside the app, later
+    ones {rest_s:duration}: it is slow only at first{+diagnosis.end}
+diagnosis.shedding = {share:percent} of the requests were refused
+    [[ (status {statuses:list})]][[ (answers other than 2xx that took hardly any time; {tool} does
+    not tell their status)]], and {successes_rps:number} requests/s succeeded{+diagnosis.end}
+diagnosis.failing = {requests:# request} failed, {share:percent} of all ({causes:counts})
+    [[, with status {statuses:list}]]{+diagnosis.end}
+diagnosis.unexplained = With {connections:# connection} a response takes {response_s:duration}
+    [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
+    [[: {waiting}]]; nothing that was measured shows why{+diagnosis.end}
+diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
+    and nothing waited{+diagnosis.end}
+diagnosis.all_slots_busy = {connections:# connection} used {used} slots[[ ({busy:percent} busy)]]
+    and nothing waited; more connections will{+diagnosis.end}
+diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
+    used]]
+diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at
+    once ({limit})
+diagnosis.slots_enough = {connections:# connection} have {slots:# slot}
+diagnosis.others_wait = the other {others} wait {places: and }
+diagnosis.requests_wait = requests wait {places: and }
+waits.connect = {wait_s:duration} to connect
+waits.accept_queue = {wait_s:duration} in the accept queue
+waits.accept_queue_or_client = {wait_s:duration} in the accept queue or as connections of the client
+    alone
+waits.in_worker = {wait_s:duration} inside the workers, accepted and not begun
+waits.transfer = {wait_s:duration} after the app, until the answer has arrived
+waits.unattributed = {wait_s:duration} unattributed
+waits.unknown = {wait_s:duration}, in no place that is known
+cores.server = the server {cores:cores}
+cores.load_tool = the load tool {cores:cores}
+cores.service = {name} {cores:cores}
+
+# advice that follows from a diagnosis, beside a class's own way to more slots
+advice.blocks = it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a
+    sleep, a database driver, an HTTP client): use
+advice.faster_load_tool = a faster load tool (fast, wrk), more processes of it (--tool-processes) or
+    a second machine for it would show what the server can do
+advice.load_from_elsewhere = a faster load tool (fast, wrk) or a second machine for it would show
+    what the server can do: the cores of this one are {host:percent} busy
+advice.backlog_hides = a longer --backlog only moves the wait into a longer queue
+advice.longer_backlog = with a --backlog of {connections} or more none would be dropped
+advice.longer_each_time = look for what grows with every request (a list, a table, a file)
+advice.warm_up = load it for longer, and do what is done only once (pools, caches) when it starts
+advice.move_computing = it computes ({cores:cores} for {workers:# worker}): move the work to other
+    processes, or run as many workers as there are cores
+advice.patch_before_preload = preload_app loads the app before gevent patches blocking calls: turn
+    it off, or start the app with gevent.monkey.patch_all()
+advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with threads
+advice.calls_in_threads = {+advice.blocks} asynchronous calls, or make the call in a
+    thread (asyncio.to_thread)
+advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
+advice.faster_code_or_more_cores = faster code, more cores or a load tool on another machine bring
+    more
+advice.measure_again = measure again when the host is quieter, or on a machine of its own
+advice.close_other_programs = close the other programs and measure again
+advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more
+advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections or
+    threads, a service behind the app)
+advice.class_that_deals_evenly = a class that accepts only what it can serve (sync, gevent) shares
+    them evenly
+advice.worker_connections_as_threads = --worker-connections {threads}, as many as threads, leaves
+    what a worker cannot serve in the accept queue for the next that can
+advice.ends_keepalive = it also disables keep-alive
+
+# knee: where it is, or why there is none; what ends in .short stands in a table
+knee.no_cell = unknown: no valid cell
+knee.inconclusive = unknown: every cell is inconclusive
+knee.levels_off = the last step ({below} → {highest}) gained {gain:percent}
+knee.all_slots_busy = at {highest} connections all {slots} slots are busy and the others wait
+knee.slots_reached = throughput is what {slots:# slot} allow, and requests wait
+knee.one_level = at least {least:number}: one level cannot show where it stops[[; add {add} or
+    more]]
+knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]]
+    from {below} to {highest:# connection}[[; add {add} or more]]
+knee.chance = at least {least:number}: whether throughput still grew from {below} to
+    {highest:# connection} is within chance[[; repeat with --trials, or add {add} or more]]
+knee.between = between {least:number} and {most}[[{grew}]]
+knee.grew.until = : throughput grew by {gain:percent} from {below} to {highest} connections
+knee.grew.though = ; that throughput grew by {gain:percent} from {below} to {highest} connections is
+    no sign of room, as requests wait with {below} already
+knee.grew.chance = ; that throughput changed by {gain:percent} from {below} to {highest} connections
+    is within chance
+knee.above = > {highest}
+knee.no_limit = > {highest}: no limit found up to {highest}
+knee.above_slots = > {highest}, although {slots} slots are configured
+knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy[[; add {add} or
+    more]]
+knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
+    were still free with {connections:# connection}
+knee.unknown = unknown: requests wait, although throughput is what lone requests allow
+knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
+    limit, not the server
+knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit
+knee.no_cell.short, knee.inconclusive.short, knee.room_beyond.short, knee.unknown.short = unknown
+knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short, knee.chance.short = at
+    least {least:number}
+knee.no_wait_with_all_slots.short = at least {highest}
+knee.between.short = {least:number} to {most}
+knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}
+below.busy_machine, below.busy_workers = computing is the limit
+below.blocked_loop = event loops are blocked
+below.uneven = connections are dealt unevenly
+below.shared = requests wait for something that they share
+below.drift, below.slow_first = service times change
+below.shedding = the server refuses the rest
+below.failing = failures are left out
+below.core_wait = other programs took cores
+below.steal = the host gave cores to other machines
+
+# capacity: why there is none
+capacity.no_cell = no valid cell
+capacity.still_growing = throughput did not stop growing
+capacity.trials_differ = the trials differ too much for an interval
+capacity.no_level_below = no number of connections is below the knee
+capacity.needs = an interval needs {wants: and }
+capacity.trials = at least {trials} trials
+capacity.low_level = a level of at most {level}
+capacity.high_level = a level of at least {level}
+capacity.tool_is_limit = {tool} is the limit in every cell
+
+# breakdown: its sources, and what it leaves out
+source.client = the client
+source.client_whole_load = the client, over the whole load
+source.client_bytes = the client's first and last byte, over the whole load
+source.queue = queue length, by Little's law
+source.queue_and_half_open = queue length and half-open connections, by Little's law
+source.accept = accept timed in the workers
+source.accept_and_start = accept and start timed in the workers
+source.unread = unread requests, by Little's law
+source.spans = the workers' spans
+source.spans_and_client = spans and the client
+breakdown.not_followed = {tool} follows every request only where they are counted, or over a ramp,
+    not for a --duration alone, so each part is an estimate
+breakdown.left_out = the breakdown leaves out {requests:# request} that failed
+breakdown.failures = no breakdown: {share:percent} of the answers were failures, and nothing tells
+    which requests these were
+breakdown.sent_late = no breakdown: requests were sent {lag_s:duration} late on average, as they
+    found no free connection or the load tool was busy
+
+# phases: what marks each
+phase.rises = ESTABLISHED only rises, from {first} to {last} of the load's connections
+phase.established = 1 LISTEN and {established} ESTABLISHED, both ends of {connections} connections
+phase.ramp_up = {+phase.rises}[[ until {until_s:duration}; then response times rise to their level]]
+phase.never_steady = {+phase.rises}; response times rose until the load ended, so no part of it is
+    steady: raise --duration
+phase.drain = no new connections, and response times fall from {before_s:duration} to
+    {after_s:duration}
+phase.steady = {+phase.established}[[; responses take {p50_s:duration}, 90 % of them {p5_s:duration}
+    to {p95_s:duration}]]
+phase.steady_in_app = {+phase.established}; requests spend {p50_s:duration} inside the app, 90 % of
+    them {p5_s:duration} to {p95_s:duration}
+phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left}
+    of {most} still ESTABLISHED
+
+# timelines: what was left out and how
+timeline.cut = Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of
+    {requests:,} requests.
+timeline.never_ended = {requests:# request} never ended; drawn to the end.
+timeline.queue_peaks = The accept queue is drawn at its longest of every {every_s:duration}.
+timeline.partial = Shown only in part: {sampler} ({why}).
+sampler.connections = TCP connections
+sampler.counters = kernel counters
+sampler.services = CPU of storage and cache
+sampler.app_metrics = app metrics
+sampler.workers = CPU of each worker
+sampler.memory = memory of the workers
+
+# what a request needs
+needs.no_requests = no request was seen in the app
+needs.failed = {failed:percent} of its requests were not answered as
+    expected[[ ({causes:counts})]][[, with status {statuses:list}]]
+needs.mixed = {worker_class}: {failed:percent} of the requests that show what one needs
+    failed[[ ({causes:counts})]], and are in the mean
+needs.no_cpu = The CPU of the workers was not seen, so what a request needs is not known
+needs.no_memory = What the workers hold of memory is missing: this system does not say what they
+    share
+needs.contended = The forecast for {classes:list} is uncertain: in the load that it is made from,
+    requests in one worker kept each other waiting, and how long each waits by itself is not known.
+    What was launched does not rest on it
+needs.routes_alike = What each kind of request computes is not known: all are taken for the mean of
+    their class
+needs.gap_alone = {worker_class}: no request waited for a slot, so how long one is held beside the
+    app is taken from lone requests
+# notes
+note.recorded = {text}
+note.ab_first_byte_last = ab timed the first byte of {requests:# request} after the end of the same
+note.wrk_lost_connections = wrk lost {n:# connection} when connecting, for the whole run
+note.wrk_late_responses = {n:# response} came after wrk's timeout, and {n:is/are} not in its
+    latencies
+note.reconnects = {requests:# kept connection} {requests:was/were} closed by the server as a request
+    was sent on {requests:it/them}; {requests:it was/they were} sent again on
+    {requests:a new one/new ones}
+note.deadline_struck = stopped at its deadline: {unsent:# request} {unsent:was/were} never sent
+note.never_sent = {unsent:count} of {due:# request} due at {asked_rps:number} a second
+    {unsent:was/were} never sent
+note.half_sent_late = half of the requests were sent more than {lag_s:milliseconds} after they were
+    due; either all connections waited for answers, or the generator could not keep up
+note.lone_failed = {failed} of {requests:# lone request} before the load failed: they count in no
+    figure
+note.not_warmed_up = warm-up did not reach {workers:# worker}
+note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's timeout while waiting
+    for a request that never came: a client may hold connections, made late, on which it has nothing
+    left to send
+note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
+    {trials}) and levels on both sides of the knee
+note.pilot = the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the
+    figures are those of its {load_s:duration} (--rounds or --duration fix the length)
+note.held = in the worker: after the app is done with a request, a slot stays taken for
+    {held_s:duration}, and other requests wait for it
+note.one_launch = kept connections stay with the worker that accepted them, and each launch deals
+    them anew: what is known of the throughput of {worker_classes:list} is that of one launch, the
+    interval over launches needs --trials {trials}
+note.no_capacity = {worker_class} by {tool}: no capacity, {why}
+note.slower_alone = lone requests took {lone_s:duration}, slower than under load, where no request
+    holds a slot for more than {most_s:duration} on average: bound and knee are computed from that
+note.short_window = the steady part lasted only {length_s:duration}: raise --rounds
+note.whole_load = over the whole load, its end included, {whole_rps:number} requests/s succeeded;
+    {steady_rps:number} in its steady part, while all connections were busy
+note.failures_in_times = no response times: {tool} mixes those of successes with those of
+    {requests:# failed request}; --tool {other} times each request
+note.missing = {samplers:, } missing: {why}
+note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
+    server dropped anything
+note.beside = {cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1
+    measures one cell after the other
+note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
+    leaves the figures as they are
+note.stood_still = this machine stood still, as when a host stops its guests, or the lab was
+    stopped: for up to {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) the
+    lab itself was not run, though it waited for no core; the figures contain that time
+note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
+note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
+    the mean service of {service_s:duration}
+note.waiting_never_accepted = no waiting time: {tool}'s response times hold {requests:# request}
+    that never reached a worker
+note.waiting_unanswered = no waiting time: some requests reached a worker and were never answered
+arrivals.poisson = at random (Poisson)
+arrivals.even = evenly spaced
+note.schedule.late = 95 % were sent no later than {lag_p95_s:duration} after they were due, all
+    within {lag_max_s:duration}
+note.schedule.poisson = {due:# request was/requests were} due, at random moments that were fixed
+    before the load (Poisson, seed {seed})[[; {late}]]
+note.schedule.even = {due:# request was/requests were} due, evenly spaced[[; {late}]]
+note.sent_late = {lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent
+    late while connections were free, so these times say little about the server
+note.share_of_highest = shares are of the highest throughput that the closed loop reached
+    ({rps:number} requests/s); its capacity may be higher: add higher levels
+"""
+
+
+def _steps(values: Mapping[str, Any]) -> str:
+    (first_s, count), *rest = values["steps"]
+    each = [f"{counted(count, 'connection')} connected after {first_s:g} s"]
+    each += [f"{count} after {step_s:g} s" for step_s, count in rest]
+    when = "step" if len(each) == 1 else "steps"
+    return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
+
+
+TEMPLATES = _read(TEXTS)
+SENTENCES: Mapping[str, Sentence] = TEMPLATES | {"handshakes.steps": _steps}

@@ -1,0 +1,71 @@
+"""Writes a document as a page and as pictures. What draws them is loaded only then."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from workerlab.model import Document, EnvironmentProblem, UsageError
+
+MISSING = (
+    "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
+    " with `pip install 'workerlab[page]'`"
+)
+
+
+def page(document: Document, path: Path) -> None:
+    """One HTML file that needs nothing else.
+
+    Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
+    """
+    check(path.parent)
+    _write([(path, _html().render(document).encode(errors="replace"))])
+
+
+def ready(path: Path) -> None:
+    """Raises as `page` does, before there is anything to write."""
+    check(path.parent)
+    _html()
+
+
+def pictures(document: Document, directory: Path) -> list[Path]:
+    """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
+    `page` does."""
+    check(directory.parent)
+    drawn = _html().pictures(document)
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
+    return _write((directory / name, data) for name, data in drawn)
+
+
+def _html() -> ModuleType:
+    try:
+        return import_module("workerlab.report.html")
+    except ImportError as error:
+        raise EnvironmentProblem(MISSING.format(error)) from error
+
+
+def check(directory: Path) -> None:
+    """Raises UsageError unless files can be put there, before anything is drawn."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory")
+    if not os.access(directory, os.W_OK):
+        raise UsageError(f"{directory} cannot be written to")
+
+
+def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
+    """Each whole or not at all, also where a signal ends it."""
+    written = []
+    for path, data in files:
+        try:
+            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
+                Path(part, path.name).write_bytes(data)
+                os.replace(Path(part, path.name), path)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        written.append(path)
+    return written

@@ -1,0 +1,197 @@
+"""A document in the terminal: the answer on one screen; what explains it where it is asked for.
+
+Answers to questions come first, then the tables, then what else was found. With `explain` follow
+the evidence of each finding, what the columns mean, and all notes.
+
+Plain ASCII without colour, so that it survives a pipe, a log and a mail. Where the terminal is too
+narrow for a table, its columns move together first, then the least needed are left out, and a line
+names them.
+"""
+
+import textwrap
+from collections.abc import Iterable
+from itertools import chain, groupby
+
+from msgspec.structs import replace
+from rich.console import JustifyMethod
+from rich.table import Table as Drawing
+from rich.text import Text as Styled
+
+from workerlab.model import Document, Finding, Table
+from workerlab.numbers.units import MISSING
+from workerlab.report.grid import Grid, grid, join, legend
+from workerlab.report.messages import question_of, say, short, text
+from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
+
+HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
+EXPLAINED = frozenset(
+    {"table.keepalive", "table.classes", "advise.table.all", "advise.table.launches"}
+)  # only with `explain`
+ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
+VISIBLE = frozenset(  # notes that are never only counted
+    {
+        "note.unfinished",
+        "note.not_measured",
+        "note.left_out",
+        "note.one_launch",
+        "settings.unavailable",
+        "settings.left_out",
+        "settings.line.unexamined",
+        "generators.doubt",
+        "ladder.invalid",
+        "bottleneck.invalid",
+    }
+)
+HEAD = frozenset({"plan.setting_ignored", "plan.flag_ignored"})  # notes that stand under the title
+COLOURS = {
+    "below capacity": "green",
+    "at capacity": "cyan",
+    "saturated": "yellow",
+    "generator-bound": "magenta",
+    "inconclusive": "blue",
+    "invalid": "red",
+}
+OF_TARGETS = {
+    "met": "green",
+    "broken": "red",
+    "not shown": "yellow",
+    "undecidable": "yellow",
+}
+
+
+def render(
+    document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
+) -> str:
+    """The document for a person. `width`: columns of the terminal; None: as wide as it needs."""
+    answers, others = (
+        [_finding(one, colour, width, explain) for one in document.findings
+         if bool(question_of(one)) is answer]
+        for answer in (True, False)
+    )  # fmt: skip
+    blocks = [_head(document, width), *answers]
+    legends: set[tuple[str, str]] = set()
+    for table in _shown(document.tables, width, explain):
+        blocks += _table(table, colour, width, legends if explain else None)
+    blocks += ["\n".join(others), *_notes(document, width, explain)]
+    whole = "\n\n".join(block for block in blocks if block) + "\n"
+    return whole if colour else to_ascii(whole)
+
+
+def _head(document: Document, width: int | None) -> str:
+    """The title, and below it what of the command line did nothing."""
+    notes = [text(note) for note in document.notes if note.code in HEAD]
+    return "\n".join(
+        [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
+    )
+
+
+def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
+    """The question that it answers, its sentence, and with `explain` its evidence."""
+    question = wrapped([question_of(finding)], width)
+    lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
+    lines.append(wrapped([text(finding)], width, "  " if question else ""))
+    if explain:
+        lines.append(wrapped([f"- {text(one)}" for one in finding.evidence], width, "    "))
+    return "\n".join(filter(None, lines))
+
+
+def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
+    """All of them, or those that must be seen and what else there is."""
+    if explain:
+        every = wrapped([text(note) for note in document.notes], width, "  ")
+        yield f"{say('text.notes')}\n{every}" if every else ""
+        return
+    seen = [one for one in document.notes if one.code in VISIBLE]
+    known = [one for one in document.notes if one.code in HEAD]
+    yield wrapped([text(note) for note in seen], width)
+    parts = []
+    if notes := len(document.notes) - len(seen) - len(known):
+        parts.append(Finding("text.explain.notes", {"notes": notes}))
+    if any(finding.evidence for finding in document.findings):
+        parts.append(Finding("text.explain.evidence"))
+    if any(table.rows for table in document.tables):
+        parts.append(Finding("text.explain.columns"))
+    yield wrapped([say("text.explain", parts=parts)], width) if parts else ""
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
+    """Those with rows; where the time goes beside the cells it is about, if there is room."""
+    shown = [one for one in tables if one.rows and (explain or not _lengthy(one))]
+    if [one.title.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
+        joined = join(*shown[:2])
+        if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
+            return [replace(joined, note=shown[1].note), *shown[2:]]
+    return shown
+
+
+def _lengthy(table: Table) -> bool:
+    """Whether it can wait until it is asked for."""
+    code = table.title.code
+    return code in EXPLAINED or (code == "table.routes" and len(table.rows) > ROUTES_MOST)
+
+
+def _table(
+    table: Table, colour: bool, width: int | None, known: set[tuple[str, str]] | None
+) -> list[str]:
+    """Its title, the drawing, and what is to be told below it. `known`: legends that need not be
+    told again; None: nothing is explained."""
+    whole = grid(table)
+    fitting, gap, hidden = _fitted(whole, width)
+    title = "" if table.title.code == "table.cells" else text(table.title)
+    below = []
+    if known is not None:
+        below += [*legend(fitting.columns, known), text(table.note)]
+        below += [say("text.missing")] if MISSING in chain(*fitting.rows) else []
+    elif table.note is not None and (brief := short(table.note)) != table.note:
+        below.append(text(brief))
+    if whole.blank:
+        below.append(say("text.blank", columns=whole.blank))
+    if hidden:
+        below.append(say("text.hidden", columns=hidden))
+    picture = drawn(_drawing(fitting, gap, colour), colour)
+    return [
+        f"{wrapped([f'{title}:'], width)}\n\n{picture}" if title else picture,
+        wrapped([" ".join(filter(None, below))], width),
+    ]
+
+
+def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
+    """What fits, with how many blanks between columns, and the headings of what does not."""
+    if width is None or natural(_drawing(whole, gap=2)) <= width:
+        return whole, 2, []
+    ranked = any(column.expendable for column in whole.columns)
+    hidden: list[str] = []
+    while natural(_drawing(whole, gap=1)) > width and len(whole.columns) > 1:
+        ranks = [column.expendable for column in whole.columns]
+        place = ranks.index(max(ranks)) if ranked else len(ranks) - 1
+        if ranked and not ranks[place]:
+            break
+        hidden.append(whole.columns[place].heading)
+        whole = whole.without(place)
+    return whole, 1, hidden
+
+
+def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
+    drawing = bare_table(gap)
+    for column in whole.columns:
+        # In as many lines as keep the heading about as narrow as its values
+        widest = max(map(len, (*column.values, *column.heading.split())), default=0)
+        lines = textwrap.wrap(
+            clean(column.heading), max(widest, HEADING_LEAST), break_on_hyphens=False
+        )
+        heading = "\n".join([*lines, column.unit] if column.unit else lines)
+        justify: JustifyMethod = "right" if column.right else "left"
+        drawing.add_column(Styled(heading), justify=justify, no_wrap=True)
+    keys = [row[: whole.keys] for row in whole.rows]
+    runs = [key for key, _ in groupby(keys)]
+    # Some stand in several rows that follow each other, and nowhere else
+    grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
+    styles_of = {**COLOURS, **OF_TARGETS} if colour else {}
+    for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
+        styles = [styles_of.get(one.partition(":")[0], "") for one in row]
+        cells = map(Styled, map(clean, row), styles)
+        drawing.add_row(*cells, end_section=grouped and key != after)
+    return drawing

@@ -1,0 +1,241 @@
+"""The run directory: the only door between measuring and understanding.
+
+    run.json       what was planned and on what machine; written before the first trial, and again
+                   where an experiment plans further cells by what it has found
+    machine.json   what was found out of the machine before the first trial; may be missing
+    trials.jsonl   one line when a trial begins, one with its Record when it has ended
+    code/          the configuration files, apps and probe the servers were started with
+    raw/KEY/       everything one trial left: proofs, span maps, server log, tool output
+
+Lines are appended and synced, so a crash or a full disk loses at most the line being written;
+a torn last line is ignored by the reader and cut by the next writer. A file lock keeps two
+harnesses from writing into one run; the kernel drops it with the process.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from workerlab import codec
+from workerlab.bundled import bundled_root
+from workerlab.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
+
+SCHEMA = 2  # of the files of a run
+INSIDE = Path(__file__).resolve().parent / "server" / "inside"
+STOPPED = Fault("interrupted", "the harness ended before this cell did")
+
+
+def write_synced(path: Path, value: object) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(codec.indented(value))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    part.replace(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def fresh(parent: str | None, label: str) -> Path:
+    """A name for a new run's directory that says when and what; not there yet."""
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
+    place = Path(parent or "results").expanduser().absolute()
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(place / one for one in names if not (place / one).exists())
+
+
+def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
+    """Raises UsageError when it exists, EnvironmentProblem on a full or read-only disk."""
+    if directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory} exists and is not empty: name another --out")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        copy_code(directory / "code")
+        (directory / "raw").mkdir()
+        (directory / "trials.jsonl").touch()
+        document = {"schema": SCHEMA, "run": directory.name, "plan": plan}
+        write_synced(directory / "run.json", {**document, "environment": environment})
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        # A copied tree tells of each file that did not fit
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise EnvironmentProblem(f"cannot write the run directory {directory}: {why}") from error
+
+
+def amend(directory: Path, plan: Plan) -> None:
+    """The run goes on with this plan, which has cells more than the one on file. OSError on a full
+    or read-only disk, where the one before stays."""
+    document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
+    write_synced(directory / "run.json", {**document, "plan": plan})
+
+
+def learn(directory: Path, values: Mapping[str, Any]) -> None:
+    """Add to the run's environment. OSError on a full or read-only disk."""
+    write_synced(directory / "machine.json", values)
+
+
+def learned(directory: Path) -> dict[str, Any] | None:
+    """What `learn` has put down; None where it has not, or not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
+    return None
+
+
+def copy_code(code: Path) -> None:
+    """All that a server is started with, copied to `code`: it runs in interpreters that know
+    nothing of this checkout, and a run shows what was measured."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+    for name in ("apps", "configs"):
+        shutil.copytree(bundled_root() / name, code / name, ignore=ignore)
+    inside = ("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py",
+              "inspected.py")  # fmt: skip
+    for name in inside:
+        shutil.copyfile(INSIDE / name, code / name)
+
+
+class Run(Struct, frozen=True):
+    """A run as it is on file. `records` holds the newest Record of every trial that began."""
+
+    directory: Path
+    plan: Plan
+    environment: dict[str, Any]
+    records: dict[str, Record]
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+
+class _Entry(Struct, frozen=True):
+    """A line of trials.jsonl: one of the two."""
+
+    began: str | None = None
+    record: Record | None = None
+
+
+class _Schema(Struct, frozen=True):
+    """run.json, whatever its schema."""
+
+    schema: int | None = None
+
+
+class _Document(Struct, frozen=True):
+    plan: Plan
+    environment: dict[str, Any]
+
+
+def load(directory: Path) -> Run:
+    """Raises UsageError for what is no run, is damaged, or was made with another schema."""
+    try:
+        data = (directory / "run.json").read_bytes()
+        lines = (directory / "trials.jsonl").read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"{directory} is not a run directory: {error}") from error
+    try:
+        schema = codec.decode(data, _Schema).schema
+        if schema is None:
+            raise UsageError(f"{directory} is not a run directory: its run.json has no schema")
+        if schema != SCHEMA:
+            newer = schema > SCHEMA
+            made, advice = ("a newer", "update this one") if newer else ("an older", "use that")
+            raise UsageError(
+                f"{directory} was made by {made} workerlab (schema {schema}, this one reads"
+                f" {SCHEMA}): {advice} to read it"
+            )
+        document = codec.decode(data, _Document)
+    except ValueError as error:
+        raise UsageError(f"{directory}/run.json is damaged: {error}") from error
+    environment = {**document.environment, **(learned(directory) or {})}
+    return Run(directory, document.plan, environment, _records(directory, lines))
+
+
+def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
+    """The newest Record of every trial. What stands after the last newline is torn or empty."""
+    records: dict[str, Record] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            entry = codec.decode(line, _Entry)
+            record = Record(entry.began, STOPPED) if entry.began is not None else entry.record
+            if record is None:
+                raise ValueError("it says nothing")
+        except ValueError as error:
+            raise UsageError(
+                f"{directory}/trials.jsonl is damaged in line {number}: {error}; delete the line to"
+                " lose that trial alone"
+            ) from error
+        records[record.key] = record
+    return records
+
+
+def read_text(path: Path) -> str:
+    """Empty where it is missing."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
+    """What a load tool printed in `trial`, a directory of the run, and those `files` it wrote."""
+    place = trial / "tool"
+    there = {name: read_text(place / name) for name in files if (place / name).is_file()}
+    stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
+    return Output(stdout, stderr, exit_code, there)
+
+
+class Writer:
+    """Appends to a run's trials.jsonl."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def began(self, key: str) -> None:
+        self._append({"began": key})
+
+    def ended(self, record: Record) -> None:
+        self._append({"record": record})
+
+    def _append(self, entry: Mapping[str, object]) -> None:
+        """Whole or not at all, as far as a disk allows: a torn line is cut off again."""
+        line = codec.encode(entry) + b"\n"
+        before = os.fstat(self._handle).st_size
+        try:
+            written = os.write(self._handle, line)
+            if written < len(line):
+                os.write(self._handle, line[written:])
+            os.fsync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, before)
+            raise
+
+
+@contextlib.contextmanager
+def appending(directory: Path) -> Iterator[Writer]:
+    """The run, locked, without a torn last line. Raises UsageError if another one writes it."""
+    handle = os.open(directory / "trials.jsonl", os.O_RDWR | os.O_APPEND)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another workerlab is writing into {directory}") from None
+        data = os.pread(handle, os.fstat(handle).st_size, 0)
+        os.ftruncate(handle, data.rfind(b"\n") + 1)
+        yield Writer(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,175 @@
+"""The server under test: Gunicorn on a loopback port of the kernel's choice, as a context manager.
+
+Ready means: N workers have loaded the app (each has written its proof from inside) and a real
+request got the expected answer. A listening socket proves neither, it exists before any worker.
+"""
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from workerlab.server.process import Guarded
+from workerlab.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
+from workerlab.server.versions import with_version
+from workerlab.server.warmup import warm_up
+from workerlab.server.worker_classes import WORKER_CLASSES, class_named
+
+BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
+POLL_S = 0.01
+LEAST_BYTES = 1 << 20  # on disk: with less, records of spans hardly find room
+GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
+TIMEOUT_S = 30  # as in configs/
+BLOCKED_S = 600  # of a loop that one of the lab's apps blocks: 10 turns of it, all requests in each
+# What would steer Gunicorn from outside the plan
+SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
+
+
+def _write_launch(launch: Launch) -> None:
+    server = launch.server
+    planned = ("workers", "threads", "backlog", "worker_connections")
+    settings: dict[str, object] = {
+        **{name: value for name, (value, _) in FORCED.items()},
+        "bind": f"{launch.host}:0",
+        "control_socket_disable": True,  # or Gunicorn writes under the user's home
+        "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
+        **{name: getattr(server, name) for name in planned},
+    }
+    if server.preload:  # else the user's file may say so
+        settings["preload_app"] = True
+    if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
+        row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
+        settings["timeout"] = max(BLOCKED_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s))
+    own = server.worker_class in WORKER_CLASSES
+    configs = [str(launch.code / "configs" / f"{server.worker_class if own else 'common'}.py")]
+    plan = {
+        "configs": configs + ([launch.config] if launch.config else []),
+        "worker_class": None if own else server.worker_class,
+        "settings": settings,
+        "env": [f"{name}={value}" for name, value in launch.app.env],
+        "cores": server.cores,
+        **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
+        "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
+    }
+    (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
+
+
+# What would make a benchmark wrong, or leave something behind: the value that is put in its place,
+# and what the user is told whose own file sets another.
+FORCED: Mapping[str, tuple[object, str]] = {
+    "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
+    "daemon": (False, "the lab must be able to end the server"),
+    "reload": (False, "watching files is not what is measured"),
+    "reuse_port": (False, "each worker would get a port of its own"),
+    "max_requests": (0, "a worker that restarts under load is no steady state"),
+    "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
+    "graceful_timeout": (GRACE_S, "nothing of value is under way when the lab stops a server"),
+    "pidfile": (None, "nothing is left behind"),
+    "certfile": (None, "the lab measures plain HTTP"),
+    "keyfile": (None, "the lab measures plain HTTP"),
+}
+
+
+@contextmanager
+def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
+    """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
+    all their processes, afterwards. `turn`: where servers of other trials start, too. Raises
+    Faulty: "unavailable" when it does not boot or the app is of the wrong kind, "answer" when it
+    boots and does not answer what is expected."""
+    turn = turn or Turn()
+    with ExitStack() as stack:
+        turn.begin()
+        _write_launch(launch)
+        server = stack.enter_context(_one(launch, 1, frozenset(), turn))
+        for number in range(2, launch.server.instances + 1):
+            other = stack.enter_context(_one(launch, number, frozenset(server.proofs), turn))
+            server.others.append(other)
+            server.proofs |= other.proofs
+        yield server
+
+
+@contextmanager
+def _one(launch: Launch, number: int, strangers: frozenset[int], turn: Turn) -> Iterator[Running]:
+    """One of them, by its number; `strangers`: the workers of those before it."""
+    began, trial = time.monotonic(), str(launch.trial)
+    listening = numbered(launch.trial, "listening.json", number)
+    log = numbered(launch.trial, "server.log", number)
+    argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
+    env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
+    env |= {**dict(launch.app.env), **dict(launch.env), "WORKERLAB_TRIAL": trial}
+    env |= with_version(launch.gunicorn, env)
+    env |= {"WORKERLAB_METRICS": trial, "WORKERLAB_LISTENING": listening.name}
+    with Guarded(
+        [*argv, launch.app.target],
+        cwd=Path(launch.app.chdir or launch.code),
+        env=env,
+        stdout=log,
+        grace_s=GRACE_S + 1.0,
+    ) as process:
+        turn.started(process)
+        proofs = _proofs(launch, process, log, listening, strangers, turn)
+        _check_kind(launch, proofs)
+        host, port = json.loads(listening.read_text())["address"]
+        server = Running(
+            launch=launch,
+            process=process,
+            host=host,
+            port=port,
+            path=launch.app.path,
+            backlog=launch.server.backlog,
+            log=log,
+            proofs=proofs,
+            strangers=strangers,
+            start_s=time.monotonic() - began,
+        )
+        warm_up(server, turn)
+        yield server
+
+
+def _proofs(
+    launch: Launch,
+    process: Guarded,
+    log: Path,
+    listening: Path,
+    strangers: frozenset[int],
+    turn: Turn,
+) -> dict[int, dict[str, object]]:
+    """Those of all its workers, as soon as each has loaded the app."""
+    until, workers = time.monotonic() + BOOT_S, launch.server.workers
+    while True:
+        turn.look()
+        proofs = read_proofs(launch.trial, but=strangers)
+        if len(proofs) >= workers and listening.exists():
+            return proofs
+        if process.wait(POLL_S):
+            _check_room(launch.trial)
+            why = explained("the server did not boot", log)
+            raise Faulty("unavailable", why, f"its log: {log}")
+        if time.monotonic() > until:
+            ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
+            raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
+
+
+def _check_room(directory: Path) -> None:
+    """Raises Faulty where a worker could not keep its records: they are allocated when it boots."""
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_BYTES:
+        why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
+        raise Faulty("storage", why)
+
+
+def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
+    """Gunicorn boots an app of the wrong kind and answers fast 500s; say it before that."""
+    kind = str(next(iter(proofs.values()))["app_kind"])
+    row = class_named(launch.server.worker_class)
+    if row.serves and kind not in (*row.serves, "unknown"):
+        wanted = "ASGI" if row.asgi else "WSGI"
+        raise Faulty(
+            "unavailable",
+            f"{launch.app.target} is an application of kind {kind}, worker class {row.name} serves"
+            f" {wanted}: choose another class or another callable",
+        )

@@ -1,0 +1,78 @@
+"""The null server as a program of its own, in the standard library alone: reads its options,
+listens, says where, and answers at once, or after a seeded random delay, until it is ended."""
+
+import argparse
+import gc
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from workerlab.server.null.replies import FAULTS
+from workerlab.server.null.server import Server, publish
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
+    return int(text)
+
+
+def _delay(text: str) -> tuple[float, float]:
+    """(least, most) seconds from "LO,HI"."""
+    try:
+        least, most = (float(word) for word in text.split(","))
+    except ValueError:
+        least, most = 1.0, 0.0
+    if not 0 <= least <= most < 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not LO,HI: the least and most seconds")
+    return least, most
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Ends the program with exit code 2 and a sentence where one of them is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="null", description="A fast HTTP server that answers every request alike."
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1")
+    add("--port", type=_whole, default=0, help="0: one of the kernel's choice")
+    add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
+    add("--core", type=_whole, help="the CPU to stay on")
+    add("--body-bytes", type=_whole, default=12)
+    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
+    add("--seed", type=int, default=1, help="of the delays")
+    add("--backlog", type=_whole, default=4096)
+    add("--fault", choices=FAULTS, default="", help="what every answer suffers from")
+    add("--report", metavar="FILE", help="where it counts what it did")
+    return parser.parse_args(argv)
+
+
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
+    listener.bind((host, port))
+    listener.listen(backlog)
+    listener.setblocking(False)
+    return listener
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 once it was ended by a signal, 3 where it cannot listen or write."""
+    options = parse(argv)
+    gc.disable()  # nothing here forms a cycle, and 10 000 connections take long to look through
+    try:
+        if options.core is not None:
+            os.sched_setaffinity(0, {options.core})
+        with _listen(options.host, options.port, options.backlog) as listener:
+            server = Server(listener, options)
+            if options.ready:
+                host, port = listener.getsockname()[:2]
+                publish(options.ready, {"host": host, "port": port, "pid": os.getpid()})
+            server.run()
+    except (OSError, OverflowError) as error:  # the latter for a port above 65535
+        print(f"null: {error}", file=sys.stderr)
+        return 3
+    return 0

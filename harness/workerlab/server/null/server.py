@@ -1,0 +1,256 @@
+"""The null server's loop: one thread, one epoll, no copies.
+
+What makes it fast: the bytes of a request are looked up among those of requests that were read
+before, so that only the first of each kind is parsed; the answer is one ready-made piece of bytes;
+what is the exception (half a request, half an answer, several requests at once) lives in tables
+beside the connections. A delayed answer waits in a heap of due times. Rejected: asyncio (more
+Python per request), a process per core (the generator needs one), an object per connection.
+"""
+
+import contextlib
+import errno
+import heapq
+import json
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from workerlab.numbers.histogram import Histogram
+from workerlab.server.null.replies import BAD_REQUEST, Garbage, Reply, read_request, reply_to
+
+AT_ONCE = 8192  # spans that wait to be counted: many at once cost less than one by one
+READ_BYTES = 65_536
+REPORT_NS = 1_000_000_000
+KNOWN_MOST = 64  # kinds of request; one that carries a number is new each time
+KNOWN_BYTES = 4_096
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
+
+COUNTS = ("requests", "connections", "most_connections_at_once")
+clock = time.monotonic_ns
+
+
+class Tally:
+    """`spans`: nanoseconds from a request read to its answer sent, not counted yet."""
+
+    def __init__(self, path: str | None) -> None:
+        self.requests = 0
+        self.connections = 0
+        self.most_connections_at_once = 0
+        self.delays_ns = 0
+        self.spans: list[int] = []
+        self._service = Histogram()
+        self._path = path
+
+    def count_spans(self) -> None:
+        self._service.record_all(self.spans)
+        self.spans.clear()
+
+    def write(self) -> None:
+        if self._path is None:
+            return
+        self.count_spans()
+        document: dict[str, Any] = {name: getattr(self, name) for name in COUNTS}
+        document["cpu_s"] = time.process_time()
+        document["delays_s"] = self.delays_ns / 1e9
+        document["service"] = self._service.to_json()
+        publish(self._path, document)
+
+
+def publish(path: str, document: Mapping[str, Any]) -> None:
+    """Replaced at once: a reader finds a whole one at any moment."""
+    with open(f"{path}.part", "w") as file:
+        json.dump(document, file)
+    os.replace(f"{path}.part", path)
+
+
+class Server:
+    """Serves what comes to `listener` until SIGTERM or SIGINT."""
+
+    def __init__(self, listener: socket.socket, options: Namespace) -> None:
+        self._listener, self._tally = listener, Tally(options.report)
+        self._body_bytes, self._fault = options.body_bytes, options.fault
+        self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
+        self._random = random.Random(options.seed)
+        self._epoll = select.epoll()
+        self._sockets: dict[int, socket.socket] = {}
+        self._known: dict[bytes, Reply] = {}
+        self._held: dict[int, bytearray] = {}  # what was read and is not answered yet
+        self._busy: set[int] = set()  # connections whose answer is not sent in full
+        self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
+        self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
+        self._full = False  # no file is left for another connection
+        self._tally.write()  # whoever learns that it listens finds a report
+
+    def run(self) -> None:
+        woken, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        self._epoll.register(woken, select.EPOLLIN)
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._loop(woken)
+        self._tally.write()
+
+    def _loop(self, woken: int) -> None:
+        listening, poll, read = self._listener.fileno(), self._epoll.poll, self._read
+        report_ns = clock()
+        while True:
+            now_ns = clock()
+            if now_ns >= report_ns:
+                self._tally.write()
+                report_ns = now_ns + REPORT_NS
+            until_ns = min(report_ns, self._due[0][0]) if self._due else report_ns
+            for fd, events in poll(max(0, until_ns - now_ns) / 1e9):
+                if fd == listening:
+                    self._accept()
+                elif fd == woken:
+                    return
+                elif events & select.EPOLLOUT and fd in self._unsent:
+                    self._send_rest(fd)
+                else:
+                    read(fd)
+            if self._due:
+                self._answer_due()
+            if len(self._tally.spans) >= AT_ONCE:
+                self._tally.count_spans()
+
+    def _accept(self) -> None:
+        """All who wait."""
+        tally, sockets, register = self._tally, self._sockets, self._epoll.register
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._full = True
+                    self._epoll.modify(self._listener, 0)
+                    return
+                continue  # that one has gone again
+            connection.setblocking(False)
+            fd = connection.fileno()
+            sockets[fd] = connection
+            register(fd, select.EPOLLIN)
+            tally.connections += 1
+            tally.most_connections_at_once = max(tally.most_connections_at_once, len(sockets))
+
+    def _read(self, fd: int) -> None:
+        if (connection := self._sockets.get(fd)) is None:
+            return  # closed in this very round
+        try:
+            data = connection.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(fd)
+            return
+        read_ns = clock()
+        reply = self._known.get(data)
+        if reply is None or fd in self._busy or fd in self._held:
+            self._held.setdefault(fd, bytearray()).extend(data)
+            self._read_held(fd)
+        else:
+            self._begin(fd, connection, reply, read_ns)
+
+    def _read_held(self, fd: int) -> None:
+        """Answer what has come in full, one request after the other."""
+        held = self._held.pop(fd)
+        while held and fd in self._sockets and fd not in self._busy:
+            try:
+                request = read_request(held)
+            except Garbage:
+                self._send(fd, BAD_REQUEST, clock())
+                return
+            if request is None:
+                break
+            reply = reply_to(*request[1:], self._body_bytes, self._fault)
+            if len(self._known) < KNOWN_MOST and request.length <= KNOWN_BYTES:
+                self._known[bytes(held[: request.length])] = reply
+            del held[: request.length]
+            self._begin(fd, self._sockets[fd], reply, clock())
+        if held and fd in self._sockets:
+            self._held[fd] = held
+
+    def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
+        """A request is there in full. The k-th one waits as long in every run."""
+        self._tally.requests += 1
+        if not self._most_ns:
+            self._send(fd, reply, read_ns)
+            return
+        wait_ns = round(self._random.uniform(self._least_ns, self._most_ns))
+        self._tally.delays_ns += wait_ns
+        self._busy.add(fd)
+        due = (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
+        heapq.heappush(self._due, due)
+
+    def _answer_due(self) -> None:
+        now_ns, due, sockets = clock(), self._due, self._sockets
+        while due and due[0][0] <= now_ns:
+            _, _, fd, connection, reply, read_ns = heapq.heappop(due)
+            if sockets.get(fd) is not connection:
+                continue  # its client has gone
+            self._busy.discard(fd)
+            self._send(fd, reply, read_ns)
+            if self._held and fd in self._held:
+                self._read_held(fd)
+
+    def _send(self, fd: int, reply: Reply, read_ns: int, rest: memoryview | None = None) -> None:
+        data = reply.data if rest is None else rest
+        try:
+            sent = self._sockets[fd].send(data) if data else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(fd)
+            return
+        if sent < len(data):
+            self._unsent[fd] = memoryview(data)[sent:], reply, read_ns
+            if rest is None:
+                self._busy.add(fd)
+                self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+            return
+        if rest is not None:
+            del self._unsent[fd]
+            self._busy.discard(fd)
+            self._epoll.modify(fd, select.EPOLLIN)
+        if reply.then == "keep":
+            self._tally.spans.append(clock() - read_ns)
+        else:
+            self._end(fd, reply, read_ns)
+
+    def _send_rest(self, fd: int) -> None:
+        rest, reply, read_ns = self._unsent[fd]
+        self._send(fd, reply, read_ns, rest)
+        if fd in self._held and fd not in self._busy:
+            self._read_held(fd)
+
+    def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
+        """An answer is out, and its connection is not kept."""
+        if reply.then == "never":
+            self._busy.add(fd)
+            return
+        self._tally.spans.append(clock() - read_ns)
+        if reply.then == "reset":
+            with contextlib.suppress(OSError):
+                self._sockets[fd].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        self._sockets.pop(fd).close()  # which takes it out of the epoll
+        self._held.pop(fd, None)
+        self._unsent.pop(fd, None)
+        self._busy.discard(fd)
+        if self._full:
+            self._full = False
+            self._epoll.modify(self._listener, select.EPOLLIN)

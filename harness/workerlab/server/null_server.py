@@ -1,0 +1,59 @@
+"""The server that does nothing, started and stopped like the one under test."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from workerlab.model import Fault, Server
+from workerlab.server.process import Guarded
+from workerlab.server.running import Faulty, Serving, explained
+
+PROGRAM = str(Path(__file__).parent / "null")
+READY, COUNTS, LOG = "ready.json", "null-server.json", "null-server.log"
+BOOT_S = 30.0
+POLL_S = 0.01
+GRACE_S = 5.0  # it answers nothing more, but writes what it counted
+
+
+class RunningNull(Serving, kw_only=True):
+    """A null server that listens. It has no workers, so nothing proves itself in it."""
+
+    def lost(self) -> Fault | None:
+        if self.process.running:
+            return None
+        return Fault("server", explained("the null server ended under the load", self.log))
+
+
+def command(server: Server, directory: Path) -> list[str]:
+    assert server.null is not None
+    null, argv = server.null, [sys.executable, "-I", "-S", PROGRAM]
+    argv += ["--ready", str(directory / READY), "--report", str(directory / COUNTS)]
+    argv += ["--body-bytes", str(null.body_bytes), "--delay", "{!r},{!r}".format(*null.delay_s)]
+    argv += ["--seed", str(null.seed), "--backlog", str(server.backlog)]
+    argv += ["--core", str(null.core)] if null.core is not None else []
+    return [*argv, "--fault", null.fault]
+
+
+@contextmanager
+def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
+    """A null server that listens; gone afterwards, what it counted in `directory`, which is there
+    already. Raises Faulty where it does not come up."""
+    began, log = time.monotonic(), directory / LOG
+    argv = command(server, directory)
+    with Guarded(argv, cwd=directory, env=os.environ, stdout=log, grace_s=GRACE_S) as process:
+        while not (directory / READY).exists():
+            if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
+                raise Faulty("unavailable", explained("the null server did not start", log))
+        place = json.loads((directory / READY).read_text())
+        yield RunningNull(
+            process=process,
+            host=place["host"],
+            port=place["port"],
+            backlog=server.backlog,
+            log=log,
+            start_s=time.monotonic() - began,
+        )

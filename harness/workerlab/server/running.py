@@ -1,0 +1,174 @@
+"""A server as the harness sees it: what it is started from, and what is known of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from workerlab.model import App, Fault, FaultKind, Finding, Inside, Server
+from workerlab.observe.spans import read_spans
+from workerlab.server.process import Guarded
+
+EXCEPTION = re.compile(
+    r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
+    r"|Failed to (find attribute|parse) ).*)"
+)
+PID = re.compile(r" \(pid:\d+\)")
+ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
+WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
+
+
+class Faulty(Exception):
+    """A trial cannot go on; `fault` says why in one sentence, and what is this trial's own."""
+
+    def __init__(self, kind: FaultKind, reason: str, detail: str = "") -> None:
+        self.fault = Fault(kind, reason, detail)
+        super().__init__(reason)
+
+
+class Launch(Struct, frozen=True):
+    """What a server is started from. Paths are absolute."""
+
+    server: Server
+    app: App
+    python: str
+    code: Path  # the run's copy of probe, configuration, configs/ and apps/
+    trial: Path  # this trial's directory
+    config: str | None  # the user's own Gunicorn file
+    records: int  # room for spans, per worker
+    warmup_path: str | None = None  # a cheaper request, where the lab knows one
+    named: bool = False  # the load names its requests
+    kept: bool = False  # it keeps its connections
+    beats: bool = True  # the workers' event loops are looked at
+    inside: Inside = ""  # what else is measured in the workers, as in Cell
+    host: str = "127.0.0.1"  # the address it listens on
+    env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
+    services: Mapping[str, int] = {}  # what it works with: pids by name
+    gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
+
+
+class Turn:
+    """Whose turn it is, where several servers start beside each other. A single one never waits."""
+
+    def begin(self) -> None:
+        """Before it starts."""
+
+    def started(self, process: Guarded) -> None:
+        """It may have to be ended from outside."""
+
+    def look(self) -> None:
+        """Again and again while it boots. Raises where it is not to go on."""
+
+    def calm(self) -> float:
+        """It is up and warm, and what comes now is measured. Returns seconds that it waited."""
+        return 0.0
+
+
+class Serving(Struct, kw_only=True):
+    """A server that answers, whichever it is: what a trial needs to know of it."""
+
+    process: Guarded
+    host: str
+    port: int
+    path: str = "/"
+    backlog: int
+    log: Path
+    proofs: dict[int, dict[str, object]] = {}  # of its workers, by pid
+    start_s: float = 0.0
+    warmup_s: float = 0.0
+    lone_s: list[float] = []  # response times of requests on their own
+    lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
+    lone_weights: tuple[float, ...] = ()  # as in Record
+    warnings: list[Finding] = []
+    drops: bool = False  # the load has more connections than the accept queue takes
+    others: list[Serving] = []  # of the same kind, beside this one
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}{self.path}"
+
+    def lost(self) -> Fault | None:
+        """What has happened to its processes since it was ready, if anything."""
+        raise NotImplementedError
+
+
+class Running(Serving, kw_only=True):
+    """A Gunicorn that answers."""
+
+    launch: Launch
+    strangers: frozenset[int] = frozenset()  # pids of workers of the servers started before it
+
+    def lost(self) -> Fault | None:
+        for one in (self, *self.others):
+            if not one.process.running:
+                why = f"the server ended under the load ({_ending(one.process.exit_code)})"
+                return Fault("server", explained(why, one.log))
+        import psutil  # 20 ms, which reading a saved run need not spend
+
+        now = read_proofs(self.launch.trial)
+        gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
+        new = now.keys() - self.proofs.keys()
+        if not gone and not new:
+            return None
+        idle = self._killed_idle() if self.drops else set[int]()
+        if gone <= idle and len(new) <= len(idle):
+            self.proofs = now
+            # ab opens new connections while others still connect. What comes up when its last
+            # request is sent stays open and unused: a sync worker that accepts it waits for ever
+            self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
+            return None
+        who = ", ".join(map(str, gone)) or "one"
+        why = PID.sub("", explained("a worker died under the load", self.log))
+        if self._timed_out() & gone:
+            why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
+        if self._timed_out() & gone & self._busy():
+            why += ", with a request in the app: raise it in --config to measure on"
+        return Fault("server", why, f"pid {who}")
+
+    def _timed_out(self) -> set[int]:
+        log = self.log.read_text(errors="replace")
+        return {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
+
+    def _busy(self) -> set[int]:
+        """Workers with a request in their app, or that died with one."""
+        return {one.pid for one in read_spans(self.launch.trial).spans if one.end_ns is None}
+
+    def _killed_idle(self) -> set[int]:
+        """Workers that Gunicorn's timeout killed while no request was in their app."""
+        return self._timed_out() - self._busy()
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "exit code unknown"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def numbered(trial: Path, name: str, number: int) -> Path:
+    """A file of the server of that number: all of a trial write into its directory."""
+    path = trial / name
+    return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+
+
+def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, object]]:
+    """What each worker wrote about itself, by pid; `but`: leave out these."""
+    proofs = (json.loads(path.read_text()) for path in trial.glob("worker-*.json"))
+    return {proof["pid"]: proof for proof in proofs if proof["pid"] not in but}
+
+
+def explained(why: str, log: Path) -> str:
+    """`why` with the last line of the server's log that tells of an exception, else an error, else
+    a warning. Any other line explains nothing."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return why
+    for pattern in (EXCEPTION, ERROR, WARNING):
+        for line in reversed(lines):
+            if found := pattern.match(line):
+                return f"{why}: {found['what'].strip()[:300]}"
+    return why

@@ -1,0 +1,147 @@
+"""Which server answers at an address of a storage or a cache: asked by its own client.
+
+Addresses hold passwords: no message repeats more of one than host and port, not even what a client
+says of it. Clients are imported when they are needed: they are extras.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pkgutil import resolve_name
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from workerlab.model import EnvironmentProblem, UsageError
+
+ANSWER_S = 5
+EXTRA = "pip install 'workerlab[ladder]'"
+
+
+class NoAnswer(EnvironmentProblem):
+    """It does not answer; says which and why, in one sentence without a full stop."""
+
+
+class Kind(Struct, frozen=True):
+    """A kind of service. `option`: of the command line, names one that runs; `example`: of its
+    address, whose first scheme stands before `schemes`. `parse`: MODULE:NAME of its client's
+    function that raises where an address is malformed; `version`: which server answers."""
+
+    name: str
+    option: str
+    example: str
+    schemes: tuple[str, ...]
+    drivers: tuple[str, ...]
+    parse: str
+    version: Callable[[str], str]
+
+
+def _postgresql(url: str) -> str:
+    import psycopg
+
+    with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
+        ((version,),) = db.execute("SHOW server_version").fetchall()
+    return f"PostgreSQL {version}"
+
+
+def _redis(url: str) -> str:
+    import redis
+
+    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as one:
+        info = one.info("server")
+    for name in ("valkey", "redis"):
+        if f"{name}_version" in info:
+            return f"{name.capitalize()} {info[f'{name}_version']}"
+    return "a server that speaks Redis' protocol and does not give its name"
+
+
+def _mongodb(url: str) -> str:
+    """MongoDB's own server tells what it was built from."""
+    import pymongo
+
+    limit_ms = ANSWER_S * 1000
+    with pymongo.MongoClient[dict[str, object]](
+        url, serverSelectionTimeoutMS=limit_ms, connectTimeoutMS=limit_ms, socketTimeoutMS=limit_ms
+    ) as one:
+        built = one.admin.command("buildInfo")
+    name = f"MongoDB {built['version']}"
+    return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
+
+
+KINDS = {
+    "mongodb": Kind(
+        "MongoDB", "--mongo-url", "mongodb://127.0.0.1:27017/lab", ("mongodb", "mongodb+srv"),
+        ("pymongo",), "pymongo.uri_parser:parse_uri", _mongodb,
+    ),
+    "postgresql": Kind(
+        "PostgreSQL", "--postgres-url", "postgresql://user@127.0.0.1/lab",
+        ("postgresql", "postgres"), ("psycopg",), "psycopg.conninfo:conninfo_to_dict", _postgresql,
+    ),
+    "sqlite": Kind(
+        "SQLite", "", "", ("sqlite",), (), "", lambda _: f"SQLite {sqlite3.sqlite_version}"
+    ),
+    "redis": Kind(
+        "Redis", "--redis-url", "redis://127.0.0.1:6379", ("redis", "rediss", "unix"),
+        ("redis",), "redis:Redis.from_url", _redis,
+    ),
+}  # fmt: skip
+
+
+def name_of(kind: str) -> str:
+    return KINDS[kind].name if kind in KINDS else kind
+
+
+def ask(kind: str, url: str) -> str:
+    """ "PostgreSQL 15.18 (Debian 15.18-0+deb12u1)". Raises NoAnswer."""
+    name = KINDS[kind].name
+    try:
+        return KINDS[kind].version(url)
+    except ModuleNotFoundError as error:
+        raise NoAnswer(f"{name} needs {error.name}, which is not installed: {EXTRA}") from None
+    except Exception as error:  # each client has kinds of its own, and ValueError for an address
+        raise NoAnswer(f"{name} at {place(url)} does not answer: {_why(error, url)}") from None
+
+
+def check_url(kind: str, url: str) -> None:
+    """Raises UsageError for an address that cannot be one of this kind; asks nobody."""
+    one = KINDS[kind]
+    wanted = f"{one.option} is not an address of {one.name}, such as {one.example}"
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in one.schemes:
+        raise UsageError(wanted)
+    try:
+        if scheme != "mongodb+srv":  # which would ask the DNS
+            resolve_name(one.parse)(url)
+    except ModuleNotFoundError:
+        return  # that is said when it is asked
+    except Exception as error:  # each client has kinds of its own
+        raise UsageError(f"{wanted}: {_why(error, url)}") from None
+
+
+def _why(error: Exception, url: str) -> str:
+    why = without_secrets(str(error), url).strip() or type(error).__name__
+    why = why.splitlines()[0].partition(" (configured timeouts")[0]  # PyMongo's are long
+    return why[:300].rstrip(".")
+
+
+def place(url: str) -> str:
+    """Host and port (or the path) of an address: what may be shown of it."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "its address"
+    if host is None:
+        return parts.path or "its address"
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Raises nothing, whatever the address looks like."""
+    before, found, _ = url.partition("://")[2].rpartition("@")
+    password = before.partition(":")[2] if found else ""
+    text = text.replace(url, place(url))
+    for secret in {before, unquote(before), password, unquote(password)}:
+        if secret:
+            text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,236 @@
+"""A server's first requests: it answers as expected, what a lone request costs, all are warm.
+
+An app may fail some of its requests, and its load shows how many. So those that fail before it are
+counted, and left out of what a lone request costs; only an app that never answers as expected, or
+mostly does not, is not the one that was meant. The same holds of every route of a mix.
+"""
+
+import contextlib
+import http.client
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from itertools import cycle, islice
+from math import fsum, sqrt
+from pathlib import Path
+from statistics import stdev
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from workerlab.excerpt import first_lines
+from workerlab.model import App, Fault, Finding, Route
+from workerlab.observe.spans import served
+from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs
+
+LONE_TIMEOUT_S = 60.0
+# Lone requests of an app whose time is known: one alone would be all noise where they are short
+STEADY_MOST, STEADY_S = 5, 0.5
+LONE_FEWEST, LONE_MOST, LONE_S = 3, 30, 3.0  # of any other app
+LONE_ERROR = 0.05  # enough of them: the standard error of their mean, by the mean
+WARMUP_S = 1.0
+TRIES, PATIENCE_S = 5, 10.0  # so many failures, or so long of them, before a server is given up
+SHOWN_ROUTES = 3  # of a mix, that never answer as expected
+MOSTLY = 2  # failures to each answer
+NS = 1e9
+FAILURES = (OSError, http.client.HTTPException)
+
+
+def warm_up(server: Running, turn: Turn) -> None:
+    """The readiness request, short bursts until every worker has served one, lone requests, which
+    must be no others' turn to start.
+
+    The latter of warm workers: the first request of each may connect to a database or fill a cache,
+    and would make the bound several times too low.
+    """
+    began = time.monotonic()
+    launch = server.launch
+    lones = [Lone(server, route) for route in routes_of(launch.app)]
+    first_s = max(answering(lones, launch.warmup_path))
+    burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
+    _reach_every_worker(server, [one.route for one in lones], time.monotonic() + burst_s)
+    waited_s = turn.calm()
+    ask_alone(server, lones)
+    if failed := sum(lone.failed for lone in lones):
+        counts = {"failed": failed, "requests": failed + sum(lone.answered for lone in lones)}
+        server.warnings.append(Finding("note.lone_failed", counts))
+    server.proofs = read_proofs(launch.trial, but=server.strangers)
+    server.warmup_s = time.monotonic() - began - waited_s
+
+
+def routes_of(app: App) -> tuple[Route, ...]:
+    """What is asked: of each route of a mix its most frequent request, with its weight of 1."""
+    if not app.mix:
+        own = Route(app.path, app.method, 1.0, app.headers, app.body_file, (app.expect_status,))
+        return (own,)
+    by_label: dict[str, list[Route]] = {}
+    for route in app.mix:
+        by_label.setdefault(route.label, []).append(route)
+    whole = fsum(route.weight for route in app.mix)
+    return tuple(
+        replace(max(same, key=lambda one: one.weight), weight=fsum(r.weight for r in same) / whole)
+        for same in by_label.values()
+    )
+
+
+def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
+    """Seconds of a first request to each route. Raises Faulty for those that never answer as
+    expected, with the reasons of the first."""
+    times_s, faults = list[float](), list[Fault]()
+    for lone in lones:
+        try:
+            times_s.append(lone.ask(path))
+        except Faulty as error:
+            faults.append(error.fault)
+            if len(faults) == SHOWN_ROUTES:
+                break
+    if faults:
+        why = "; ".join(fault.reason for fault in faults)
+        raise Faulty(faults[0].kind, why, faults[0].detail)
+    return times_s
+
+
+def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
+    """Lone requests: of a mix in rounds, each route once, whatever its weight. Among 30 by chance,
+    there would be none of a route that is rare and slow. Their mean by weight is what one costs."""
+    known = server.launch.app.sleep_s is not None
+    if server.launch.app.mix:
+        server.lone_weights = tuple(lone.route.weight for lone in lones)
+    rounds_s, spent_s = list[float](), 0.0
+    while not enough(rounds_s, known=known):
+        for lone in lones:
+            server.lone_s.append(lone.ask())
+            server.lone_begun_ns.append(lone.begun_ns)
+        last_s = server.lone_s[-len(lones) :]
+        spent_s += sum(last_s)
+        rounds_s.append(fsum(o.route.weight * s for o, s in zip(lones, last_s, strict=True)))
+        if len(lones) > 1 and spent_s >= LONE_S:
+            break
+
+
+def enough(lone_s: Sequence[float], *, known: bool) -> bool:
+    """Whether these lone responses, in seconds, say what one costs. `known`: the app is one of the
+    lab's, which always take the same time. Of any other the standard error of the mean decides, or
+    how many there were and how long they took; three that agree by chance are few, so where they
+    are short there are more."""
+    count, spent_s = len(lone_s), sum(lone_s)
+    if known:
+        return count >= STEADY_MOST or spent_s >= STEADY_S
+    if count < LONE_FEWEST or (count < LONE_MOST and spent_s < STEADY_S):
+        return False
+    error_s = stdev(lone_s) / sqrt(count)
+    return count >= LONE_MOST or spent_s >= LONE_S or error_s <= LONE_ERROR * spent_s / count
+
+
+class Answer(NamedTuple):
+    """`took_s`: from before connect until the last byte."""
+
+    status: int
+    body: bytes
+    took_s: float
+
+
+def ask(server: Running, route: Route) -> Answer:
+    """The answer to a request on a connection of its own. Raises FAILURES where it is not whole."""
+    body = Path(route.body_file).read_bytes() if route.body_file else None
+    headers = {"Connection": "close", **dict(route.headers)}
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=LONE_TIMEOUT_S)
+    began = time.monotonic()
+    with contextlib.closing(connection):
+        connection.request(route.method, route.path, body=body, headers=headers)
+        response = connection.getresponse()
+        content = response.read()
+        return Answer(response.status, content, time.monotonic() - began)
+
+
+class Lone:
+    """Requests of a route one after the other. `begun_ns`: of the last one that was answered as
+    expected, by CLOCK_MONOTONIC."""
+
+    def __init__(self, server: Running, route: Route) -> None:
+        self.route = route
+        self.answered = self.failed = self.begun_ns = 0
+        self._server = server
+        self._failing_s = 0.0
+
+    def ask(self, path: str | None = None) -> float:
+        """Seconds of the next one that gets the expected answer, from another `path` if one is
+        given. Raises Faulty where most do not: of an app that never answers so, after TRIES."""
+        route = replace(self.route, path=path) if path else self.route
+        while True:
+            self.begun_ns = time.monotonic_ns()
+            try:
+                took_s = _expected(self._server, route)
+            except Faulty:
+                self.failed += 1
+                self._failing_s += (time.monotonic_ns() - self.begun_ns) / NS
+                if self._hopeless:
+                    raise
+            else:
+                self.answered += 1
+                return took_s
+
+    @property
+    def _hopeless(self) -> bool:
+        most = self.failed > MOSTLY * self.answered
+        return most and (self.failed >= TRIES or self._failing_s >= PATIENCE_S)
+
+
+def _expected(server: Running, route: Route) -> float:
+    """Seconds of a lone request that got the expected answer. Raises Faulty otherwise."""
+    log = f"its log: {server.log}"
+    try:
+        answer = ask(server, route)
+    except FAILURES as error:
+        why = f"no answer to a first request ({error!r})"
+        why = f"{route.label}: {why}" if server.launch.app.mix else why
+        raise Faulty("answer", explained(why, server.log), log) from error
+    fine = answer.status in route.expect if route.expect else 200 <= answer.status < 400
+    if not fine:
+        raise Faulty("answer", _unexpected(server, route, answer), log)
+    return answer.took_s
+
+
+def _unexpected(server: Running, route: Route, answer: Answer) -> str:
+    """Why a server that answers is not the one that was meant, with what the app says itself."""
+    mixed, request = bool(server.launch.app.mix), f"{route.method} {route.path}"
+    who = f"{route.name} ({request})" if route.name else request
+    expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"
+    why = f"{who} answered {answer.status}, expected {expected}"
+    if lines := first_lines(answer.body):
+        why += f": {lines}"
+    option = f"expect={answer.status} in a --mix file" if mixed else "--expect-status"
+    why += f" (say {option} if that is right"
+    if answer.status == HTTPStatus.BAD_REQUEST:
+        host = {name.lower(): value for name, value in route.headers}.get("host", server.host)
+        why += (
+            f"; if the app rejects the Host header {host}, allow it there (Django: ALLOWED_HOSTS)"
+            " or send another: --header 'Host: NAME'"
+        )
+    return f"{why})"
+
+
+def _reach_every_worker(server: Running, routes: Sequence[Route], until: float) -> None:
+    """Bursts of requests, all routes in turn; which worker takes which is the kernel's choice, so
+    look who served."""
+    launch = server.launch
+    at_once = min(32, 2 * launch.server.workers)
+
+    cheaper = launch.warmup_path
+    turns = cycle([replace(one, path=cheaper) for one in routes] if cheaper else routes)
+
+    def one(route: Route) -> None:
+        with contextlib.suppress(*FAILURES):  # an overloaded server may refuse; the load shows it
+            ask(server, route)
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        while len(reached := served(launch.trial) - server.strangers) < launch.server.workers:
+            if time.monotonic() > until:
+                left = {"workers": launch.server.workers - len(reached)}
+                server.warnings.append(Finding("note.not_warmed_up", left))
+                return
+            list(pool.map(one, islice(turns, at_once)))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupt must not wait for answers

@@ -1,0 +1,61 @@
+"""The worker classes, as Gunicorn 25.3 behaves: a row each; how to add one: `docs/extending.md`.
+
+Every command and every report format asks the row. Any other class works without one, by its dotted
+path: its slots are then "not known", and the rest is measured.
+
+What the settings say is not always what an app reaches, so that is measured as well: gthread's
+`worker_connections` bounds what it accepts, not what it serves; native asgi stores the setting and
+does not enforce it; uvicorn is never told; tornado runs a WSGI app inside its loop, so one blocks
+the others; a blocking sleep in an `async def` serves one at a time whatever stands here.
+"""
+
+from collections.abc import Mapping
+
+from workerlab.model import Server, WorkerClass
+
+ASGI = ("asgi", "asgi2")
+
+# What a worker that has Gunicorn's own HTTP parser, and others have not, does with a request
+_OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
+_LIMITS = ("limit_request_line", "limit_request_fields", "limit_request_field_size")
+_HOOKS = ("pre_request", "post_request")
+# `ignores` is what `workerlab settings` finds with Gunicorn 25.3; a test holds it to that
+# fmt: off
+_ROWS = (
+    WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
+                advice="advice.workers_threads_or_async"),
+    WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
+    WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads", "sendfile"),
+                packages=("eventlet",), advice="advice.worker_connections", removed_in="26"),
+    WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads", "sendfile"),
+                packages=("gevent", "packaging"), advice="advice.worker_connections"),
+    WorkerClass("tornado", "one", serves=("wsgi", "tornado"), accepts_first=True,
+                ignores=("threads", "worker_connections", "keepalive", "sendfile",
+                         "forwarded_allow_ips", "accesslog", "access_log_format", *_LIMITS,
+                         *_OF_GUNICORNS_PARSER, *_HOOKS),
+                packages=("tornado",), advice="advice.tornado"),
+    WorkerClass("asgi", "unlimited", serves=ASGI, accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
+                         "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),
+                heeds_from={"keepalive": "27", "forwarded_allow_ips": "27", "header_map": "27",
+                            "secure_scheme_headers": "27", "proxy_protocol": "26.2"}),
+    WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections", "sendfile", "access_log_format",
+                         *_LIMITS, *_OF_GUNICORNS_PARSER, *_HOOKS,
+                         "worker_int", "worker_abort", "worker_exit"),
+                packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker"),
+)
+# fmt: on
+WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
+CLASSES = tuple(WORKER_CLASSES)
+ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
+
+
+def class_named(name: str) -> WorkerClass:
+    """Its row; of a dotted path one that says that little is known."""
+    return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
+
+
+def configured_slots(server: Server) -> int | None:
+    """Requests served at once by the settings; None: unlimited, or not known."""
+    return class_named(server.worker_class).slots_of(server)

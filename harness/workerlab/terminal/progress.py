@@ -1,0 +1,200 @@
+"""What the user sees while it runs, on standard error: a bar on a terminal, else a line a cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from workerlab.model import Fault, Record, Trial
+from workerlab.numbers.units import format_wait
+from workerlab.terminal.console import tell
+
+
+def describe(trial: Trial) -> str:
+    cell, server = trial.cell, trial.cell.server
+    tool = f"{cell.tool} x{cell.processes}" if cell.processes > 1 else cell.tool
+    if cell.load is not None:
+        requests = "" if cell.load.timed else f"{cell.load.requests:,} requests by "
+        late = ", delayed answers" if server.null is not None and max(server.null.delay_s) else ""
+        return f"{requests}{tool} at {cell.load.concurrency:,}{late}"
+    level, rate = str(cell.concurrency), cell.rate
+    if rate is not None:
+        level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
+    threads = f"x{server.threads}" if server.threads > 1 else ""
+    place = server.name or f"{server.worker_class} {server.workers}{threads}"
+    place += f", Gunicorn {server.gunicorn}" if server.gunicorn else ""
+    place += f", {server.python}" if server.python else ""
+    kept = ", keep-alive" if cell.keepalive else ""
+    repeat = f", trial {trial.number}" if trial.number > 1 else ""
+    return f"{place}, {tool} at {level}{kept}{repeat}"
+
+
+class Progress:
+    """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
+    its first answer); `more_s(one)`: by how much it may take longer; `name(one)`: what is run.
+    Where several run at once, a prediction is what each adds to the whole."""
+
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        more_s: Callable[[Trial], float] = lambda _: 0.0,
+        name: Callable[[Trial], str] = describe,
+    ) -> None:
+        self._todo, self._predict, self._more_s, self._name = list(todo), predict, more_s, name
+        self._total = len(self._todo)
+        self._done = 0
+        self._done_s = 0.0
+        self._now = ""
+        self._began: dict[str, float] = {}
+        self._console = Console(stderr=True)
+        self._live: Live | None = None
+        self._reasons: set[str] = set()
+
+    def __enter__(self) -> Progress:
+        self._announce()
+        if self._console.is_terminal:
+            self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _announce(self) -> None:
+        left = self._left()
+        about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
+        tell(f"{self._counted()}, {about}")
+
+    def _place(self) -> str:
+        """Which of them the last one was."""
+        return f"[{self._done}/{self._total}] "
+
+    def _counted(self) -> str:
+        return f"{self._total} cell{'' if self._total == 1 else 's'}"
+
+    def begin(self, one: Trial) -> None:
+        self._now, self._began[one.key] = self._name(one), time.monotonic()
+
+    def watch(self, server: object, observer: object) -> None:
+        """Called again and again while a load runs: `__rich__` is all there is to see of it."""
+
+    def end(self, one: Trial, record: Record) -> None:
+        self._todo = [other for other in self._todo if other is not one]
+        self._done += 1
+        took_s = time.monotonic() - self._began.pop(one.key)
+        self._done_s += took_s
+        how = self._fault(record.fault) if record.fault else "done"
+        line = f"{self._place()}{self._name(one)}: {how} in {took_s:.1f} s{self._rest()}"
+        if self._live is None:
+            tell(line)
+        elif record.fault:
+            self._console.print(line, markup=False, highlight=False)
+
+    def _rest(self) -> str:
+        left = self._left()
+        return "" if left is None or not self._todo else f", {self._wait(left)} left"
+
+    def _fault(self, fault: Fault) -> str:
+        """Each reason once."""
+        if fault.reason in self._reasons:
+            return "invalid for the same reason"
+        self._reasons.add(fault.reason)
+        return f"invalid: {fault.reason}" + (f"; {fault.detail}" if fault.detail else "")
+
+    def _left(self) -> float | None:
+        known = [self._predict(one) for one in self._todo]
+        return None if None in known else sum(one for one in known if one is not None)
+
+    def _wait(self, seconds: float) -> str:
+        """And what that may become."""
+        more_s = sum(map(self._more_s, self._todo))
+        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
+
+    def __rich__(self) -> RenderableType:
+        running = time.monotonic() - max(self._began.values(), default=time.monotonic())
+        left = self._left()
+        if left is None:
+            return Text(f"{self._now}  {self._done} of {self._counted()}")
+        current = self._predict(self._todo[0]) if self._todo else 0.0
+        ahead = max(0.0, left - min(running, current or 0.0))
+        done = self._done_s + left - ahead
+        bar = ProgressBar(
+            total=max(done + ahead, 1e-9), completed=done, width=30, complete_style="cyan"
+        )
+        words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
+        line = Table.grid(padding=(0, 2))
+        line.add_row(bar, Text(f"{words}, {self._wait(ahead)} left"))
+        return line
+
+
+class Several(Progress):
+    """Of trials that run side by side. `left_s(todo, so_far_s)`: until all of them are done, of
+    which some run already, by key."""
+
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        more_s: Callable[[Trial], float],
+        left_s: Callable[[Sequence[Trial], Mapping[str, float]], float | None],
+    ) -> None:
+        super().__init__(todo, predict, more_s)
+        self._left_s, self._start_s = left_s, time.monotonic()
+
+    def _running(self) -> dict[str, float]:
+        """Since when each of them has run, in their order."""
+        now_s = time.monotonic()
+        return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
+
+    def _left(self) -> float | None:
+        return self._left_s(self._todo, self._running())
+
+    def _wait(self, seconds: float) -> str:
+        """And what the longest of them may become."""
+        more_s = max(map(self._more_s, self._todo), default=0.0)
+        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
+
+    def __rich__(self) -> RenderableType:
+        running, left = self._running(), self._left()
+        done_s = time.monotonic() - self._start_s
+        total_s = done_s + left if left is not None else None
+        line = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
+        wait = "" if left is None else f", {self._wait(left)} left"
+        line.add_row(bar, Text(f"{self._done} of {self._counted()} done{wait}"))
+        names = {one.key: self._name(one) for one in self._todo}
+        rows = [f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in running.items()]
+        return Group(line, Text("\n".join(rows)))
+
+
+class Within(Progress):
+    """Of a part of a run whose end is a moment: `left_s()` seconds from now, whatever comes."""
+
+    def __init__(
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        left_s: Callable[[], float],
+    ) -> None:
+        super().__init__(todo, predict)
+        self._left_s = left_s
+
+    def _announce(self) -> None:
+        """Each part would say it again."""
+
+    def _place(self) -> str:
+        return ""
+
+    def _rest(self) -> str:
+        return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
+
+    def __rich__(self) -> RenderableType:
+        return Text(f"{self._now}{self._rest()}")

@@ -1,0 +1,131 @@
+"""An app under a worker class, for tests: what the fixture of `pytest_plugin` hands out."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from workerlab import run_store
+from workerlab.analysis.target import word
+from workerlab.cli import parse
+from workerlab.experiments import runner
+from workerlab.experiments.execution import launch_for
+from workerlab.experiments.planning import plan_of
+from workerlab.experiments.reading import report_of
+from workerlab.experiments.results import document_of
+from workerlab.experiments.sweep.command import setup
+from workerlab.model import Document, LabError, Plan, UsageError
+from workerlab.options import REPEATABLE
+from workerlab.plan import trials
+from workerlab.report import text
+from workerlab.server.gunicorn import running
+from workerlab.slo import canonical
+
+CONCURRENCY, SECONDS = 8, 3.0
+
+
+class Result:
+    """Of a load; `cell` has every number, `str` all that is to be said of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (self.cell,) = report_of(run_store.load(directory)).cells
+
+    def document(self, slo: str | None = None) -> Document:
+        """What `workerlab report` shows of it."""
+        return document_of(self.directory, slo)
+
+    def words(self, slo: str) -> dict[str, str]:
+        """What became of each term: met, broken, not_shown or undecidable."""
+        run = run_store.load(self.directory)
+        run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
+        (cell,) = report_of(run).cells
+        return {str(one.values["term"]): word(one) for one in cell.target}
+
+    def keeps(self, slo: str) -> bool:
+        """Whether all of its terms are met. What the load does not show is not met."""
+        return self.valid and all(one == "met" for one in self.words(slo).values())
+
+    def breaks(self, slo: str) -> bool:
+        """Whether one of them is broken, for certain."""
+        return any(one == "broken" for one in self.words(slo).values())
+
+    @property
+    def valid(self) -> bool:
+        return self.cell.verdict != "invalid"
+
+    def told(self, slo: str | None = None) -> str:
+        """All that is to be said of it, and of the target."""
+        return text.render(self.document(slo), explain=True)
+
+    def __repr__(self) -> str:
+        """What pytest shows of `assert result.keeps(...), result`."""
+        return self.told()
+
+
+class GunicornServer:
+    """An app under a worker class. `url`: of one that serves until the test ends."""
+
+    def __init__(self, words: list[str], place: Path, url: str) -> None:
+        self._words, self._place, self.url = words, place, url
+
+    def load(
+        self,
+        concurrency: int = CONCURRENCY,
+        seconds: float = SECONDS,
+        **options: object,
+    ) -> Result:
+        """Load the app on a server launched for that. `options`: further ones of `workerlab sweep`.
+        Raises LabError where that cannot be done."""
+        words = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
+        asked = parse(["sweep", words[0], str(concurrency), *words[1:], "--out", str(self._place)])
+        directory, interrupted = runner.run("sweep", _of_one_cell, asked)
+        if interrupted is not None:
+            raise LabError("the load was not finished")
+        return Result(directory)
+
+
+@contextlib.contextmanager
+def _of_one_cell(options: argparse.Namespace, plan: Plan | None) -> Iterator[runner.Setup]:
+    with setup(options, plan) as prepared:
+        if len(trials(prepared.plan)) != 1:
+            raise UsageError("a load is one cell: each option has one value here")
+        yield prepared
+
+
+def words_of(options: Mapping[str, object]) -> list[str]:
+    """As on the command line: worker_connections=9 is --worker-connections 9, a true value a flag,
+    a dict of headers or of an environment one word each."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            between = ": " if name == "header" else "="
+            value = [f"{key}{between}{one}" for key, one in value.items()]
+        if isinstance(value, (list, tuple)) and flag in REPEATABLE:
+            words += [word for one in value for word in (flag, str(one))]
+        elif isinstance(value, (list, tuple)):
+            words += [flag, ",".join(map(str, value))]
+        elif value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words += [flag, str(value)]
+    return words
+
+
+@contextlib.contextmanager
+def served(words: list[str], place: Path) -> Iterator[str]:
+    """The address of a Gunicorn with those settings."""
+    plan, _ = plan_of(parse(["sweep", words[0], "1", *words[1:]]))
+    if len(trials(plan)) != 1:
+        raise UsageError("one server has one value of each option")
+    run_store.copy_code(place / "code")
+    (one,) = trials(plan)
+    launch = launch_for(plan, one, place)
+    launch.trial.mkdir(parents=True)
+    with running(launch) as server:
+        yield f"http://{server.host}:{server.port}/"
