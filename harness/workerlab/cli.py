@@ -52,6 +52,11 @@ COMMANDS: Mapping[str, Command] = {
         "workerlab.options:add_report",
         "workerlab.experiments.results:report",
     ),
+    "schema": Command(
+        "print the JSON Schema of what --format json prints",
+        "workerlab.options:add_schema",
+        "workerlab.experiments.results:schema",
+    ),
 }
 
 STOPPED = 128  # and above it: an exit code that tells of a signal

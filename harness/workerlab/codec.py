@@ -12,7 +12,7 @@ out, which is a segmentation fault (msgspec 0.22, with an interpreter that has a
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -52,6 +52,12 @@ def convert(value: object, kind: type[T], made: Callable[[type, Any], Any] | Non
     """A `kind` from what is decoded already; `made(cls, value)` for what msgspec does not know.
     Raises ValueError."""
     return msgspec.convert(value, _known(kind), dec_hook=made)
+
+
+def schemas(kinds: Iterable[type]) -> dict[str, Any]:
+    """JSON Schema of these Structs and all that they are made of, by name."""
+    with _working_out:
+        return msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")[1]
 
 
 def _known(kind: type[T]) -> type[T]:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
+from tests.builders.schema import validated
 from workerlab.model import App, Server, Span
 from workerlab.observe.spans import read_spans
 from workerlab.server.gunicorn import running
@@ -100,8 +101,8 @@ class Done:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The JSON document, and nothing but it, on standard output."""
-        found: dict[str, Any] = json.loads(self.out)
+        """The JSON document, and nothing but it, on standard output; as `workerlab schema` says."""
+        found: dict[str, Any] = validated(json.loads(self.out))
         return found
 
 
@@ -197,7 +198,7 @@ def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep
                 done = Lab(place)("sweep", *words, "--format", "json")
             assert done.code == 0, done.err + done.out
             done_path.write_text(done.out)
-    return Sweep(Lab(place), json.loads(done_path.read_text()))
+    return Sweep(Lab(place), validated(json.loads(done_path.read_text())))
 
 
 # For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards

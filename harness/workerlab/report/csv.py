@@ -13,9 +13,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from workerlab import codec
 from workerlab.model import Cell, CellResult, Document, Finding, Server, Trial, Value
 from workerlab.report.document import SWEEP
 from workerlab.report.messages import counts_text, text
+from workerlab.report.shapes import CellRow
 from workerlab.report.terminal import clean
 from workerlab.report.values import DIGITS, cell, jsonable
 
@@ -23,7 +25,7 @@ from workerlab.report.values import DIGITS, cell, jsonable
 def render(document: Document) -> str:
     """RFC 4180 with line feeds; the header is there even where no row is."""
     if document.kind == SWEEP:
-        return _written(HEADER, (_flat(cell(result)) for result in document.cells))
+        return _written(HEADER, map(_flat, document.cells))
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
     return _written(["table", *names], _rows(document))
 
@@ -50,10 +52,10 @@ def _field(value: Value) -> object:
     return clean(counts_text(value)) if isinstance(value, Mapping) else jsonable(value, DIGITS)
 
 
-def _flat(values: Mapping[str, Any]) -> dict[str, object]:
+def _flat(result: CellResult) -> dict[str, object]:
     """A distribution or a group of numbers becomes a column each, the unit last."""
     row: dict[str, object] = {}
-    for name, value in values.items():
+    for name, value in codec.plain(cell(result, CellRow)).items():
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
@@ -80,4 +82,4 @@ def _sentence(spoken: Any) -> str:
 
 _ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
 _EMPTY = CellResult(_ANY, "", None, "invalid", Finding("verdict.invalid", {"reasons": ()}))
-HEADER = tuple(_flat(cell(_EMPTY)))
+HEADER = tuple(_flat(_EMPTY))

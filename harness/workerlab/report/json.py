@@ -7,40 +7,46 @@ its columns, in base units (seconds, bytes, shares of 1).
 """
 
 import json
-from typing import Any
 
-from workerlab.model import SCHEMA, Chart, Document, Finding, Level, Series, Table
+from workerlab import codec
+from workerlab.model import SCHEMA, Chart, Document, Finding, Level, Mark, Series, Table
+from workerlab.report import shapes
 from workerlab.report.document import SWEEP
 from workerlab.report.messages import heading, question_of
-from workerlab.report.values import DIGITS, cell, fields, group, jsonable, rounded, spoken
+from workerlab.report.values import DIGITS, cell, filled, group, jsonable, rounded, spoken
 
 
 def render(document: Document) -> str:
     """One JSON document. Raises ValueError rather than write NaN."""
-    return json.dumps(json_of(document), indent=2, allow_nan=False) + "\n"
+    return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
-def json_of(document: Document) -> dict[str, Any]:
+def shape_of(kind: str) -> type[shapes.Document]:
+    """Of the documents that a command makes."""
+    return shapes.Sweep if kind == SWEEP else shapes.Tables
+
+
+def json_of(document: Document) -> shapes.Document:
     """What every command has, and what it has shown."""
-    return {
-        "schema": SCHEMA,
-        **fields(document, "kind run title valid"),
-        "environment": jsonable(document.environment),
-        **(_sweep(document) if document.kind == SWEEP else _tables(document)),
-        "findings": [_finding(one) for one in document.findings],
-        **fields(document, "notes"),
-    }
+    own = _sweep(document) if document.kind == SWEEP else _tables(document)
+    return filled(
+        shape_of(document.kind),
+        document,
+        schema=SCHEMA,
+        environment=jsonable(document.environment),
+        findings=[_finding(one) for one in document.findings],
+        **own,
+    )
 
 
-def _sweep(document: Document) -> dict[str, Any]:
+def _sweep(document: Document) -> dict[str, object]:
     phases = {
-        one.key: [fields(phase, "name start_s end_s why") for phase in one.phases]
-        for one in document.timelines
+        timeline.key: [filled(shapes.Phase, phase) for phase in timeline.phases]
+        for timeline in document.timelines
     }
     return {
-        "overhead": rounded(document.overhead),
         "cells": [
-            {**cell(result), "phases": phases.get(result.trial.key, [])}
+            cell(result, shapes.Cell, phases=phases.get(result.trial.key, []))
             for result in document.cells
         ],
         "classes": [group(result) for result in document.classes],
@@ -48,63 +54,58 @@ def _sweep(document: Document) -> dict[str, Any]:
     }
 
 
-def _tables(document: Document) -> dict[str, Any]:
+def _tables(document: Document) -> dict[str, object]:
     return {
-        "tables": [_table(one) for one in document.tables],
-        "charts": [_chart(one) for one in document.charts],
+        "tables": [_table(table) for table in document.tables],
+        "charts": [_chart(chart) for chart in document.charts],
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    answer = {"question": question_of(finding), "answer": spoken(finding)}
-    return answer | fields(finding, "trials evidence")
+def _finding(finding: Finding) -> shapes.Finding:
+    return filled(shapes.Finding, finding, question=question_of(finding), answer=spoken(finding))
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> shapes.Table:
     names = [column.name for column in table.columns]
-    return {
-        "title": spoken(table.title),
-        "columns": [
-            {
-                "name": column.name,
-                "title": heading(column, table.title.code, table.unit),
-                "form": column.form,
-            }
+    return filled(
+        shapes.Table,
+        table,
+        columns=[
+            filled(shapes.Column, column, title=heading(column, table.title.code, table.unit))
             for column in table.columns
         ],
-        "rows": [
-            dict(zip(names, (jsonable(one, DIGITS) for one in row), strict=True))
+        rows=[
+            dict(zip(names, (jsonable(value, DIGITS) for value in row), strict=True))
             for row in table.rows
         ],
-        "note": spoken(table.note),
-    }
+        note=spoken(table.note),
+    )
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
-    return {
-        **fields(chart, "title x_title y_title form log names"),
-        "series": [_series(one) for one in chart.series],
-        "level": _level(chart.level),
-        "note": spoken(chart.note),
-    }
+def _chart(chart: Chart) -> shapes.Chart:
+    return filled(
+        shapes.Chart,
+        chart,
+        series=[_series(series) for series in chart.series],
+        level=None if chart.level is None else _level(chart.level),
+        note=spoken(chart.note),
+    )
 
 
-def _level(level: Level | None) -> dict[str, Any] | None:
-    if level is None:
-        return None
-    return {"name": spoken(level.name), "y": jsonable(level.y, DIGITS)}
+def _level(level: Level) -> shapes.Level:
+    return filled(shapes.Level, level, y=jsonable(level.y, DIGITS))
 
 
-def _series(series: Series) -> dict[str, Any]:
-    return {
-        "name": spoken(series.name),
-        "points": jsonable(series.points, DIGITS),
-        "marks": [
-            {
-                "name": spoken(one.name),
-                "low": jsonable(one.low, DIGITS),
-                "high": jsonable(one.high, DIGITS),
-            }
-            for one in series.marks
-        ],
-    }
+def _series(series: Series) -> shapes.Series:
+    return filled(
+        shapes.Series,
+        series,
+        points=jsonable(series.points, DIGITS),
+        marks=[_mark(mark) for mark in series.marks],
+    )
+
+
+def _mark(mark: Mark) -> shapes.Mark:
+    return filled(
+        shapes.Mark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
+    )

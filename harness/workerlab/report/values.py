@@ -5,7 +5,9 @@ Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, overload
+from typing import Any, TypeVar, overload
+
+from msgspec import Struct
 
 from workerlab.model import (
     Breakdown,
@@ -17,12 +19,14 @@ from workerlab.model import (
     Summary,
     Value,
 )
+from workerlab.report import shapes
 from workerlab.report.messages import text
 from workerlab.report.naming import AMOUNTS, taken
 
-STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+S = TypeVar("S", bound=Struct)
+R = TypeVar("R", bound=shapes.CellRow)
+
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
-COUNTED = "listen_overflows listen_drops syn_retransmits socket_drops"
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
@@ -50,23 +54,17 @@ def rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # not -0.0
 
 
-def milliseconds(of: Summary | Breakdown, names: Iterable[str]) -> dict[str, float | None]:
-    """These of its numbers in ms, their names without the unit they may have; None: unknown."""
-    seconds = ((name, getattr(of, name)) for name in names)
-    return {
-        name.removesuffix("_s"): None if one is None else rounded(one * 1e3, 3)
-        for name, one in seconds
-    }
-
-
-def fields(what: object, names: str) -> dict[str, Any]:
-    """These of its attributes as JSON has them; `NAME_ms` is a distribution NAME."""
-    return {name: _plain(getattr(what, name.removesuffix("_ms"))) for name in names.split()}
+def filled(kind: type[S], source: object, **values: Any) -> S:
+    """A `kind` of these values, and of what `source` has by the names of the others; `NAME_ms` is
+    a distribution NAME in seconds."""
+    names = (name for name in kind.__struct_fields__ if name not in values)
+    own = {name: _plain(getattr(source, name.removesuffix("_ms"))) for name in names}
+    return kind(**own, **values)
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Summary):
-        return milliseconds(value, STATISTICS)
+        return milliseconds(shapes.Milliseconds, value)
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):
@@ -76,81 +74,81 @@ def _plain(value: object) -> object:
     return rounded(value) if isinstance(value, float) else value
 
 
-SETTINGS = f"worker_class {' '.join(AMOUNTS)}"
-
-
-def cell(result: CellResult) -> dict[str, Any]:
-    """One trial, with all keys of the schema."""
-    asked = result.trial.cell
-    queue = fields(result, "accept_queue_max accept_queue_limit")
-    usage, wait = result.usage, result.core_wait
-    return {
-        **fields(asked.server, SETTINGS),
-        **_asked_to_serve(asked.server),
-        "served_by": {name: result.served_by.get(name) for name in ("gunicorn", "python")},
-        "in_force": {name: result.in_force.get(name) for name in AMOUNTS},
-        "not_taken": [name for name in AMOUNTS if not taken(name, result)],
-        "app": result.app,
-        "sleep_s": rounded(result.sleep_s, 6),
-        "tool": asked.tool,
-        "tool_processes": asked.processes,
-        **fields(asked, "keepalive concurrency"),
-        "trial": result.trial.number,
-        **fields(result, "requests failed errors slots_configured"),
-        "slots_known": result.worker_class.slots_known,
-        **fields(result, "slots_measured occupancy throughput_rps throughput_half_rps"),
-        **fields(result, "tool_rps whole_rps bound_rps"),
-        **fields(result, "response_ms connect_ms service_ms waiting_ms"),
-        "waiting_split_ms": milliseconds(result.breakdown, [f"{part}_s" for part in PARTS]),
-        "split_exact": result.breakdown.exact,
-        "kernel": fields(result.counters, COUNTED) | queue,
-        "cpu": fields(usage, "server_cores generator_cores host_busy"),
-        "core_wait": {
-            **{name: rounded(getattr(wait, name, None)) for name in CORES},
-            **{name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")},
-        },
-        "rss_bytes": {
-            "server_max": usage.server_rss_bytes,
-            "generator_max": usage.generator_rss_bytes,
-        },
-        **fields(result, "requests_per_worker connections_per_worker split_prediction_rps"),
-        **fields(result, "load_s ideal_s generator_bound bound_reasons"),
-        "rate": None if asked.rate is None else asked.rate.label,
-        "routes": {
-            name: fields(one, "requests failed errors statuses answer response_ms")
-            for name, one in result.routes.items()
-        },
-        **fields(result, "asked_rps arrivals schedule due_rps sent_rps unsent lag_ms"),
-        **fields(result, "achieved_concurrency"),
-        **fields(result, "verdict target reason diagnosis findings notes"),
+def milliseconds(kind: type[S], of: Summary | Breakdown) -> S:
+    """Its times in ms; the names of the source may end in their unit. None: unknown."""
+    seconds = {
+        name: getattr(of, f"{name}_s" if isinstance(of, Breakdown) else name)
+        for name in kind.__struct_fields__
     }
+    return kind(
+        **{name: None if one is None else rounded(one * 1e3, 3) for name, one in seconds.items()}
+    )
 
 
-def group(result: ClassResult) -> dict[str, Any]:
-    """One (server, tool, processes, keep-alive), with all keys of the schema."""
-    return {
-        **fields(result.server, SETTINGS),
-        **_asked_to_serve(result.server),
-        "tool": result.tool,
-        "tool_processes": result.processes,
-        **fields(result, "keepalive slots_configured"),
-        "slots_known": result.worker_class.slots_known,
-        **fields(result, "slots_measured capacity_rps capacity_ci95"),
-        "knee": rounded(result.knee, 3),
-        **fields(result, "knee_note diagnosis"),
-    }
+def cell(result: CellResult, kind: type[R], **more: Any) -> R:
+    """One trial. `more`: what a `kind` has beside a row."""
+    asked, usage, wait = result.trial.cell, result.usage, result.core_wait
+    shares = {name: rounded(getattr(wait, name, None)) for name in CORES}
+    seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
+    return filled(
+        kind,
+        result,
+        **_settings(asked.server),
+        served_by=shapes.ServedBy(
+            gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
+        ),
+        in_force=shapes.InForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
+        not_taken=[name for name in AMOUNTS if not taken(name, result)],
+        sleep_s=rounded(result.sleep_s, 6),
+        tool=asked.tool,
+        tool_processes=asked.processes,
+        keepalive=asked.keepalive,
+        concurrency=asked.concurrency,
+        trial=result.trial.number,
+        slots_known=result.worker_class.slots_known,
+        waiting_split_ms=milliseconds(shapes.Split, result.breakdown),
+        split_exact=result.breakdown.exact,
+        kernel=filled(
+            shapes.Kernel,
+            result.counters,
+            accept_queue_max=result.accept_queue_max,
+            accept_queue_limit=result.accept_queue_limit,
+        ),
+        cpu=filled(shapes.Cpu, usage),
+        core_wait=shapes.CoreWait(**shares, **seconds),
+        rss_bytes=shapes.Rss(
+            server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
+        ),
+        rate=None if asked.rate is None else asked.rate.label,
+        routes={name: filled(shapes.Route, route) for name, route in result.routes.items()},
+        **more,
+    )
 
 
-def _asked_to_serve(server: Server) -> dict[str, str | None]:
-    """None: that of the run, whose environment says which."""
-    return {"gunicorn": server.gunicorn or None, "python": server.python or None}
+def group(result: ClassResult) -> shapes.Class:
+    """One (server, tool, processes, keep-alive)."""
+    return filled(
+        shapes.Class,
+        result,
+        **_settings(result.server),
+        tool_processes=result.processes,
+        slots_known=result.worker_class.slots_known,
+        knee=rounded(result.knee, 3),
+    )
 
 
-def spoken(label: Label | None) -> object:
+def _settings(server: Server) -> dict[str, Any]:
+    """Null: that of the run, whose environment says which."""
+    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS)}
+    return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
+
+
+def spoken(label: Label | None) -> shapes.Text | str:
     """A text with the code and the values it was made of; a name as it is; "" for none."""
     if not isinstance(label, Finding):
         return label or ""
-    return {"code": label.code, "values": jsonable(label.values, DIGITS), "text": text(label)}
+    values: Any = jsonable(label.values, DIGITS)
+    return shapes.Text(code=label.code, values=values, text=text(label))
 
 
 def jsonable(value: object, digits: int = 17) -> object:

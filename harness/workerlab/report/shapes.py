@@ -1,0 +1,384 @@
+"""What `--format json` prints, as types: their fields are its keys, in this order.
+
+`report/json.py` and `report/values.py` build them; `json_schema` describes them. Every shape is
+closed. Open are only what a text is made of (`values`), the environment, and the rows of a table,
+whose keys are the names of its columns.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from workerlab import codec
+from workerlab.model import SCHEMA, Arrivals, Form, Verdict
+from workerlab.report.messages import TEMPLATES
+
+Number = float | None
+Count = int | None
+
+
+class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all objects whose keys are fixed."""
+
+
+class Text(Shape, frozen=True):
+    """A sentence, the code of what it says, and the values it is made of: in seconds, bytes and
+    shares of 1. Programs should use code and values; sentences may be reworded."""
+
+    code: str
+    values: dict[str, Any]
+    text: str
+
+
+Name = Text | str  # a plain name, or a text
+Optional = Text | Literal[""]
+# Of a table. A union of two kinds of objects is more than msgspec can describe: text, or counts
+Value = Annotated[
+    Any,
+    Meta(
+        extra_json_schema={
+            "anyOf": [
+                {"type": ["string", "boolean", "number", "null"]},
+                {"$ref": "#/$defs/Text"},
+                {"type": "object", "additionalProperties": {"type": "integer"}},
+            ]
+        }
+    ),
+]
+
+
+class Milliseconds(Shape, frozen=True):
+    """A distribution of times in milliseconds; null: unknown."""
+
+    mean: Number
+    p50: Number
+    p90: Number
+    p95: Number
+    p99: Number
+    max: Number
+
+
+# --- a sweep: its cells -----------------------------------------------------------------------
+
+
+class ServedBy(Shape, frozen=True):
+    """Versions that the workers proved."""
+
+    gunicorn: str | None
+    python: str | None
+
+
+class InForce(Shape, frozen=True):
+    """Settings as the server has them; null: ignored by the worker class, or unknown."""
+
+    workers: Count
+    threads: Count
+    backlog: Count
+    worker_connections: Count
+
+
+class Split(Shape, frozen=True):
+    """Where a response time went: means in milliseconds over the steady part."""
+
+    connect: Number
+    accept_queue: Number
+    in_worker: Number
+    service: Number
+    transfer: Number
+    unattributed: Number
+
+
+class Kernel(Shape, frozen=True):
+    """How much the kernel's counters grew during the load, and the accept queue."""
+
+    listen_overflows: Count
+    listen_drops: Count
+    syn_retransmits: Count
+    socket_drops: Count
+    accept_queue_max: Count
+    accept_queue_limit: Count
+
+
+class Cpu(Shape, frozen=True):
+    """CPU seconds per second of server and load tool; the busy share of all cores."""
+
+    server_cores: Number
+    generator_cores: Number
+    host_busy: Number
+
+
+class CoreWait(Shape, frozen=True):
+    """Waiting for a core: its share of the response time, the part of it that other programs can
+    have caused, cores that others used, and seconds per request in the worker and the tool."""
+
+    share: Number
+    others_share: Number
+    others_cores: Number
+    steal_cores: Number
+    worker_s: Number
+    tool_s: Number
+
+
+class Rss(Shape, frozen=True):
+    """Resident memory in bytes: the highest sample."""
+
+    server_max: Count
+    generator_max: Count
+
+
+class Route(Shape, frozen=True):
+    """The requests of one route of a mix."""
+
+    requests: int
+    failed: int
+    errors: dict[str, int]
+    statuses: dict[str, int]
+    answer: str
+    response_ms: Milliseconds
+
+
+class Settings(Shape, frozen=True):
+    """What a server was asked to be. `gunicorn`, `python`: null where it is that of the run."""
+
+    worker_class: str
+    workers: int
+    threads: int
+    backlog: int
+    worker_connections: int
+    gunicorn: str | None
+    python: str | None
+
+
+class CellRow(Settings, frozen=True):
+    """One trial, as a row of CSV has it."""
+
+    served_by: ServedBy
+    in_force: InForce
+    not_taken: Annotated[list[str], Meta(description="settings that are in force otherwise")]
+    app: str
+    sleep_s: Number
+    tool: str
+    tool_processes: int
+    keepalive: bool
+    concurrency: int
+    trial: int
+    requests: Count
+    failed: Count
+    errors: Annotated[dict[str, int], Meta(description="failed requests by cause")]
+    slots_configured: Count
+    slots_known: Annotated[
+        bool, Meta(description="whether slots_configured null means unlimited; else it is unknown")
+    ]
+    slots_measured: Count
+    occupancy: Number
+    throughput_rps: Number
+    throughput_half_rps: Number
+    tool_rps: Annotated[Number, Meta(description="throughput as the load tool reports it")]
+    whole_rps: Annotated[
+        Number, Meta(description="throughput of the whole load, start and drain included")
+    ]
+    bound_rps: Number
+    response_ms: Milliseconds
+    connect_ms: Milliseconds
+    service_ms: Milliseconds
+    waiting_ms: Milliseconds
+    waiting_split_ms: Split
+    split_exact: Annotated[bool, Meta(description=TEMPLATES["meaning.table.breakdown:exact"])]
+    kernel: Kernel
+    cpu: Cpu
+    core_wait: CoreWait
+    rss_bytes: Rss
+    requests_per_worker: Annotated[dict[str, int], Meta(description="by process id")]
+    connections_per_worker: Annotated[
+        dict[str, int] | None, Meta(description="kept connections, by process id")
+    ]
+    split_prediction_rps: Number
+    load_s: Annotated[Number, Meta(description="how long the load took")]
+    ideal_s: Annotated[Number, Meta(description="how long it takes with no idle slot")]
+    generator_bound: Annotated[
+        bool | None, Meta(description="whether the load tool was the limit, not the server")
+    ]
+    bound_reasons: list[Text]
+    rate: Annotated[str | None, Meta(description="as requested: 200 or 80%; null: closed model")]
+    routes: Annotated[dict[str, Route], Meta(description="of a mix, by name")]
+    asked_rps: Annotated[Number, Meta(description="the rate in requests/s")]
+    arrivals: Arrivals | None
+    schedule: Annotated[Count, Meta(description="seed of the moments of arrival")]
+    due_rps: Annotated[Number, Meta(description="what the schedule made of the rate")]
+    sent_rps: Number
+    unsent: Count
+    lag_ms: Annotated[Milliseconds, Meta(description="how late requests were sent")]
+    achieved_concurrency: Annotated[Number, Meta(description="mean requests in flight")]
+    verdict: Verdict
+    target: Annotated[list[Text], Meta(description="the outcome of each term of --slo")]
+    reason: Annotated[Text, Meta(description="of the verdict")]
+    diagnosis: Text | None
+    findings: Annotated[list[Text], Meta(description="all diagnoses; the first is `diagnosis`")]
+    notes: list[Text]
+
+
+class Phase(Shape, frozen=True):
+    """A stretch of the load, in seconds since it began."""
+
+    name: Literal["ramp-up", "drain", "steady", "churn"]
+    start_s: float
+    end_s: float
+    why: Text
+
+
+class Cell(CellRow, frozen=True):
+    """One trial: a server under a load. Numbers are null where the verdict is invalid."""
+
+    phases: list[Phase]
+
+
+class Class(Settings, frozen=True):
+    """The cells that differ in load alone."""
+
+    tool: str
+    tool_processes: int
+    keepalive: bool
+    slots_configured: Count
+    slots_known: bool
+    slots_measured: Count
+    capacity_rps: Annotated[Number, Meta(description="highest sustained throughput")]
+    capacity_ci95: Annotated[
+        tuple[Number, Number] | None, Meta(description="its 95 % interval over launches")
+    ]
+    knee: Annotated[Number, Meta(description="connections from which on requests wait")]
+    knee_note: Text
+    diagnosis: Text | None
+
+
+# --- other commands: tables and charts --------------------------------------------------------
+
+
+class Column(Shape, frozen=True):
+    """`name` is the key in the rows, its unit last."""
+
+    name: str
+    title: str
+    form: Form
+
+
+class Table(Shape, frozen=True):
+    """Rows in base units: seconds, bytes, shares of 1; null: missing."""
+
+    title: Text
+    columns: list[Column]
+    rows: list[dict[str, Value]]
+    note: Optional
+
+
+class Mark(Shape, frozen=True):
+    """A point of a scatter, and its whisker in y."""
+
+    name: Name
+    low: Number
+    high: Number
+
+
+class Series(Shape, frozen=True):
+    """Points (x, y) under one name."""
+
+    name: Name
+    points: list[tuple[Number, Number]]
+    marks: list[Mark]
+
+
+class Level(Shape, frozen=True):
+    """A horizontal line."""
+
+    name: Name
+    y: Number
+
+
+class Chart(Shape, frozen=True):
+    """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
+
+    title: Text
+    x_title: Text
+    y_title: Text
+    form: Literal["lines", "scatter", "bars", "stacked"]
+    log: tuple[bool, bool]
+    names: list[Name]
+    series: list[Series]
+    level: Level | None
+    note: Optional
+
+
+# --- documents --------------------------------------------------------------------------------
+
+
+class Finding(Shape, frozen=True):
+    """`question` is empty where it answers none; `trials`: keys of those it rests on."""
+
+    question: str
+    answer: Text
+    trials: list[str]
+    evidence: list[Text]
+
+
+class Document(Shape, frozen=True):
+    """What every command prints of a run. `valid`: all that had to be measured was."""
+
+    schema: int
+    kind: str
+    run: str
+    title: Text
+    valid: bool
+    environment: Annotated[dict[str, Any], Meta(description="the machine and its software")]
+
+
+class Sweep(Document, frozen=True):
+    """The cells and classes of a sweep. `overhead`: time of the load / time with no idle slot."""
+
+    overhead: Number
+    cells: list[Cell]
+    classes: list[Class]
+    setup_s: Annotated[dict[str, Number], Meta(description="median per cell, by stage")]
+    findings: list[Finding]
+    notes: list[Text]
+
+
+class Tables(Document, frozen=True):
+    """The tables and charts of a run."""
+
+    tables: list[Table]
+    charts: list[Chart]
+    findings: list[Finding]
+    notes: list[Text]
+
+
+# --- their schema -----------------------------------------------------------------------------
+
+
+def json_schema(documents: Mapping[str, type[Document]]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of the document of one kind, or of several: any of them."""
+    shapes = tuple(dict.fromkeys(documents.values()))
+    definitions = codec.schemas(shapes)
+    for one in definitions.values():
+        _describe(one)
+    whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
+    of_kind = {kind: _of_kind(whole[shape], kind) for kind, shape in documents.items()}
+    top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    if len(of_kind) == 1:
+        ((kind, document),) = of_kind.items()
+        return {**top, **document, "title": f"workerlab {kind}", "$defs": definitions}
+    refs = [{"$ref": f"#/$defs/{kind}"} for kind in of_kind]
+    return {**top, "title": "workerlab", "oneOf": refs, "$defs": {**of_kind, **definitions}}
+
+
+def _of_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    properties = {**schema["properties"], "schema": {"const": SCHEMA}, "kind": {"const": kind}}
+    return {**schema, "title": kind, "properties": properties}
+
+
+def _describe(definition: dict[str, Any]) -> None:
+    """Say what each property is, by the meaning of the table column of that name."""
+    definition["description"] = " ".join(definition["description"].split())
+    for name, schema in definition["properties"].items():
+        for code in (f"meaning.{name}", f"meaning.table.breakdown:{name}_s"):
+            if code in TEMPLATES:
+                schema.setdefault("description", TEMPLATES[code])

@@ -1,0 +1,130 @@
+"""`workerlab schema`: whatever the lab prints as JSON keeps it, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from jsonschema import Draft202012Validator, ValidationError
+
+from tests.builders.any_document import documents, reports
+from tests.builders.runs import NAMES, recorded
+from tests.builders.schema import validated, validator
+from workerlab.cli import main
+from workerlab.experiments import EXPERIMENTS
+from workerlab.experiments.results import document_of
+from workerlab.model import Document
+from workerlab.report import FORMATS
+from workerlab.report.document import of_sweep
+from workerlab.run_store import load
+
+GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
+JSON = sorted(GOLDENS.rglob("*.json"))
+# Where the objects are whose keys are fixed, by golden
+CLOSED: dict[str, list[tuple[str | int, ...]]] = {
+    "everything": [
+        (),
+        ("title",),
+        ("cells", 0),
+        ("cells", 0, "served_by"),
+        ("cells", 0, "in_force"),
+        ("cells", 0, "response_ms"),
+        ("cells", 0, "waiting_split_ms"),
+        ("cells", 0, "kernel"),
+        ("cells", 0, "cpu"),
+        ("cells", 0, "core_wait"),
+        ("cells", 0, "rss_bytes"),
+        ("cells", 0, "reason"),
+        ("classes", 0),
+        ("findings", 0),
+        ("findings", 0, "answer"),
+    ],
+    "ladder": [
+        (),
+        ("tables", 0),
+        ("tables", 0, "columns", 0),
+        ("charts", 0),
+        ("charts", 0, "series", 0),
+    ],
+}
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", JSON, ids=lambda path: path.stem)
+def test_goldens(path: Path) -> None:
+    validated(read(path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_runs(name: str) -> None:
+    if load(recorded(name)).plan.kind in EXPERIMENTS:
+        validated(json.loads(FORMATS["json"](document_of(recorded(name)))))
+
+
+@settings(max_examples=30)
+@given(reports.map(of_sweep) | documents)
+def test_any_document(document: Document) -> None:
+    validated(json.loads(FORMATS["json"](document)))
+
+
+@pytest.mark.parametrize(
+    ("golden", "place"), [(name, place) for name, its in CLOSED.items() for place in its], ids=str
+)
+def test_a_key_that_is_missing_renamed_or_new_is_seen(
+    golden: str, place: tuple[str | int, ...]
+) -> None:
+    document = read(GOLDENS / f"{golden}.json")
+    schema = validator(document["kind"])
+    found = document
+    for step in place:
+        found = found[step]
+    for key in list(found):
+        value = found.pop(key)
+        assert not schema.is_valid(document), f"without {key}"
+        found[f"{key}_renamed"] = value
+        assert not schema.is_valid(document), f"{key} renamed"
+        del found[f"{key}_renamed"]
+        found[key] = value
+    assert schema.is_valid(document)
+    found["new"] = None
+    assert not schema.is_valid(document)
+
+
+def test_a_value_of_another_type_is_seen() -> None:
+    document = read(GOLDENS / "everything.json")
+    document["cells"][0]["throughput_rps"] = "4 req/s"
+    with pytest.raises(ValidationError, match="4 req/s"):
+        validated(document)
+
+
+def test_the_schema_of_all_tells_the_documents_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    every = Draft202012Validator(schema)
+    for path in JSON:
+        document = read(path)
+        assert every.is_valid(document)
+        assert not every.is_valid({**document, "kind": "of nothing"})
+
+
+def test_the_schema_of_one_command_is_of_its_documents_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["schema", "advise"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    assert "Cell" not in schema["$defs"]
+    fits = {path.stem for path in JSON if Draft202012Validator(schema).is_valid(read(path))}
+    assert fits == {"advise"}
+
+
+def test_what_tables_explain_the_schema_explains() -> None:
+    cell = validator("sweep").schema["$defs"]["Cell"]["properties"]
+    assert cell["bound_rps"]["description"] == "what connections or slots allow at best"
