@@ -108,6 +108,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return top.parse_args(argv)
 
 
+def _with_project(argv: Sequence[str]) -> argparse.Namespace:
+    options = parse(argv)
+    from workerlab.project import with_project  # what --help need not wait for
+
+    return with_project(argv, options, parse)
+
+
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Every run that is asked for, one after the other; the first exit code that is not 0."""
     from workerlab.options import in_turn
@@ -126,7 +133,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     """Run a command; returns the exit code. `ready` is called when all that it needs is imported,
     and nothing is started yet."""
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        options = _with_project(sys.argv[1:] if argv is None else argv)
         action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
         ready()
         return _each(action, options)

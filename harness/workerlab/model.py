@@ -326,6 +326,7 @@ class Plan(Struct, frozen=True):
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
     jobs: int | None = 1  # trials at the same time, at most; None: as many as leave cores idle
+    project: tuple[str, ...] = ()  # options that the user's pyproject.toml gave
 
     @property
     def servers(self) -> tuple[Server, ...]:

@@ -23,6 +23,10 @@ T = TypeVar("T")
 MOST_RPS = 1_000_000
 CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+PROJECT = """\
+Defaults of --app, --python, --slo and --mix can stand in the pyproject.toml of your project, in
+[tool.workerlab].
+"""
 EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
 not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
@@ -131,15 +135,16 @@ def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
 
 
-def names_of(kind: str, known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    def read(word: str) -> str:
-        if word not in known:
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise Refused(f"unknown {kind} {word!r}: {hint}")
-        return word
+def one_of(kind: str, word: str, known: Collection[str]) -> str:
+    if word not in known:
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise Refused(f"unknown {kind} {word!r}: {hint}")
+    return word
 
-    return list_of(read)
+
+def names_of(kind: str, known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    return list_of(lambda word: one_of(kind, word, known))
 
 
 def classes(text: str) -> tuple[str, ...]:

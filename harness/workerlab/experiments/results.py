@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, part
 from workerlab.experiments.reading import find
-from workerlab.model import Document, UsageError
+from workerlab.model import Document, Finding, UsageError
 from workerlab.report import FORMATS, publish, shapes, text
 from workerlab.report.document import SWEEP
 from workerlab.report.json import shape_of
@@ -34,7 +34,10 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
         known = ", ".join(EXPERIMENTS)
         raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {known}")
     document: Document = part(run.plan.kind, "document").document(run)
-    return document
+    if not run.plan.project:
+        return document
+    values = {"title": document.title, "names": run.plan.project}
+    return replace(document, title=Finding("title.project", values))
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:

@@ -99,6 +99,9 @@ def run(
     if options.resume:
         directory, plan = _load_for_resume(kind, options, allowed_with_resume)
     with setup(options, plan) as prepared:
+        if plan is None:
+            project = getattr(options, "project", ())
+            prepared = replace(prepared, plan=replace(prepared.plan, project=project))
         directory = directory or _create_run(kind, options, prepared)
         for note in prepared.plan.notes:
             tell(text(note))

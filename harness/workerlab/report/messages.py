@@ -208,6 +208,8 @@ text.missing = -: missing.
 text.blank = Missing in all rows: {columns:, }.
 text.hidden = Columns hidden (terminal too narrow): {columns:, }.
 
+title.project = {title} ({names:, } from pyproject.toml)
+
 # --- a sweep: its title, what cells are called --------------------------------------------------
 sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
 sweep.app = app {app}[[ ({classes:, })]]

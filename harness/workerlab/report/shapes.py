@@ -32,7 +32,7 @@ class Text(Shape, frozen=True):
 
 
 Name = Text | str  # a plain name, or a text
-Optional = Text | Literal[""]
+Note = Text | Literal[""]
 # Of a table. A union of two kinds of objects is more than msgspec can describe: text, or counts
 Value = Annotated[
     Any,
@@ -268,7 +268,7 @@ class Table(Shape, frozen=True):
     title: Text
     columns: list[Column]
     rows: list[dict[str, Value]]
-    note: Optional
+    note: Note
 
 
 class Mark(Shape, frozen=True):
@@ -305,7 +305,7 @@ class Chart(Shape, frozen=True):
     names: list[Name]
     series: list[Series]
     level: Level | None
-    note: Optional
+    note: Note
 
 
 # --- documents --------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "Find the worker class, workers and threads with which an app meets a target at a rate of"
         " arrivals, by prediction and measurement, and write the gunicorn.conf.py."
     )
-    to.epilog = f"{EXAMPLES}\n{CODES}"
+    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     for title, rows in GROUPS.items():
         add_rows(to.add_argument_group(title), rows)
     to.add_argument("--sleep", type=read.seconds, metavar="S", help="of the bundled app (1)")

@@ -102,7 +102,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "Launch two servers in turn until it is known whether they differ, and in what; or compare"
         " two saved runs."
     )
-    to.epilog = f"{EXAMPLES}\n{CODES}"
+    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     to.add_argument("classes", metavar="CLASSES", nargs="?", help="worker classes, or a run: A")
     to.add_argument("levels", metavar="LEVELS", nargs="?", help="concurrency, or a run: B")
     for title, rows in GROUPS.items():

@@ -98,7 +98,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "Launch the app under each worker class, load it at each concurrency, and show where each"
         " class stops serving more."
     )
-    to.epilog = f"{EXAMPLES}\n{read.EXIT_CODES}"
+    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
     known = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
     to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=known)
     to.add_argument(

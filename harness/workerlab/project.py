@@ -1,0 +1,105 @@
+"""`[tool.workerlab]` of the pyproject.toml of the user's project: what its options are by default.
+
+    [tool.workerlab]
+    app = "shop.wsgi:app"
+    python = ".venv/bin/python"
+    slo = "p95<300ms"
+    mix = "load/shop.mix"
+
+They are put before the words of the command line, so that each is read as its flag is. A saved run
+has its plan and takes none of them.
+"""
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from workerlab.mix import INSTEAD
+from workerlab.model import UsageError
+from workerlab.options import Refused, one_of
+from workerlab.terminal.console import short, tell
+
+FILE = "pyproject.toml"
+KEYS = ("app", "python", "slo", "mix")
+SAVED = ("resume", "baseline", "run")  # options that name a saved run
+OF_MIX = ("access_log", *INSTEAD)  # options that say what is requested, and so does a mix
+
+
+def with_project(
+    argv: Sequence[str],
+    options: argparse.Namespace,
+    parse: Callable[[Sequence[str]], argparse.Namespace],
+) -> argparse.Namespace:
+    """`options`, which `parse` made of `argv`, with the project's for those that are not given.
+    `project`: the names of these. Raises UsageError."""
+    open_keys = _not_given(options)
+    start = Path(getattr(options, "chdir", None) or ".").absolute()
+    path = _file_above(start) if open_keys else None
+    values = {} if path is None else _read(path)
+    names = tuple(name for name in values if name in open_keys)
+    if path is None or not names:
+        return options
+    words = [f"--{name}={_placed(name, values[name], path.parent)}" for name in names]
+    if "app" in names and options.chdir is None:
+        words.append(f"--chdir={path.parent}")
+    try:
+        options = parse([argv[0], *words, *argv[1:]])
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    options.project = names
+    tell(f"{', '.join(names)} from {short(path)}")
+    return options
+
+
+def _not_given(options: argparse.Namespace) -> list[str]:
+    """The keys that are options of this command, and that its words leave open."""
+    if any(getattr(options, name, None) for name in SAVED) or _compares_saved(options):
+        return []
+    names = [name for name in KEYS if getattr(options, name, "") is None]
+    if str(getattr(options, "app", None)).startswith("@"):  # bundled: these are about another app
+        names = [name for name in names if name not in ("slo", "mix")]
+    if any(getattr(options, name, None) for name in OF_MIX):
+        names = [name for name in names if name != "mix"]
+    return names
+
+
+def _compares_saved(options: argparse.Namespace) -> bool:
+    return options.command == "compare" and not (options.a or options.b)
+
+
+def _file_above(directory: Path) -> Path | None:
+    """The pyproject.toml in this directory, or in the nearest one above."""
+    places = (place / FILE for place in (directory, *directory.parents))
+    return next(filter(Path.is_file, places), None)
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    """Its table [tool.workerlab], in the order of KEYS. Raises UsageError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    tool = document.get("tool")
+    table = tool.get("workerlab", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: tool.workerlab is not a table")
+    for name, value in table.items():
+        try:
+            one_of("key in [tool.workerlab]", name, KEYS)
+        except Refused as refused:
+            raise UsageError(f"{path}: {refused}") from None
+        if not isinstance(value, str):
+            raise UsageError(f"{path}: {name} in [tool.workerlab] must be a string")
+    return {name: table[name] for name in KEYS if name in table}
+
+
+def _placed(name: str, text: str, directory: Path) -> str:
+    """A path of it is relative to the file; an interpreter may be a name on PATH, or a list."""
+    if name == "python":
+        return ",".join(_path(one.strip(), directory, "/" in one) for one in text.split(","))
+    return _path(text, directory, name == "mix")
+
+
+def _path(text: str, directory: Path, is_path: bool) -> str:
+    return str(directory / Path(text).expanduser()) if is_path and text else text

@@ -1,0 +1,90 @@
+"""A project with `[tool.workerlab]` in its pyproject.toml: its app is measured, as that says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Lab
+
+pytestmark = pytest.mark.once
+
+APP = """
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    start_response("200 OK" if path in ("/", "/cart") else "404 Not Found", [])
+    return [path.encode()]
+"""
+TABLE = """
+[tool.workerlab]
+app = "shop:app"
+python = "env/python"
+slo = "p95<60s"
+mix = "load/shop.mix"
+"""
+QUICK = ("--workers", "1", "--tool", "fast", "--rounds", "3", "--format", "json")
+
+
+@pytest.fixture
+def shop(lab: Lab) -> Path:
+    """The project, with an interpreter that leaves a trace of each use."""
+    place = lab.place
+    for name in ("env", "load", "inner"):
+        (place / name).mkdir()
+    (place / "shop.py").write_text(APP)
+    (place / "other.py").write_text(APP)
+    (place / "env" / "python").write_text(
+        f'#!/bin/sh\necho >> "{place}/env/used"\nexec "{sys.executable}" "$@"\n'
+    )
+    (place / "env" / "python").chmod(0o755)
+    (place / "load" / "shop.mix").write_text("2 GET /\n1 GET /cart name=cart\n")
+    (place / "pyproject.toml").write_text(TABLE)
+    return place
+
+
+def only_cell(report: dict[str, Any]) -> dict[str, Any]:
+    (cell,) = report["cells"]
+    return dict(cell)
+
+
+def targets(cell: dict[str, Any]) -> list[str]:
+    """Whatever became of them."""
+    return [outcome["values"]["term"] for outcome in cell["target"]]
+
+
+def test_its_app_is_served_from_a_directory_below_too(lab: Lab, shop: Path) -> None:
+    done = Lab(shop / "inner")("sweep", "sync", "2", *QUICK)
+    assert done.code == 0, done.err
+    cell = only_cell(done.report)
+    assert (cell["app"], cell["failed"], set(cell["routes"])) == ("shop:app", 0, {"GET /", "cart"})
+    assert targets(cell) == ["p95<60s"]
+    title = done.report["title"]["text"]
+    assert title.endswith("(app, python, slo, mix from pyproject.toml)")
+    assert f"app, python, slo, mix from {shop}/pyproject.toml\n" in done.err
+    assert (shop / "env" / "used").exists()
+
+
+def test_a_flag_wins(lab: Lab, shop: Path) -> None:
+    flags = ("--app", "other:app", "--slo", "p95<50s", "--path", "/cart")
+    done = lab("sweep", "sync", "2", *QUICK, *flags, "--python", sys.executable)
+    assert done.code == 0, done.err
+    cell = only_cell(done.report)
+    assert (cell["app"], cell["routes"]) == ("other:app", {})
+    assert targets(cell) == ["p95<50s"]
+    assert "pyproject.toml" not in done.err + done.report["title"]["text"]
+    assert not (shop / "env" / "used").exists()
+
+
+def test_a_saved_run_stays_as_it_was_planned(lab: Lab, shop: Path) -> None:
+    (shop / "pyproject.toml").write_text('[tool.workerlab]\napp = "shop:app"\n')
+    first = lab("sweep", "sync", "2", *QUICK)
+    assert first.code == 0, first.err
+    (shop / "pyproject.toml").write_text("[tool.workerlab\n")
+    for words in (("sweep", "--resume", "results"), ("report", "results")):
+        again = lab(*words, "--format", "json")
+        assert again.code == 0, again.err
+        assert again.report["title"] == first.report["title"]
+        assert only_cell(again.report)["app"] == "shop:app"

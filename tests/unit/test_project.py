@@ -1,0 +1,169 @@
+"""`[tool.workerlab]` of a project's pyproject.toml: defaults of options, read as flags are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+from workerlab.cli import main, parse
+from workerlab.project import with_project
+
+TABLE = """
+[tool.workerlab]
+app = "shop:app"
+python = "env/python"
+slo = "p95 < 300ms"
+mix = "load/shop.mix"
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with all keys; the current directory."""
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "python").symlink_to(sys.executable)
+    (tmp_path / "load").mkdir()
+    (tmp_path / "load" / "shop.mix").write_text("1 GET /\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "pyproject.toml").write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def options_of(*argv: str) -> argparse.Namespace:
+    return with_project(argv, parse(argv), parse)
+
+
+def test_what_no_flag_says_is_the_projects(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = options_of("sweep", "sync", "4", "--workers", "2")
+    assert (options.app, options.slo, options.workers) == ("shop:app", "p95<300ms", (2,))
+    assert options.python == (str(shop / "env" / "python"),)
+    assert options.mix == str(shop / "load" / "shop.mix")
+    assert options.chdir == str(shop)
+    assert options.project == ("app", "python", "slo", "mix")
+    assert capsys.readouterr().err == "app, python, slo, mix from pyproject.toml\n"
+
+
+def test_from_a_directory_below_it_is_the_same(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    above = options_of("sweep", "sync", "4")
+    monkeypatch.chdir(shop / "inner")
+    assert options_of("sweep", "sync", "4") == above
+
+
+def test_that_of_chdir_counts_and_the_app_is_imported_from_there(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    options = options_of("sweep", "sync", "4", "--chdir", str(shop / "inner"))
+    assert (options.app, options.chdir) == ("shop:app", str(shop / "inner"))
+
+
+def test_the_nearest_file_counts_even_without_the_table(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
+    monkeypatch.chdir(shop / "inner")
+    assert options_of("sweep", "sync", "4") == parse(["sweep", "sync", "4"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "left"),
+    [
+        (["--app", "other:app"], ("python", "slo", "mix")),
+        (["--python", sys.executable], ("app", "slo", "mix")),
+        (["--slo", "p99<1s"], ("app", "python", "mix")),
+        (["--mix", "load/shop.mix"], ("app", "python", "slo")),
+        (["--path", "/cart"], ("app", "python", "slo")),
+        (["--access-log", "load/shop.mix"], ("app", "python", "slo")),
+    ],
+)
+def test_a_flag_wins(shop: Path, flag: list[str], left: tuple[str, ...]) -> None:
+    options = options_of("sweep", "sync", "4", *flag)
+    given = parse(["sweep", "sync", "4", *flag])
+    assert options.project == left
+    for name in {"app", "python", "slo", "mix"} - set(left):
+        assert getattr(options, name) == getattr(given, name)
+    assert options.chdir == (None if "app" not in left else str(shop))
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_bundled_app_has_neither_its_target_nor_its_requests() -> None:
+    words = ["sweep", "sync", "4"]
+    options = parse(words)
+    options.app = "@sleep_wsgi"
+    assert with_project(words, options, parse).project == ("python",)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["advise", "--rate", "3"], ("app", "python", "slo", "mix")),
+        (["compare", "sync", "4", "--a", "workers=1", "--b", "workers=2"],
+         ("app", "python", "mix")),
+        (["settings", "sync"], ("python",)),
+        (["demo"], ("python",)),
+        (["limits"], ()),
+        (["generators"], ()),
+        (["schema"], ()),
+        (["report", "results"], ()),
+        (["sweep", "--resume", "results"], ()),
+        (["compare", "results/one", "results/other"], ()),
+        (["compare", "--baseline", "results/one"], ()),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("shop")
+def test_a_command_takes_the_keys_that_are_its_options(
+    words: list[str], names: tuple[str, ...]
+) -> None:
+    options = options_of(*words)
+    assert getattr(options, "project", ()) == names
+    if not names:
+        assert options == parse(words)
+
+
+def test_an_interpreter_may_be_a_name_or_several(shop: Path) -> None:
+    shop.joinpath("pyproject.toml").write_text('[tool.workerlab]\npython = "env/python, python3"\n')
+    first, second = options_of("sweep", "sync", "4").python
+    assert first == str(shop / "env" / "python")
+    assert Path(second).name == "python3"
+
+
+BAD = {
+    "not TOML": ("[tool.workerlab\n", "cannot be read"),
+    "not UTF-8": ("# \udcff\n", "cannot be read"),
+    "not a table": ("[tool]\nworkerlab = 1\n", "not a table"),
+    "a key that is nearly one": ("[tool.workerlab]\npyhton = 'x'\n", "did you mean python?"),
+    "a key of another kind": (
+        "[tool.workerlab]\nlevels = '4'\n",
+        "there are app, python, slo, mix",
+    ),
+    "not a string": ("[tool.workerlab]\napp = 1\n", "app in [tool.workerlab] must be a string"),
+    "no target": ("[tool.workerlab]\nslo = 'p95'\n", "--slo"),
+    "no such interpreter": ("[tool.workerlab]\npython = './no'\n", "/no is not an executable"),
+    "no such mix": ("[tool.workerlab]\nmix = 'no.mix'\n", "no.mix is not a file"),
+}
+
+
+@pytest.mark.parametrize(("text", "names"), BAD.values(), ids=BAD)
+def test_what_is_wrong_there_is_one_sentence_and_nothing_is_started(
+    shop: Path, capsys: pytest.CaptureFixture[str], text: str, names: str
+) -> None:
+    shop.joinpath("pyproject.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    before = sorted(shop.rglob("*"))
+    assert main(["sweep", "sync", "4", "--tool", "fast"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"workerlab: {shop / 'pyproject.toml'}")
+    assert names in err
+    assert sorted(shop.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_command_that_takes_none_of_it_does_not_mind(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.joinpath("pyproject.toml").write_text("[tool.workerlab\n")
+    assert main(["schema", "sweep"]) == 0
