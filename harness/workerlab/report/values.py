@@ -87,9 +87,7 @@ def milliseconds(kind: type[S], of: Summary | Breakdown) -> S:
 
 def cell(result: CellResult, kind: type[R], **more: Any) -> R:
     """One trial. `more`: what a `kind` has beside a row."""
-    asked, usage, wait = result.trial.cell, result.usage, result.core_wait
-    shares = {name: rounded(getattr(wait, name, None)) for name in CORES}
-    seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
+    asked = result.trial.cell
     return filled(
         kind,
         result,
@@ -108,21 +106,31 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         slots_known=result.worker_class.slots_known,
         waiting_split_ms=milliseconds(shapes.Split, result.breakdown),
         split_exact=result.breakdown.exact,
-        kernel=filled(
+        **_machine(result),
+        rate=None if asked.rate is None else asked.rate.label,
+        routes={name: filled(shapes.Route, route) for name, route in result.routes.items()},
+        **more,
+    )
+
+
+def _machine(result: CellResult) -> dict[str, Struct]:
+    """What kernel, CPU and memory showed."""
+    usage, wait = result.usage, result.core_wait
+    shares = {name: rounded(getattr(wait, name, None)) for name in CORES}
+    seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
+    return {
+        "kernel": filled(
             shapes.Kernel,
             result.counters,
             accept_queue_max=result.accept_queue_max,
             accept_queue_limit=result.accept_queue_limit,
         ),
-        cpu=filled(shapes.Cpu, usage),
-        core_wait=shapes.CoreWait(**shares, **seconds),
-        rss_bytes=shapes.Rss(
+        "cpu": filled(shapes.Cpu, usage),
+        "core_wait": shapes.CoreWait(**shares, **seconds),
+        "rss_bytes": shapes.Rss(
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
         ),
-        rate=None if asked.rate is None else asked.rate.label,
-        routes={name: filled(shapes.Route, route) for name, route in result.routes.items()},
-        **more,
-    )
+    }
 
 
 def group(result: ClassResult) -> shapes.Class:
