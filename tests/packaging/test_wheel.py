@@ -32,7 +32,7 @@ SHARED = {
 
 
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 def uv(*words: str | Path) -> None:
@@ -117,12 +117,15 @@ def test_the_metadata(built: Built) -> None:
     assert "](docs/" not in readme
     assert f"/blob/v{__version__}/docs/method.md)" in readme
     assert f"/raw/v{__version__}/docs/pictures/" in readme
-    released = (ROOT / "CHANGELOG.md").read_text()
-    assert f"\n## [{__version__}] - " in released
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {__version__}\n" in citation
+
+
+def test_every_file_names_this_version_and_address() -> None:
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    citation = (ROOT / "CITATION.cff").read_text()
     assert f'\nrepository-code: "{urls["Repository"]}"\n' in citation
+    assert f"\nversion: {__version__}\n" in citation
+    assert f"\n## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
+    assert f"@v{__version__}\n" in (ROOT / "docs" / "compare.md").read_text()
 
 
 def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
