@@ -7,7 +7,7 @@ somebody asks for them: `--help` answers at once.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -89,8 +89,8 @@ def function(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The words of the command line, understood. Raises UsageError; SystemExit after --help."""
+def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the command line, of which only the commands in `complete` have options."""
     layout: Any = argparse.RawDescriptionHelpFormatter
     top = Parser(
         prog="workerlab",
@@ -103,9 +103,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         parser = parsers.add_parser(name, help=command.summary, formatter_class=layout)
-        if name in argv:
+        if name in complete:
             function(command.options)(parser)
-    return top.parse_args(argv)
+    return top
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The words of the command line, understood. Raises UsageError; SystemExit after --help."""
+    return command_line(argv).parse_args(argv)
 
 
 def _with_project(argv: Sequence[str]) -> argparse.Namespace:

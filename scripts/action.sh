@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# What action.yml runs: compares two checkouts of an app, and exits as `workerlab compare` does: with 4
+# if a limit is exceeded. The Markdown goes to $GITHUB_STEP_SUMMARY and, where PULL_REQUEST has a number,
+# to a comment there, which the next run replaces. Everything else is in the environment, too:
+#
+#   WORKERLAB                       the command
+#   BASE HEAD                       the checkouts: A and B
+#   APP CLASSES LEVELS FAIL_IF      of `workerlab compare`
+#   OPTIONS                         more options of it, quoted as in a shell
+#   TITLE                           the heading, by which the comment is found again
+#   GH_TOKEN GITHUB_REPOSITORY      of the comment
+set -euo pipefail
+
+markdown=$(mktemp)
+trap 'rm -f "$markdown"' EXIT
+
+# side DIRECTORY: served by its own .venv if there is one, else by the Python on PATH
+side() {
+  local python=$1/.venv/bin/python
+  [ -x "$python" ] || python=$(command -v python || command -v python3)
+  printf 'chdir=%q python=%q' "$1" "$python"
+}
+
+comment() {
+  local comments="repos/$GITHUB_REPOSITORY/issues" id
+  id=$(gh api --paginate "$comments/$PULL_REQUEST/comments" \
+    --jq '.[] | select(.body | startswith(env.MARKER)) | .id' | head -n 1)
+  if [ -n "$id" ]; then
+    gh api --method PATCH "$comments/comments/$id" -F "body=@$markdown"
+  else
+    gh api --method POST "$comments/$PULL_REQUEST/comments" -F "body=@$markdown"
+  fi
+}
+
+export MARKER="<!-- $TITLE -->"
+printf '%s\n### %s\n\n' "$MARKER" "$TITLE" >"$markdown"
+more=()
+words=$(xargs printf '%s\n' <<<"$OPTIONS")
+while IFS= read -r word; do [ -z "$word" ] || more+=("$word"); done <<<"$words"
+if [ -n "$FAIL_IF" ]; then more+=(--fail-if "$FAIL_IF"); fi
+
+code=0
+"$WORKERLAB" compare "$CLASSES" "$LEVELS" --app "$APP" --a "$(side "$BASE")" --b "$(side "$HEAD")" \
+  --format markdown ${more[@]+"${more[@]}"} >>"$markdown" || code=$?
+[ "$code" = 0 ] || printf '\nExit code %s\n' "$code" >>"$markdown"
+cat "$markdown" >>"$GITHUB_STEP_SUMMARY"
+if [ -n "${PULL_REQUEST:-}" ]; then
+  comment >/dev/null || echo "::warning::No comment on the pull request: the job needs pull-requests: write."
+fi
+exit "$code"

@@ -1,0 +1,100 @@
+"""The script of action.yml on two checkouts of an app, with a recorder for GitHub's own program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import LONG_S, ROOT, Done, Lab, fake_program
+
+pytestmark = pytest.mark.once
+
+SHOP = """\
+import time
+
+def app(environ, start_response):
+    time.sleep({sleep_s})
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"ok\\n"]
+"""
+# Lists the comments that the test names, and keeps what shall be written to which address
+GH = """\
+#!/bin/sh
+[ -n "$GH_TOKEN" ] || { echo "not logged in" >&2; exit 4; }
+case " $* " in
+  *" --paginate "*) echo "$COMMENTS" ;;
+  *) echo "$3 $4" >"$HERE/comment.to" && cp "${6#body=@}" "$HERE/comment.md" ;;
+esac
+"""
+
+
+def act(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Done:
+    """Run it on checkouts whose app sleeps that long. Its job summary is in summary.md."""
+    for name, sleep_s in (("base", base_s), ("the head", head_s)):
+        (lab.place / name).mkdir()
+        (lab.place / name / "shop.py").write_text(SHOP.format(sleep_s=sleep_s))
+    program = lab.place / "workerlab"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m workerlab "$@"\n')
+    program.chmod(0o755)
+    given: Mapping[str, str] = {
+        "WORKERLAB": str(program), "BASE": "base", "HEAD": "the head", "APP": "shop:app",
+        "CLASSES": "sync", "LEVELS": "2", "FAIL_IF": "p50>+100%",
+        "OPTIONS": "--workers 1 --duration 0.5 --header 'X-Shop: of tests' --budget 3m",
+        "TITLE": 'What does "it" change?', "GITHUB_REPOSITORY": "someone/shop",
+        "GITHUB_STEP_SUMMARY": str(lab.place / "summary.md"), "HERE": str(lab.place),
+    }  # fmt: skip
+    with fake_program(lab.place, "gh", GH) as fakes:
+        python = Path(sys.executable).parent
+        path = os.pathsep.join([str(fakes), str(python), os.environ["PATH"]])
+        done = subprocess.run(
+            [ROOT / "scripts" / "action.sh"],
+            cwd=lab.place,
+            env={**lab.env, "PATH": path, **given, **env},
+            capture_output=True,
+            text=True,
+            timeout=5 * LONG_S,
+        )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_slower_head_fails_and_is_commented_on(lab: Lab) -> None:
+    done = act(lab, base_s=0.02, head_s=0.2, PULL_REQUEST="7", GH_TOKEN="t", COMMENTS="")
+    assert done.code == 4, done.err
+    summary = (lab.place / "summary.md").read_text()
+    assert '\n### What does "it" change?\n' in summary
+    assert "beyond p50>+100%" in summary
+    assert summary.endswith("\nExit code 4\n")
+    to = (lab.place / "comment.to").read_text()
+    assert to == "POST repos/someone/shop/issues/7/comments\n"
+    assert (lab.place / "comment.md").read_text() == summary
+
+
+def test_an_equal_head_passes_and_replaces_the_comment(lab: Lab) -> None:
+    done = act(lab, base_s=0.1, head_s=0.1, PULL_REQUEST="7", GH_TOKEN="t", COMMENTS="41\n42")
+    assert done.code == 0, done.err
+    summary = (lab.place / "summary.md").read_text()
+    assert "sync at 2 connections" in summary
+    assert "Exit code" not in summary
+    to = (lab.place / "comment.to").read_text()
+    assert to == "PATCH repos/someone/shop/issues/comments/41\n"
+
+
+def test_what_cannot_be_commented_on_or_compared_is_said(lab: Lab) -> None:
+    done = act(lab, base_s=0, head_s=0, PULL_REQUEST="7", GH_TOKEN="", FAIL_IF="p50")
+    assert done.code == 2
+    assert "--fail-if" in done.err
+    assert "::warning::No comment" in done.out
+    assert not (lab.place / "comment.md").exists()
+    assert (lab.place / "summary.md").read_text().endswith("\nExit code 2\n")
+
+
+def test_without_a_pull_request_there_is_no_comment(lab: Lab) -> None:
+    done = act(lab, base_s=0, head_s=0, PULL_REQUEST="", OPTIONS="'unclosed")
+    assert done.code != 0
+    assert "unmatched single quote" in done.err
+    assert not (lab.place / "comment.to").exists()

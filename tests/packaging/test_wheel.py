@@ -1,0 +1,182 @@
+"""The sdist, the wheel built from it, and that wheel in an environment outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from workerlab import __version__
+from workerlab.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+DIST_INFO = f"workerlab-{__version__}.dist-info"
+DATA = f"workerlab-{__version__}.data"
+SHARED = {
+    "share/bash-completion/completions/workerlab",
+    "share/fish/vendor_completions.d/workerlab.fish",
+    "share/man/man1/workerlab.1",
+    "share/zsh/site-functions/_workerlab",
+}
+
+
+def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def uv(*words: str | Path) -> None:
+    """From the package index, else from uv's cache; skips where neither has what is needed."""
+    program = Path(sys.executable).with_name("uv")
+    done = run(program, *words)
+    if NO_INDEX in done.stderr and run(program, "--offline", *words).returncode:
+        pytest.skip("no package index, and not in uv's cache")
+    assert done.returncode == 0 or NO_INDEX in done.stderr, done.stderr
+
+
+NO_INDEX = "Failed to fetch"
+
+
+@dataclass(frozen=True)
+class Built:
+    sdist: Path
+    wheel: Path
+
+    def in_wheel(self) -> set[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return set(archive.namelist())
+
+    def metadata(self) -> Message:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return message_from_bytes(archive.read(f"{DIST_INFO}/METADATA"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """`uv build` makes the wheel from the sdist, not from the checkout."""
+    place = tmp_path_factory.mktemp("dist")
+    uv("build", "--quiet", "--out-dir", place, ROOT)
+    (sdist,), (wheel,) = place.glob("*.tar.gz"), place.glob("*.whl")
+    return Built(sdist, wheel)
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that has the wheel and what it requires."""
+    place = tmp_path_factory.mktemp("installed") / "venv"
+    uv("venv", "--quiet", "--python", sys.executable, place)
+    constraints = ROOT / "constraints.txt"
+    python = place / "bin" / "python"
+    uv("pip", "install", "--quiet", "--python", python, "-c", constraints, built.wheel)
+    return place
+
+
+def in_checkout() -> Iterator[str]:
+    """Every file of the package, by its place in a wheel."""
+    sources = {"harness/workerlab": "", "apps": "bundled/apps/", "configs": "bundled/configs/"}
+    for source, place in sources.items():
+        for path in (ROOT / source).rglob("*"):
+            if path.is_file() and path.suffix != ".pyc":
+                yield f"workerlab/{place}{path.relative_to(ROOT / source)}"
+
+
+def test_the_wheel_holds_the_package_alone(built: Built) -> None:
+    names = {PurePosixPath(name) for name in built.in_wheel()}
+    assert {name.parts[0] for name in names} == {"workerlab", DIST_INFO, DATA}
+    shared = {name for name in names if name.parts[0] == DATA}
+    assert {str(name.relative_to(f"{DATA}/data")) for name in shared} == SHARED
+    package = {str(name) for name in names if name.parts[0] == "workerlab"}
+    assert package == set(in_checkout())
+
+
+def test_the_sdist_holds_what_a_wheel_is_built_from(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = [PurePosixPath(name) for name in archive.getnames()]
+    assert {name.parts[1] for name in names} == {
+        *(".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"),
+        *("apps", "configs", "harness", "scripts"),
+    }
+
+
+def test_the_metadata(built: Built) -> None:
+    metadata = built.metadata()
+    assert metadata["License-Expression"] == "MIT"
+    assert f"{DIST_INFO}/licenses/LICENSE" in built.in_wheel()
+    readme = str(metadata.get_payload())
+    assert readme.startswith("# workerlab")
+    assert "](docs/" not in readme
+    assert f"/blob/v{__version__}/docs/method.md)" in readme
+    assert f"/raw/v{__version__}/docs/pictures/" in readme
+
+
+def test_every_file_names_this_version_and_address() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f'\nrepository-code: "{urls["Repository"]}"\n' in citation
+    assert f"\nversion: {__version__}\n" in citation
+    assert f"\n## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
+    assert f"@v{__version__}\n" in (ROOT / "docs" / "compare.md").read_text()
+
+
+def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    home, place = tmp_path / "home", tmp_path / "empty"
+    home.mkdir()
+    place.mkdir()
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    env = {**kept, "HOME": str(home), "NO_COLOR": "1"}
+    program = installed / "bin" / "workerlab"
+    done = run(program, "--version", cwd=place, env=env)
+    assert (done.returncode, done.stdout) == (0, f"workerlab {__version__}\n"), done.stderr
+    done = run(program, "sweep", "sync", "2", "--sleep", "0.1", cwd=place, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "sync: 4 slots" in done.stdout
+    assert [path.name for path in place.iterdir()] == ["results"]
+    done = run(program, "report", "results", cwd=place, env=env)
+    assert (done.returncode, "sync: 4 slots" in done.stdout) == (0, True), done.stderr
+
+
+COMPLETE = """\
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_shtab_workerlab workerlab "${COMP_WORDS[COMP_CWORD]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_completes_commands_and_options(installed: Path) -> None:
+    script = installed / "share/bash-completion/completions/workerlab"
+
+    def completions(*words: str) -> list[str]:
+        done = run("bash", "-c", COMPLETE, "bash", script, "workerlab", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert completions("sw") == ["sweep"]
+    assert completions("sweep", "--worker") == ["--workers", "--worker-connections"]
+    assert "markdown" in completions("report", "--format", "")
+
+
+def test_every_shell_knows_every_command(installed: Path) -> None:
+    for place in SHARED:
+        text = (installed / place).read_text()
+        assert {name for name in COMMANDS if name not in text} == set()
+        assert re.search(r"worker(-|\\-)connections", text)
+
+
+def test_the_man_page_has_examples_of_every_command(installed: Path) -> None:
+    page = (installed / "share/man/man1/workerlab.1").read_text()
+    assert page.startswith(".TH WORKERLAB")
+    for name in COMMANDS:
+        assert f"EXAMPLES OF {name.upper()}\n" in page
