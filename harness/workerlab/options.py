@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
+from workerlab.bundled import APPS
 from workerlab.load.registry import ALSO, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
@@ -281,7 +282,18 @@ hosts = list_of(
 url_path = _matching(
     r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
 )
-target = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+_module = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+
+
+def target(text: str) -> str:
+    """An app of the user's, or the name of a bundled one."""
+    if not text.startswith("@"):
+        return _module(text)
+    if text[1:] not in APPS:
+        raise Refused(f"unknown bundled app {text!r}: there are @{', @'.join(APPS)}")
+    return text
+
+
 _method = _matching(r"[A-Za-z]+", "an HTTP method")
 
 

@@ -65,7 +65,7 @@ def _file(result: Result, run: Run) -> Iterable[Finding]:
 
 def _title(result: Result) -> Finding:
     asked, plan = result.study.asked, result.study.plan
-    target = plan.servers[0].app.target
+    target = plan.servers[0].app.label
     versions = dict.fromkeys(filter(None, (one.gunicorn or plan.gunicorn for one in plan.servers)))
     values = {
         "rate_rps": asked.rate_rps,

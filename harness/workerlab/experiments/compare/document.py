@@ -96,7 +96,7 @@ def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
     a, b = (words or Finding("compare.without") for words in asked.words)
     cells = [cell for one in groups for cell in (one.group.a, one.group.b)]
     tools = tuple(dict.fromkeys(cell.tool for cell in cells))
-    apps = {cell.server.app.target for cell in cells}
+    apps = {cell.server.app.label for cell in cells}
     app = next(iter(apps)) if len(apps) == 1 else None
     return Finding("compare.title", {"a": a, "b": b, "tools": tools, "app": app})
 
