@@ -21,9 +21,7 @@ from msgspec.structs import replace
 
 from workerlab.model import EnvironmentProblem, Finding
 from workerlab.server import preflight, versions
-from workerlab.server.worker_classes import WORKER_CLASSES
-
-EVERY_CLASS = "25.3.0"  # of Gunicorn
+from workerlab.server.worker_classes import EVERY_CLASS, WORKER_CLASSES
 
 
 def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:
@@ -72,20 +70,25 @@ def interpreters(
         own = sys.executable if bundled else python_of(chdir_of(options, settings))
         return getattr(options, "python", None) or (own,)
 
-    def every(pythons: tuple[str, ...], *, bundled: bool) -> list[preflight.Interpreter]:
+    def every(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
         pairs = product(pythons, options.gunicorn or ("",))
-        return [look(python, version, bundled=bundled) for python, version in pairs]
+        found = {(python, version): look(python, version, bundled=bundled)
+                 for python, version in pairs}  # fmt: skip
+        return {(python, version or one.asked): one for (python, version), one in found.items()}
 
     guess = config is None and serves_bundled_app(options, {}) if bundled is None else bundled
     tried = pythons({}, bundled=guess)
     found = every(tried, bundled=guess)
     if config:  # it may name the app and its directory
-        settings = found[0].settings
+        settings = next(iter(found.values())).settings
         known = serves_bundled_app(options, settings) if bundled is None else bundled
         if (known, its := pythons(settings, bundled=known)) != (guess, tried):
             found = every(its, bundled=known)
-    named = len({one.python for one in found}) > 1, len({one.asked for one in found}) > 1
-    return {(one.python if named[0] else "", one.asked if named[1] else ""): one for one in found}
+    several_pythons, several_versions = (len(set(names)) > 1 for names in zip(*found, strict=True))
+    return {
+        (python if several_pythons else "", version if several_versions else ""): one
+        for (python, version), one in found.items()
+    }
 
 
 def _serving(

@@ -209,7 +209,9 @@ text.blank = Missing in all rows: {columns:, }.
 text.hidden = Columns hidden (terminal too narrow): {columns:, }.
 
 # --- a sweep: its title, what cells are called --------------------------------------------------
-sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
+sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]]
+    [[, served by {served}]].
+served = {python}[[ with Gunicorn {gunicorn}]]
 sweep.app = app {app}[[ ({classes:, })]]
 sweep.empty = No trial has been finished.
 setting.workers = {n:# worker}[[ ({not_taken:; })]]
@@ -791,8 +793,9 @@ heading.cache_cores = cache
 heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
-advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
-    {cores:number} {cores:core/cores}[[ (launched on {here:number})]][[; Gunicorn {versions:list}]].
+advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}
+    [[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]
+    [[; Gunicorn {versions:list}]].
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?
@@ -1148,7 +1151,7 @@ heading.generator_bound = generator-bound
 
 # --- settings: what each worker class does with them ----------------------------------------------
 settings.title = What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]
-settings.title.file = What {config} does for its worker class.[[ Gunicorn {gunicorn}.]]
+settings.title.file = What {config} does for its worker class[[, served by {served}]].
 settings.unavailable = Left out: {name}. {why:sentence}
 settings.left_out = Left out, because of --quick: {names:list}.
 settings.class = {worker_class}[[, Gunicorn {version}]]: {honoured} of {all:# setting} honoured[[;
@@ -1322,6 +1325,7 @@ settings.seen.reload.changed = the file asked for {asked} then, workers were rep
 settings.seen.reload.none = no worker was replaced within {watched_s:duration}
 # --- compare: what another version, interpreter or setting changes --------------------------------
 compare.title = A: {a}; B: {b}; [[app {app}; ]]load by {tools:list}
+compare.app = {app}[[, served by {served}]]
 compare.without = without that
 compare.saved = A: {a}; B: {b}
 compare.question.differences = What differs between the runs, beside their figures?
