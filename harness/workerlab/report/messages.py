@@ -1446,7 +1446,8 @@ limits.left_out.quick = Left out: the synchronous client and the million request
     --quick.
 limits.left_out.connections = Left out: more than {connections:count} connections. The limit of open
     files is {files:count}; raise it (ulimit -n 10064) for 10,000.
-limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp: pip install 'workerlab[generators]'.
+limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp: pip install
+    'workerlab[generators]'.
 limits.chapter.clients = A hundred requests, by a client of each kind
 limits.chapter.unbounded = With and without a bound, where a process may have 1,024 files open
 limits.chapter.far = How far it goes
