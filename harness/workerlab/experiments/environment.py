@@ -117,15 +117,19 @@ def _serving(
     except EnvironmentProblem as problem:
         added, why = "" if own else versions.of_the_lab(), str(problem)
     found = preflight.interpreter(python, chdir, config, classes, env, added)
-    values = {
-        "python": python,
-        "own": own and own.gunicorn,
-        "gunicorn": found.gunicorn,
-        "why": why or None,
-        "lacking": tuple(
-            name for name, row in WORKER_CLASSES.items()
-            if why and not row.path and name not in found.known
-        ) or None,
-    }  # fmt: skip
-    kind = "bundled" if bundled else "added"
-    return replace(found, note=Finding(f"plan.gunicorn_{kind}", values))
+    return replace(found, note=_note(found, own, why, bundled=bundled))
+
+
+def _note(
+    found: preflight.Interpreter, own: preflight.Interpreter | None, why: str, *, bundled: bool
+) -> Finding:
+    """Which Gunicorn serves in place of the interpreter's `own`. `why`: the one that should cannot
+    be had."""
+    values = {"python": found.python, "gunicorn": found.gunicorn, "why": why}
+    if not bundled:
+        return Finding("plan.gunicorn.added.labs" if why else "plan.gunicorn.added", values)
+    if not why:
+        return Finding("plan.gunicorn.bundled", {**values, "own": own and own.gunicorn})
+    named = [name for name, row in WORKER_CLASSES.items() if not row.path]
+    lacking = tuple(name for name in named if name not in found.known)
+    return Finding("plan.gunicorn.bundled.other", {**values, "lacking": lacking})

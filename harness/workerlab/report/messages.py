@@ -1017,10 +1017,11 @@ plan.flag_ignored = {flag} has no effect with {classes:list}
 plan.setting_ignored = {config}: {setting} = {value} has no effect with {classes:list}
 plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
     if it serves ASGI, add --app @sleep_asgi
-plan.gunicorn_added = {python} has no Gunicorn: {gunicorn} serves[[, the lab's own, because {why}]]
-    [[; it has no worker class {lacking:list}]]
-plan.gunicorn_bundled = Gunicorn {gunicorn} serves the bundled apps
-    [[; {python} has {own}]][[; {why}]][[; it has no worker class {lacking:list}]]
+plan.gunicorn.added = {python} has no Gunicorn: {gunicorn} serves
+plan.gunicorn.added.labs = {python} has no Gunicorn; {why}; the lab's own, {gunicorn}, serves
+plan.gunicorn.bundled = Gunicorn {gunicorn} serves the bundled apps[[; {python} has {own}]]
+plan.gunicorn.bundled.other = {why}; {gunicorn} serves the bundled apps
+    [[, without the worker class {lacking:list}]]
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
     clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
 plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
