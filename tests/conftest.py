@@ -18,6 +18,10 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
+# Whose shell has activated what is no part of a test
+os.environ.pop("VIRTUAL_ENV", None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--worker-class",

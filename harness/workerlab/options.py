@@ -10,12 +10,13 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
+from workerlab.bundled import APPS
 from workerlab.experiments import EXPERIMENTS
 from workerlab.load.registry import ALSO, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
 from workerlab.report import FORMATS
-from workerlab.server.worker_classes import CLASSES
+from workerlab.server.worker_classes import CLASSES, EVERY_CLASS
 from workerlab.slo import Mistake, canonical
 
 T = TypeVar("T")
@@ -309,7 +310,18 @@ hosts = list_of(
 url_path = _matching(
     r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
 )
-target = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+_module = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+
+
+def target(text: str) -> str:
+    """An app of the user's, or the name of a bundled one."""
+    if not text.startswith("@"):
+        return _module(text)
+    if text[1:] not in APPS:
+        raise Refused(f"unknown bundled app {text!r}: there are @{', @'.join(APPS)}")
+    return text
+
+
 _method = _matching(r"[A-Za-z]+", "an HTTP method")
 
 
@@ -368,16 +380,19 @@ def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ..
 
 SERVES: tuple[Row, ...] = (
     ("--python", interpreters, "LIST",
-     "interpreters of its environment, which run the server: paths, or names such as python3.13"),
+     "interpreters that run the server: paths, or names such as python3.13 (your app's: an"
+     " activated environment, else .venv beside it)"),
     ("--gunicorn", versions, "LIST",
-     "versions of Gunicorn: 23.0.0,27.0.1 (the one that is installed there); others are kept in"
-     " your cache"),
+     "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
+     f" {EVERY_CLASS}); others are kept in your cache"),
 )  # fmt: skip
 SERVES_ONE: tuple[Row, ...] = (  # where two of anything are compared
     ("--python", only(interpreters), "PATH",
-     "interpreter of its environment, which runs the server"),
+     "interpreter that runs the server (your app's: an activated environment, else .venv beside"
+     " it)"),
     ("--gunicorn", only(versions), "VERSION",
-     "version of Gunicorn (the one that is installed there); kept in your cache"),
+     f"version of Gunicorn (your app's: the one that is installed there, else {EVERY_CLASS}); kept"
+     " in your cache"),
 )  # fmt: skip
 SERVES_IN_TURN: tuple[Row, ...] = tuple(
     (name, read, metavar, f"{what}; of several each in turn, in a run of its own")

@@ -13,12 +13,14 @@
         assert result.keeps("p95<300ms,errors<0.1%"), result
 
 Options of the marker are those of `workerlab sweep`, with _ for -: keep_queries=True is a flag,
-env={"POOL": 4} an --env. A load is a sweep of one cell, on a server launched for it alone; its run
-is kept in pytest's temporary directory.
+env={"POOL": 4} an --env. The interpreter that runs the tests serves the app, with its Gunicorn. A
+load is a sweep of one cell, on a server launched for it alone; its run is kept in the temporary
+directory of pytest.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,6 +105,7 @@ def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
         canonical(marker.kwargs["slo"])  # before anything is loaded
     given = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in given}
+    options.setdefault("python", sys.executable)
     return [marker.args[0], *testing.words_of(options)], load
 
 

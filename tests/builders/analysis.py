@@ -252,7 +252,7 @@ def evidence(
         measurement=said,
         parse_error=None,
         spans=Spans(spans_of(done, named=tool == "fast")),
-        app="apps.sleep_wsgi:app",
+        app="@sleep_wsgi",
         sleep_s=delay_s,
         lone_first=True,
         counted=not timed,

@@ -115,7 +115,7 @@ def cell(asked: Trial) -> CellResult:
     wait_s = response_s - SLEEP_S
     return CellResult(
         trial=asked,
-        app="apps.sleep_wsgi:app",
+        app="@sleep_wsgi",
         sleep_s=SLEEP_S,
         verdict="saturated" if at > room else "at capacity" if at == room else "below capacity",
         reason=sentence(f"{at} connections share {room} slots"),
@@ -137,7 +137,7 @@ def cell(asked: Trial) -> CellResult:
 
 
 def invalid(asked: Trial, reason: str) -> CellResult:
-    return CellResult(asked, "apps.sleep_wsgi:app", SLEEP_S, "invalid", sentence(reason))
+    return CellResult(asked, "@sleep_wsgi", SLEEP_S, "invalid", sentence(reason))
 
 
 def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> ClassResult:

@@ -453,6 +453,66 @@ def test_where_an_app_of_the_users_file_is_imported_from(
     assert done.report["cells"][0]["throughput_rps"] > 0
 
 
+# --- packages named like the lab's own --------------------------------------------------------
+
+NAMES = ("apps", "configs", "harness")
+OWN_PACKAGES = """
+import apps, configs, harness
+from pathlib import Path
+HERE = str(Path(__file__).parents[1])
+for package in (apps, configs, harness):
+    assert package.__file__.startswith(HERE), package.__file__
+"""
+
+
+def packages(place: Path, text: str = "") -> None:
+    for name in NAMES:
+        (place / name).mkdir(parents=True)
+        (place / name / "__init__.py").write_text(text)
+
+
+@pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "project"), marks=once)])
+def test_a_project_with_packages_named_like_the_labs_own(
+    lab: Lab, worker_class: str, flag: tuple[str, ...]
+) -> None:
+    """Theirs are served, even where others by these names are on the import path."""
+    place = lab.place / (flag[1] if flag else "")
+    packages(place)
+    packages(lab.place / "others", text="raise RuntimeError('of another project')\n")
+    lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
+    own = ASGI_OK if worker_class in ASGI_CLASSES else WSGI_OK
+    (place / "apps/shop.py").write_text(OWN_PACKAGES + own)
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.shop:app", *flag)
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    assert (cell["app"], cell["failed"]) == ("apps.shop:app", 0)
+
+
+def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) -> None:
+    """In the working directory, and on the import path."""
+    wrong = "raise RuntimeError('of another project')\n"
+    packages(lab.place, text=wrong)
+    packages(lab.place / "others", text=wrong)
+    lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
+    name = "@sleep_asgi" if worker_class in ASGI_CLASSES else "@sleep_wsgi"
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", name, "--sleep", "0.1")
+    assert done.code == 0, done.err
+    (cell,) = done.report["cells"]
+    assert (cell["app"], cell["failed"]) == (name, 0)
+
+
+@once
+def test_the_old_name_of_a_bundled_app_is_the_users(lab: Lab, worker_class: str) -> None:
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
+    assert done.code == 3
+    assert "No module named 'apps'; the bundled app is @sleep_wsgi" in done.err
+    packages(lab.place)
+    (lab.place / "apps/sleep_wsgi.py").write_text(OWN_PACKAGES + WSGI_OK)
+    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
+    assert done.code == 0, done.err
+    assert [cell["app"] for cell in done.report["cells"]] == ["apps.sleep_wsgi:app"]
+
+
 # --- other interpreters ---------------------------------------------------------------------
 
 
@@ -536,6 +596,49 @@ def test_an_interpreter_that_knows_nothing_of_the_lab(
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
 
 
+def test_the_environment_beside_the_app(
+    outsider: Outsider, worker_class: str, foreign: Path
+) -> None:
+    """Nobody names it: it is found, and the title says so."""
+    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    (outsider.place / ".venv").symlink_to(foreign.parents[1])
+    words = ("--tool", "fast", "--workers", "1", "--rounds", "2", "--app", "own:app")
+    done = outsider("sweep", worker_class, "2", *words)
+    assert done.code == 0, done.err
+    (record,) = outsider.records()
+    assert record["proof"]["executable"] == str(outsider.place / ".venv/bin/python")
+    title = " ".join(done.out.partition("\n\n")[0].split())
+    version = record["proof"]["gunicorn"]
+    assert title.endswith(f"app own:app, served by .venv/bin/python with Gunicorn {version}.")
+
+
+def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) -> None:
+    """The lab's serves there, alone."""
+    only(worker_class, "sync", "gthread")
+    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    nothing = outsider.place / "nothing"
+    nothing.mkdir()
+    python = environment(outsider.place / ".venv", nothing)
+    done = outsider("sweep", worker_class, "2", *QUICK, "--app", "own:app")
+    assert done.code == 0, done.err
+    assert f"{python} has no Gunicorn: 25.3.0 serves" in done.err
+    (record,) = outsider.records()
+    assert record["proof"]["gunicorn"] == "25.3.0"
+    assert record["proof"]["executable"] == str(python)
+
+
+@once
+def test_a_module_that_the_apps_environment_lacks(
+    outsider: Outsider, worker_class: str, bare: Path
+) -> None:
+    (outsider.place / "own.py").write_text("import flask\n")
+    words = (*QUICK, "--app", "own:app", "--python", str(bare))
+    done = outsider("sweep", worker_class, "2", *words)
+    assert done.code == 3
+    step = f"; install it for {bare}, or name the app's interpreter with --python"
+    assert f"No module named 'flask'{step}" in done.err
+
+
 @once
 def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) -> None:
     """What the test above proves, it proves: with the checkout on its path, the app refuses."""
@@ -555,7 +658,7 @@ def test_a_class_whose_package_is_missing(
     done = outsider("sweep", ",".join([missing, *runs]), "2", *words)
     assert done.code == 3, done.err
     assert f"{missing} is unavailable: needs {missing}" in done.err
-    assert f"{bare} -m pip install" in done.err
+    assert f"uv pip install --python {bare} {missing}" in done.err  # it has no pip
     first, *others = done.report["cells"]
     assert (first["worker_class"], first["verdict"]) == (missing, "invalid")
     assert set(numbers(first)) == {None}

@@ -16,9 +16,10 @@ from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments.demo_picture import Picture
 from workerlab.experiments.demo_words import course_of, guess, say, table
+from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson import SHIPPED, Lesson, Step, read
 from workerlab.experiments.lesson_words import Told, answer, law, measured, outcome, overflowed
-from workerlab.experiments.planning import gunicorn_plan, interpreters
+from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import evidence, report_of
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run

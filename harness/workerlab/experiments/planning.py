@@ -8,8 +8,7 @@ import argparse
 import importlib.util
 import os
 import random
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import islice
 from itertools import product as combinations
 from pathlib import Path
@@ -18,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec.structs import replace
 
+from workerlab.bundled import target_of
+from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import TOOLS, tool_named
@@ -44,21 +45,13 @@ DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connec
 MAX_SECONDS = 30.0
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
-OWN_APPS = "apps."  # the lab's apps; each run serves its own copy of them
 
 
 def apps_of(
     options: argparse.Namespace, found: preflight.Interpreter, mix: tuple[Route, ...]
 ) -> tuple[App, App]:
-    own_chdir, own_app = found.settings.get("chdir"), found.settings.get("wsgi_app")
-    chdir = options.chdir or str(
-        Path(own_chdir).expanduser().absolute() if isinstance(own_chdir, str) else Path.cwd()
-    )
-    # One of the lab's, unless the user's Gunicorn file names one: the run's copy is served
-    own = options.app is None or (options.app.startswith(OWN_APPS) and options.chdir is None)
+    """The app for WSGI classes, and that for ASGI classes."""
     common = App(
-        target=options.app or "",
-        chdir="" if own else chdir,
         path=options.path or "/",
         method=options.method or "GET",
         headers=tuple(options.header or ()),
@@ -67,16 +60,16 @@ def apps_of(
         env=tuple(options.env or ()),
         mix=mix,
     )
-    if options.app is None and isinstance(own_app, str):
-        common = replace(common, target=own_app, chdir=chdir)
-    if common.chdir:
+    if not serves_bundled_app(options, found.settings):
         if options.sleep is not None:
             raise UsageError("--sleep works only with the bundled apps")
-        return common, common
+        target = options.app or str(found.settings["wsgi_app"])
+        app = replace(common, target=target, chdir=str(chdir_of(options, found.settings)))
+        return app, app
     common = _sleeping(common, options.sleep)
     return (
-        replace(common, target=options.app or "apps.sleep_wsgi:app"),
-        replace(common, target=options.app or "apps.sleep_asgi:app"),
+        replace(common, target=target_of(options.app or "@sleep_wsgi")),
+        replace(common, target=target_of(options.app or "@sleep_asgi")),
     )
 
 
@@ -229,30 +222,21 @@ def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
         yield Finding("plan.lingers", {"linger_s": LINGER_S})
 
 
-def interpreters(
-    options: argparse.Namespace,
-    classes: Iterable[str] = (),
-    config: str | None = None,
-    chdir: Path = Path(),
-    env: Mapping[str, str] = {},
-) -> preflight.Interpreters:
-    """What shall serve: every interpreter with every version of Gunicorn that is asked for, named
-    where there are several of them. Raises as `preflight.interpreter`."""
-    pythons = getattr(options, "python", None) or (sys.executable,)
-    versions = options.gunicorn or ("",)
-    return {
-        (
-            python if len(pythons) > 1 else "",
-            version if len(versions) > 1 else "",
-        ): preflight.interpreter(python, chdir, config, classes, env, version)
-        for python, version in combinations(pythons, versions)
-    }
-
-
 def lacking(servers: Iterable[Server], found: preflight.Interpreters) -> dict[str, str]:
     """Variants that cannot run in their interpreters, and why."""
     every = {one.variant: (one, found[one.python, one.gunicorn]) for one in servers}
     return {name: why for name, (one, its) in every.items() if (why := its.lacks(one.worker_class))}
+
+
+def notes_on_gunicorn(found: preflight.Interpreters) -> tuple[Finding, ...]:
+    """Which one serves, where that is worth a line."""
+    return tuple(dict.fromkeys(one.note for one in found.values() if one.note is not None))
+
+
+def version_of(found: preflight.Interpreters) -> str:
+    """A plan's version of Gunicorn: that of all, else "", and each server names its own."""
+    asked = {one.asked for one in found.values()}
+    return asked.pop() if len(asked) == 1 else ""
 
 
 def gunicorn_plan(
@@ -264,8 +248,9 @@ def gunicorn_plan(
     unavailable = lacking((cell.server for cell in cells), found)
     first = next(iter(found.values()))
     common = {"kind": kind, "cells": cells, "seed": seed}
-    common |= {"python": first.python, "gunicorn": first.asked}
-    plan = Plan(**{**common, "unavailable": unavailable, **usual, **more})
+    common |= {"python": first.python, "gunicorn": version_of(found), "unavailable": unavailable}
+    plan = Plan(**{**common, **usual, **more})
+    plan = replace(plan, notes=(*notes_on_gunicorn(found), *plan.notes))
     _check_times(plan)
     plan = _with_hosts(plan)
     for cell in cells:
@@ -280,7 +265,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
     mix, mix_notes = asked_mix(options)
-    every = interpreters(options, options.classes, options.config, Path(options.chdir or "."))
+    every = interpreters(options, options.classes, options.config)
     found = next(iter(every.values()))
     for name, one in found.classes.items():
         if one.get("error"):

@@ -106,7 +106,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         spans=spans,
         beats=beats,
         stacks=stacks,
-        app=app.target,
+        app=app.label,
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and counted and not plan.together,
         counted=counted,

@@ -70,7 +70,6 @@ class Locust(Tool):
     COUNTED = False
     TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
     OUTPUT_FILES = (RESULT,)
-    INSTALL_HINT = "It is a Python package: pip install 'workerlab[locust]'."
 
     def check(self, load: Load) -> None:
         if load.concurrency < 1:

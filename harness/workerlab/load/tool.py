@@ -31,7 +31,7 @@ class Tool(ABC):
     @property
     def INSTALL_HINT(self) -> str:
         """What to do where it is missing: a sentence."""
-        return f"It needs {' and '.join(self.NEEDS)}: pip install 'workerlab[generators]'."
+        return "Install it with: pip install 'workerlab[generators]'."
 
     def cores_used(self, concurrency: int, processes: int) -> int:
         """How many it can keep busy at once: what its CPU is judged against."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from workerlab.model import CellResult, Document, Finding, Report
 from workerlab.report.class_findings import DISTURBED, class_finding
-from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, setting
+from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, served, setting
 from workerlab.report.route_table import failing_routes
 from workerlab.report.sweep_tables import sweep_tables
 from workerlab.report.targets import target_findings, target_kept
@@ -30,7 +30,7 @@ def of_sweep(report: Report) -> Document:
     return Document(
         run=report.run,
         kind=SWEEP,
-        title=title(report.cells, names),
+        title=title(report, names),
         environment=report.environment,
         findings=(
             *(
@@ -70,8 +70,9 @@ def _disturbed(report: Report) -> Iterable[tuple[Finding, CellResult]]:
 # --- the title ----------------------------------------------------------------------------
 
 
-def title(cells: Sequence[CellResult], names: Names) -> Finding:
+def title(report: Report, names: Names) -> Finding:
     """What is the same in all cells, told once."""
+    cells = report.cells
     if not cells:
         return Finding("sweep.empty")
     sleeps = {cell.sleep_s for cell in cells}
@@ -86,6 +87,7 @@ def title(cells: Sequence[CellResult], names: Names) -> Finding:
         "settings": tuple(_constants(cells, names)),
         "apps": tuple(apps),
         "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
+        "served": served(report.environment, (cell.trial.cell.server for cell in cells)),
     }
     return Finding("sweep.title", values)
 

@@ -211,7 +211,9 @@ text.hidden = Columns hidden (terminal too narrow): {columns:, }.
 title.project = {title} ({names:, } from pyproject.toml)
 
 # --- a sweep: its title, what cells are called --------------------------------------------------
-sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]].
+sweep.title = {settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]]
+    [[, served by {served}]].
+served = {python}[[ with Gunicorn {gunicorn}]]
 sweep.app = app {app}[[ ({classes:, })]]
 sweep.empty = No trial has been finished.
 setting.workers = {n:# worker}[[ ({not_taken:; })]]
@@ -793,8 +795,9 @@ heading.cache_cores = cache
 heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
-advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app};
-    {cores:number} {cores:core/cores}[[ (launched on {here:number})]][[; Gunicorn {versions:list}]].
+advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}
+    [[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]
+    [[; Gunicorn {versions:list}]].
 advise.question.which = Which worker class, how many workers?
 advise.question.meets = Does it meet the target?
 advise.question.reach = Up to which rate?
@@ -1015,7 +1018,12 @@ plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe
 plan.flag_ignored = {flag} has no effect with {classes:list}
 plan.setting_ignored = {config}: {setting} = {value} has no effect with {classes:list}
 plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
-    if it serves ASGI, add --app apps.sleep_asgi:app
+    if it serves ASGI, add --app @sleep_asgi
+plan.gunicorn.added = {python} has no Gunicorn: {gunicorn} serves
+plan.gunicorn.added.labs = {python} has no Gunicorn; {why}; the lab's own, {gunicorn}, serves
+plan.gunicorn.bundled = Gunicorn {gunicorn} serves the bundled apps[[; {python} has {own}]]
+plan.gunicorn.bundled.other = {why}; {gunicorn} serves the bundled apps
+    [[, without the worker class {lacking:list}]]
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
     clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
 plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
@@ -1146,7 +1154,7 @@ heading.generator_bound = generator-bound
 
 # --- settings: what each worker class does with them ----------------------------------------------
 settings.title = What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]
-settings.title.file = What {config} does for its worker class.[[ Gunicorn {gunicorn}.]]
+settings.title.file = What {config} does for its worker class[[, served by {served}]].
 settings.unavailable = Left out: {name}. {why:sentence}
 settings.left_out = Left out, because of --quick: {names:list}.
 settings.class = {worker_class}[[, Gunicorn {version}]]: {honoured} of {all:# setting} honoured[[;
@@ -1320,6 +1328,7 @@ settings.seen.reload.changed = the file asked for {asked} then, workers were rep
 settings.seen.reload.none = no worker was replaced within {watched_s:duration}
 # --- compare: what another version, interpreter or setting changes --------------------------------
 compare.title = A: {a}; B: {b}; [[app {app}; ]]load by {tools:list}
+compare.app = {app}[[, served by {served}]]
 compare.without = without that
 compare.saved = A: {a}; B: {b}
 compare.question.differences = What differs between the runs, beside their figures?
@@ -1440,7 +1449,8 @@ limits.left_out.quick = Left out: the synchronous client and the million request
     --quick.
 limits.left_out.connections = Left out: more than {connections:count} connections. The limit of open
     files is {files:count}; raise it (ulimit -n 10064) for 10,000.
-limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp (pip install aiohttp).
+limits.left_out.mistakes = Left out: the classic mistakes. They need aiohttp: pip install
+    'workerlab[generators]'.
 limits.chapter.clients = A hundred requests, by a client of each kind
 limits.chapter.unbounded = With and without a bound, where a process may have 1,024 files open
 limits.chapter.far = How far it goes

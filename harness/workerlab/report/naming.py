@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Server
+from workerlab.server.worker_classes import EVERY_CLASS
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
 SETTINGS = (*AMOUNTS, "gunicorn", "python")
@@ -57,6 +58,24 @@ def not_taken(name: str, cells: Sequence[CellResult]) -> Iterable[Finding]:
         some = () if len(classes) == len(every) and value is not None else tuple(classes)
         code = "setting.ignored" if value is None else "setting.in_force"
         yield Finding(code, {"n": value, "classes": some})
+
+
+def served(environment: Mapping[str, object], servers: Iterable[Server]) -> Finding | None:
+    """What serves the user's app: its interpreter and Gunicorn; of a bundled app a Gunicorn that is
+    not the usual one. What differs between the servers is told elsewhere. `environment`: the
+    run's."""
+    every = tuple(servers)
+    users = any(server.app.chdir for server in every)
+    several = {name: any(getattr(one, name) for one in every) for name in ("python", "gunicorn")}
+    gunicorn = None if several["gunicorn"] else environment.get("gunicorn")
+    python = environment.get("server_python") if users and not several["python"] else None
+    if python is None:
+        usual = gunicorn is None or (not users and gunicorn == EVERY_CLASS)
+        return None if usual else setting("gunicorn", str(gunicorn))
+    places = {one.app.chdir for one in every}
+    place = f"{places.pop()}/" if len(places) == 1 else ""
+    values = {"python": str(python).removeprefix(place), "gunicorn": gunicorn}
+    return Finding("served", values)
 
 
 def level(asked: Cell, form: str = "level") -> Finding:

@@ -7,12 +7,14 @@ request got the expected answer. A listening socket proves neither, it exists be
 import json
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from workerlab.bundled import name_of
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
 from workerlab.server.versions import with_version
@@ -27,6 +29,8 @@ TIMEOUT_S = 30  # as in configs/
 BLOCKED_S = 600  # of a loop that one of the lab's apps blocks: 10 turns of it, all requests in each
 # What would steer Gunicorn from outside the plan
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
+
+NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 
 
 def _write_launch(launch: Launch) -> None:
@@ -148,10 +152,23 @@ def _proofs(
         if process.wait(POLL_S):
             _check_room(launch.trial)
             why = explained("the server did not boot", log)
-            raise Faulty("unavailable", why, f"its log: {log}")
+            raise Faulty("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
             raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
+
+
+def _next_step(launch: Launch, why: str) -> str:
+    """Where a module is missing: what to do about it; else ""."""
+    missing = NO_MODULE.search(why)
+    if missing is None:
+        return ""
+    app, name = launch.app, missing["name"]
+    if not f"{app.target.partition(':')[0]}.".startswith(f"{name}."):
+        other = ", or name the app's interpreter with --python" if app.chdir else ""
+        return f"; install it for {launch.python}{other}"
+    bundled = name_of(app.target)
+    return f"; the bundled app is {bundled}" if bundled else f" in {app.chdir}; see --chdir"
 
 
 def _check_room(directory: Path) -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from workerlab.model import EnvironmentProblem, Plan, UsageError
+from workerlab.model import EnvironmentProblem, Finding, Plan, UsageError
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -39,6 +39,10 @@ SYSCTLS = (
 )
 
 
+class NoGunicorn(EnvironmentProblem):
+    """The interpreter has none of its own."""
+
+
 class Interpreter(Struct, frozen=True):
     """What `introspect` says of the interpreter that serves the app; see there."""
 
@@ -51,6 +55,8 @@ class Interpreter(Struct, frozen=True):
     names: Sequence[str] = ()
     asked: str = ""  # the version of Gunicorn that was asked for; "": its own serves
     unfit: str = ""  # why no class can run there
+    pip: bool = True
+    note: Finding | None = None  # why this Gunicorn serves, where nobody named it
 
     def lacks(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None when it can."""
@@ -62,8 +68,10 @@ class Interpreter(Struct, frozen=True):
         if not row.path and name not in self.known:
             return f"Gunicorn {self.gunicorn} has no worker class {name}"
         if missing := [package for package in row.packages if package in self.missing]:
-            names = " and ".join(package.replace("_", "-") for package in missing)
-            return f"needs {names}: {self.python} -m pip install {names.replace(' and ', ' ')}"
+            names = [package.replace("_", "-") for package in missing]
+            pip = f"{self.python} -m pip install"
+            install = pip if self.pip else f"uv pip install --python {self.python}"
+            return f"needs {' and '.join(names)}: {install} {' '.join(names)}"
         return None
 
     def ignores(self, name: str) -> tuple[str, ...]:
@@ -89,8 +97,9 @@ def interpreter(
     gunicorn: str = "",
 ) -> Interpreter:
     """`classes`: those that are to serve; `env`: of the apps; `gunicorn`: the version of Gunicorn
-    that serves, "" for its own. Raises EnvironmentProblem when it does not run or has no Gunicorn,
-    or none of that version can be had; UsageError when the user's Gunicorn file cannot be read."""
+    that serves, "" for its own. Raises EnvironmentProblem when it does not run, NoGunicorn among
+    these, or none of that version can be had; UsageError when the user's Gunicorn file cannot be
+    read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
     own = [name for name in classes if name not in WORKER_CLASSES]
     request = {"config": config, "packages": sorted(packages), "classes": own}
@@ -114,8 +123,8 @@ def interpreter(
         raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
     version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:
-        how = f"{python} -m pip install gunicorn==25.3.0, or say --gunicorn 25.3.0"
-        raise EnvironmentProblem(f"{python} has no Gunicorn: {how}")
+        how = f"{python} -m pip install gunicorn, or say --gunicorn 25.3.0"
+        raise NoGunicorn(f"{python} has no Gunicorn: {how}")
     if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
         raise EnvironmentProblem(
             f"{python} imports Gunicorn {answer['gunicorn']} and not {gunicorn}: there is another"

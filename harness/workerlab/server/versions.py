@@ -8,18 +8,21 @@ what it imports beside itself (`packaging`, for gevent and eventlet) is the inte
                                   .lock       held while one of them is made
                                   .25.3.0-*   half-made; removed by whoever holds the lock next
 
-uv makes it where it is there, else pip; with uv also where there is no network, if its own cache
-has the version.
+The version that the lab itself has is copied, as it was installed. Any other is made by uv where it
+is there, else by pip; with uv also where there is no network, if its own cache has the version.
 """
 
+import base64
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 from workerlab.model import EnvironmentProblem
@@ -40,6 +43,14 @@ NO_VERSION = ("No matching distribution", "there is no version", "No solution fo
 def place_of(version: str) -> Path:
     """Where that version is, or would be."""
     return user_cache("gunicorn", version)
+
+
+def of_the_lab() -> str:
+    """The version in the lab's own environment; "" where it has none."""
+    try:
+        return metadata.version("gunicorn")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def provide(version: str) -> Path:
@@ -84,7 +95,8 @@ def _make(version: str, place: Path) -> None:
     """Install it beside its place, check it by an import, and give it its name."""
     half_made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
     try:
-        _install(version, half_made)
+        if version != of_the_lab() or not _copy(half_made):
+            _install(version, half_made)
         env = {**os.environ, "PYTHONPATH": str(half_made), "PYTHONDONTWRITEBYTECODE": "1"}
         done = _run([sys.executable, "-c", CHECK], env)
         if done.returncode != 0:
@@ -94,6 +106,25 @@ def _make(version: str, place: Path) -> None:
         half_made.rename(place)
     finally:
         shutil.rmtree(half_made, ignore_errors=True)
+
+
+def _copy(directory: Path) -> bool:
+    """The lab's own. False, and nothing is there, where its files are not those of a release:
+    somebody works on them."""
+    contents = dict[Path, bytes]()
+    for file in metadata.files("gunicorn") or ():
+        if not file.parts[0].startswith("gunicorn") or file.hash is None:
+            continue
+        place = Path(file.locate())
+        content = place.read_bytes() if place.is_file() else b""
+        digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest())
+        if digest.decode().rstrip("=") != file.hash.value:
+            return False
+        contents[directory / file] = content
+    for target, content in contents.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return (directory / "gunicorn").is_dir()
 
 
 def _install(version: str, directory: Path) -> None:

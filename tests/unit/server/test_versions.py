@@ -7,18 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import zipfile
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from tests.builders.gunicorns import WORKERS, files_of
 from workerlab.model import EnvironmentProblem
 from workerlab.server import preflight, versions
 
-WORKING = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
 Wheel = Callable[..., None]
+PURELIB = Path(sysconfig.get_path("purelib"))
 CODE = "from workerlab.server.versions import provide; print(provide('{}'))"
 
 
@@ -48,15 +51,8 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     def make(version: str, app: str = "", size: int = 0, requires: str = ">=3.10") -> None:
         info = f"gunicorn-{version}.dist-info"
         files = {
-            "gunicorn/__init__.py": f"__version__ = {version!r}\n",
-            "gunicorn/app/__init__.py": "",
-            "gunicorn/app/wsgiapp.py": app,
-            "gunicorn/workers/__init__.py": WORKING,
+            **files_of(version, app, requires),
             "gunicorn/data": "x" * size,
-            f"{info}/METADATA": (
-                f"Metadata-Version: 2.1\nName: gunicorn\nVersion: {version}\n"
-                f"Requires-Python: {requires}\n"
-            ),
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
@@ -111,6 +107,38 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "Gunicorn 27.0.1 cannot be had: the package index does not answer (is there a network?)"
     )
     assert kept(tmp_path) == set()
+
+
+def run_with(packages: Path, version: str) -> str:
+    """What comes of providing that version in a lab whose own Gunicorn stands in `packages`."""
+    path = os.pathsep.join([str(packages), str(Path.cwd() / "harness")])
+    argv = [sys.executable, "-c", CODE.format(version)]
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    return (done.stdout or done.stderr).strip().splitlines()[-1]
+
+
+@pytest.mark.usefixtures("wheel")  # nothing can be fetched
+def test_the_labs_own_is_copied_unless_somebody_works_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    version, packages = versions.of_the_lab(), tmp_path / "packages"
+    for file in metadata.files("gunicorn") or ():
+        if ".." not in file.parts:
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file.locate(), packages / file)
+    with (packages / "gunicorn/arbiter.py").open("a") as changed:
+        changed.write("# mine\n")
+    assert f"Gunicorn {version} cannot be had" in run_with(packages, version)
+    assert kept(tmp_path) == set()
+    shutil.copyfile(PURELIB / "gunicorn/arbiter.py", packages / "gunicorn/arbiter.py")
+    place = tmp_path / "cache/workerlab/gunicorn" / version
+    assert run_with(packages, version) == str(place)
+    assert (place / "gunicorn/arbiter.py").read_bytes() == (
+        packages / "gunicorn/arbiter.py"
+    ).read_bytes()
 
 
 def test_what_cannot_be_imported_is_not_kept(tmp_path: Path, wheel: Wheel) -> None:
@@ -207,6 +235,6 @@ def test_another_gunicorn_beside_the_app(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     (tmp_path / "gunicorn").mkdir()
     (tmp_path / "gunicorn/__init__.py").write_text("__version__ = '1.0'\n")
-    (tmp_path / "gunicorn/workers.py").write_text(WORKING)
+    (tmp_path / "gunicorn/workers.py").write_text(WORKERS)
     with pytest.raises(EnvironmentProblem, match=r"imports Gunicorn 1\.0 and not 99\.1"):
         preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable
@@ -31,9 +32,11 @@ OWN = "mypackage.workers.MyWorker"
 def test_a_row_has_all_that_the_recipe_names(row: WorkerClass) -> None:
     assert (ROOT / "configs" / f"{row.name}.py").is_file()
     assert row.advice in SENTENCES
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extra = " ".join(project["optional-dependencies"][row.name]).replace("-", "_")
-    assert all(package in extra for package in row.packages)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
+    for needed in (project["dependency-groups"][row.name], [*own, *extras["classes"]]):
+        names = {re.match(r"[\w-]+", one)[0].replace("-", "_") for one in needed}
+        assert names.issuperset(row.packages)
     assert f" {row.name}" in (ROOT / "tox.ini").read_text().partition("env_list")[2].split("\n")[0]
 
 

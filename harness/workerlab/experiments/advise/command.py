@@ -24,13 +24,8 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
 from workerlab.experiments.advise.growth import Growth
 from workerlab.experiments.advise.study import TOOL, Asked
-from workerlab.experiments.planning import (
-    apps_of,
-    gunicorn_plan,
-    interpreters,
-    lacking,
-    overridden,
-)
+from workerlab.experiments.environment import interpreters
+from workerlab.experiments.planning import apps_of, gunicorn_plan, lacking, overridden
 from workerlab.experiments.runner import Setup
 from workerlab.mix import asked as asked_mix
 from workerlab.model import (
@@ -96,8 +91,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
             )
     check_write(options.write)
     names = options.classes or CLASSES
-    env, chdir = dict(options.env or ()), Path(options.chdir or ".")
-    every = interpreters(options, names, options.config, chdir, env)
+    every = interpreters(options, names, options.config, dict(options.env or ()))
     found = next(iter(every.values()))
     removed = {one for one in names if not options.classes and class_named(one).removed_in}
     mix, notes = asked_mix(options)

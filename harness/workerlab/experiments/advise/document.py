@@ -18,6 +18,7 @@ from workerlab.experiments.document import answer
 from workerlab.experiments.reading import notes_of
 from workerlab.model import Document, Finding
 from workerlab.report.messages import text
+from workerlab.report.naming import served
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
@@ -34,7 +35,7 @@ def show(result: Result, run: Run) -> Document:
     return Document(
         run=run.name,
         kind="advise",
-        title=_title(result),
+        title=_title(result, run),
         environment=run.environment,
         findings=(*answers(result), *_file(result, run), *_left_out(result)),
         tables=tuple(tables(result)),
@@ -63,9 +64,9 @@ def _file(result: Result, run: Run) -> Iterable[Finding]:
         yield answer("advise", "file", code, values)
 
 
-def _title(result: Result) -> Finding:
+def _title(result: Result, run: Run) -> Finding:
     asked, plan = result.study.asked, result.study.plan
-    target = plan.servers[0].app.target
+    target = plan.servers[0].app.label
     versions = dict.fromkeys(filter(None, (one.gunicorn or plan.gunicorn for one in plan.servers)))
     values = {
         "rate_rps": asked.rate_rps,
@@ -74,7 +75,8 @@ def _title(result: Result) -> Finding:
         "arrivals": Finding(f"arrivals.{plan.arrivals}"),
         "cores": asked.limits.cores,
         "here": next((one.values["here"] for one in plan.notes if one.code == MORE_CORES), None),
-        "versions": tuple(versions) or None,
+        "versions": tuple(versions) if len(versions) > 1 else None,
+        "served": served(run.environment, plan.servers),
     }
     return Finding("advise.title", values)
 
@@ -144,10 +146,12 @@ def write_file(run: Run) -> None:
                 place.unlink()
         return
     evidence = (one for one in answers(result) if not of_others(result, one))
-    sentences = [text(one) for one in (_title(result), *evidence)]
+    sentences = [text(one) for one in (_title(result, run), *evidence)]
     asked = study.asked
     own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
-    content = conf_file(result.server, sentences, own_file)
+    app = result.server.app  # one of the lab's is in the run
+    app = replace(app, chdir=app.chdir or str(run.directory / "code"))
+    content = conf_file(replace(result.server, app=app), sentences, own_file)
     own.unlink(missing_ok=True)  # or what another answer left would pass for this one
     _write(own, content)
     for place in others:

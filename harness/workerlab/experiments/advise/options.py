@@ -13,9 +13,9 @@ EXAMPLES = """\
 examples:
   workerlab advise --app shop.wsgi:app --chdir ~/shop --rate 50 --slo 'p95<300ms,errors<0.1%'
       which class, how many workers and threads, for 50 requests/s?
-  workerlab advise --app shop.asgi:app --chdir ~/shop --python ~/shop/.venv/bin/python \\
-      --config ~/shop/gunicorn.conf.py --rate 200 --slo 'p99<1s' --classes asgi,uvicorn
-      in the app's own environment, with its own Gunicorn file, ASGI classes only
+  workerlab advise --app shop.asgi:app --chdir ~/shop --config ~/shop/gunicorn.conf.py \\
+      --rate 200 --slo 'p99<1s' --classes asgi,uvicorn
+      with the app's own Gunicorn file, ASGI classes only
   workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --cores 4 --memory 2G \\
       --max-in-flight 20
       for a machine with 4 cores and 2 GB, and a database pool of 20 connections

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from workerlab.experiments.planning import gunicorn_plan, installed, interpreters
+from workerlab.experiments.environment import interpreters
+from workerlab.experiments.planning import gunicorn_plan, installed
 from workerlab.experiments.runner import Setup
 from workerlab.load.registry import tool_named
 from workerlab.model import App, Cell, Plan, Server

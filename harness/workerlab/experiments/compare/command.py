@@ -8,6 +8,7 @@ often on one side as on the other.
 
 import argparse
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from workerlab.experiments.budget import Budget
 from workerlab.experiments.compare.junit import write
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import SIDES, Asked, Group, compared, to_go_on_s
+from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, UsageError
@@ -140,6 +142,7 @@ def _nameless(cell: Cell) -> Cell:
 def planned(options: argparse.Namespace, which: str) -> tuple[Plan, preflight.Interpreters]:
     """One side as a sweep would be planned."""
     found = side(options, which)
+    found.python = found.python or _python_of(options, which)
     try:
         found.classes, found.levels = classes(found.classes), levels(found.levels)
     except Refused as refused:
@@ -149,6 +152,15 @@ def planned(options: argparse.Namespace, which: str) -> tuple[Plan, preflight.In
     for name in ("trials", "rounds", "ramp", "load_hosts", "max_seconds", "slo"):
         setattr(found, name, None)
     return plan_of(found)
+
+
+def _python_of(options: argparse.Namespace, which: str) -> tuple[str, ...] | None:
+    """Of two checkouts of the user's app one may have no environment: the other's serves both."""
+    first, second = (side(options, one) for one in (which, *{"a", "b"} - {which}))
+    if first.app is None or serves_bundled_app(first, {}):
+        return None
+    pythons = [python_of(chdir_of(one, {})) for one in (first, second)]
+    return (next((one for one in pythons if one != sys.executable), sys.executable),)
 
 
 def _named(base: Plan, plan: Plan, cell: Cell, which: str) -> Cell:

@@ -13,6 +13,7 @@ from workerlab.experiments.document import Field, answer, table
 from workerlab.experiments.reading import as_argument, notes_of
 from workerlab.model import CellResult, Document, Finding, Table, Value
 from workerlab.report.messages import text
+from workerlab.report.naming import served
 from workerlab.run_store import Run
 
 WIDE = 100.0  # times its lower end
@@ -21,7 +22,7 @@ UNITS = {"throughput_rps": "rate", "memory_bytes": "bytes", "failed": "share"}
 
 def document(run: Run) -> Document:
     asked, groups = Asked.of(run.plan), compared(run)
-    title = _title(asked, groups)
+    title = _title(asked, groups, run)
     return comparison(groups, title, (run, run), asked.at_least, strict=asked.strict)
 
 
@@ -92,12 +93,14 @@ def _gate(groups: Sequence[Compared]) -> Iterable[Finding]:
             yield answer("compare", "gate", f"gate.{outcome}", {"limits": found})
 
 
-def _title(asked: Asked, groups: Sequence[Compared]) -> Finding:
+def _title(asked: Asked, groups: Sequence[Compared], run: Run) -> Finding:
     a, b = (words or Finding("compare.without") for words in asked.words)
     cells = [cell for one in groups for cell in (one.group.a, one.group.b)]
     tools = tuple(dict.fromkeys(cell.tool for cell in cells))
-    apps = {cell.server.app.target for cell in cells}
-    app = next(iter(apps)) if len(apps) == 1 else None
+    apps = {cell.server.app.label for cell in cells}
+    by = served(run.environment, (cell.server for cell in cells))
+    values = {"app": next(iter(apps)), "served": by}
+    app = Finding("compare.app", values) if len(apps) == 1 else None
     return Finding("compare.title", {"a": a, "b": b, "tools": tools, "app": app})
 
 

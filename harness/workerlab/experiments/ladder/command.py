@@ -23,11 +23,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.bundled import bundled_root
+from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import configurations as steps
 from workerlab.experiments.ladder.configurations import CACHE, Configuration, from_details
 from workerlab.experiments.ladder.options import STORAGES
 from workerlab.experiments.ladder.steps import ONE_USER
-from workerlab.experiments.planning import check_tools, gunicorn_plan, installed, interpreters
+from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
 from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Plan, Trial
 from workerlab.server import preflight

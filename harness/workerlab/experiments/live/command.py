@@ -11,12 +11,13 @@ import socket
 import webbrowser
 from pathlib import Path
 
+from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson import SHIPPED, Lesson, read
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.stage import Stage
-from workerlab.experiments.planning import interpreters
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.report import publish
+from workerlab.report.messages import text
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal.console import tell
@@ -30,6 +31,8 @@ NEEDS = "the page needs starlette and uvicorn: pip install 'workerlab[live]'"
 def command(options: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
     (found,) = interpreters(options).values()
+    if found.note is not None:
+        tell(text(found.note))
     lesson = read(Path(options.lesson) if options.lesson else SHIPPED)
     if options.record:
         return _record(options, found, lesson)

@@ -7,7 +7,6 @@ server from outside, in the kernel, in /proc and on the wire.
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
-from workerlab.experiments.planning import interpreters, lacking
+from workerlab.experiments.environment import interpreters
+from workerlab.experiments.planning import lacking, notes_on_gunicorn, version_of
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
@@ -76,13 +76,14 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     classes = options.classes
     its: preflight.Interpreter | None = None
     if options.config:
-        its = next(iter(interpreters(options, config=options.config).values()))
+        # A file of the user's is read, and examined, in the environment of the app
+        its = next(iter(interpreters(options, (), options.config, bundled=False).values()))
         classes = classes or (class_of(its.settings),)
     if not classes:
         raise UsageError(
             "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
         )
-    found = interpreters(options, classes)
+    found = interpreters(options, classes, options.config, bundled=not options.config)
     lacks = {name: why for one in found.values() for name in classes if (why := one.lacks(name))}
     if all(one.lacks(name) for one in found.values() for name in classes):
         raise EnvironmentProblem("; ".join(lacks.values()))
@@ -98,14 +99,13 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         for cell in _cells(name, python, version, launches, its, 1 + pythons.index(python))
     )
     unavailable = lacking((cell.server for cell in cells), found)
-    first = next(iter(found.values()))
     plan = Plan(
-        *("settings", cells, 1, 1, 0, options.python[0] if options.python else sys.executable),
+        *("settings", cells, 1, 1, 0, next(iter(found.values())).python),
         config=None,
         unavailable=unavailable,
-        notes=(),
+        notes=notes_on_gunicorn(found),
         details=codec.plain(asked),
-        gunicorn=first.asked,
+        gunicorn=version_of(found),
     )
     return plan, found
 

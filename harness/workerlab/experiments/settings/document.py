@@ -91,7 +91,11 @@ def examined(run: Run) -> list[Examined]:
 def _title(run: Run, asked: Asked, every: Sequence[Examined]) -> Finding:
     own = run.environment.get("gunicorn") if not any(one.version for one in every) else None
     values = {"gunicorn": own, "config": asked.config, "count": len(asked.settings)}
-    return Finding("settings.title.file" if asked.config else "settings.title", values)
+    if not asked.config:
+        return Finding("settings.title", values)
+    python = run.environment.get("server_python") if own else None
+    by = python and Finding("served", {"python": python, "gunicorn": own})
+    return Finding("settings.title.file", {**values, "served": by})
 
 
 def _unavailable(run: Run) -> Iterable[Finding]:

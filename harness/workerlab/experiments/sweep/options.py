@@ -25,8 +25,8 @@ examples:
   workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
       the phases of a load: ramp-up, drain, steady, churn
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
-      --python ~/shop/.venv/bin/python --config ~/shop/gunicorn.conf.py --path /cart
-      your own app, in its own environment, with your own Gunicorn file
+      --config ~/shop/gunicorn.conf.py --path /cart
+      your own app, served by its own environment (~/shop/.venv), with your own Gunicorn file
   workerlab sweep sync,gthread 8,16 --gunicorn 23.0.0,25.3.0,27.0.1
       versions of Gunicorn as an axis; so are interpreters: --python python3.11,python3.13
   workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
@@ -73,7 +73,8 @@ AXES: tuple[Row, ...] = (
     ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
 )  # fmt: skip
 APP: tuple[Row, ...] = (
-    ("--app", read.target, "MODULE:CALLABLE", "the application, as Gunicorn spells it"),
+    ("--app", read.target, "MODULE:CALLABLE",
+     "the application, as Gunicorn spells it; or a bundled one: @sleep_wsgi, @sleep_flask, ..."),
     ("--chdir", read.existing_directory, "DIR", "directory it is imported from (the current one)"),
     ("--config", read.existing_file, "FILE",
      "your own Gunicorn file; it overrides the defaults, flags override it"),

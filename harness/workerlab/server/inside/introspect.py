@@ -7,8 +7,9 @@ and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicor
 installed), `known` (worker classes that Gunicorn has a name for), `names` (of its settings),
 `missing` (those of the packages), `classes` (by path: `asgi`, whether it serves ASGI, null where
 its ancestors do not tell; `error`, why it cannot be imported), `settings` (of the user's file,
-where JSON can say them), `error` (why the file could not be read), `python` (its version) and
-`requires` (the versions of Python that Gunicorn runs on; null: it does not say).
+where JSON can say them), `error` (why the file could not be read), `python` (its version), `pip`
+(whether it is there) and `requires` (the versions of Python that Gunicorn runs on; null: it does
+not say).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -81,6 +82,7 @@ def settings_of(names: dict[str, Any]) -> dict[str, Any]:
 def main(request: dict[str, Any]) -> None:
     answer: dict[str, Any] = {"gunicorn": None, "known": [], "names": [], "missing": []}
     answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
+    answer["pip"] = not is_missing("pip")
     # As Gunicorn does: the user's file and classes may be beside the app
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):

@@ -1,0 +1,135 @@
+"""What serves: the interpreter and the Gunicorn, where the command line does not name them.
+
+    interpreter   --python; of the user's app an activated virtual environment, else `.venv` beside
+                  the app; else the lab's own
+    Gunicorn      --gunicorn; of the user's app the one of that interpreter; else 25.3.0, the last
+                  release with every worker class; where it cannot be had, the one that is there
+
+The lab's own environment does not count as activated where the app has one beside it: who has
+activated the lab does not mean that its packages are the app's.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from workerlab.model import EnvironmentProblem, Finding
+from workerlab.server import preflight, versions
+from workerlab.server.worker_classes import EVERY_CLASS, WORKER_CLASSES
+
+
+def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:
+    """Whether the app is one of the lab's: named as such, or no other is named, neither on the
+    command line nor in the user's Gunicorn file, which makes these `settings`."""
+    app = getattr(options, "app", None)
+    if app is not None:
+        return bool(app.startswith("@"))
+    return not isinstance(settings.get("wsgi_app"), str)
+
+
+def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Path:
+    """Where the user's app is imported from; absolute."""
+    own = settings.get("chdir")
+    place = getattr(options, "chdir", None) or (own if isinstance(own, str) else ".")
+    return Path(place).expanduser().absolute()
+
+
+def python_of(chdir: Path) -> str:
+    """The interpreter of the user's app in `chdir`."""
+    activated = os.environ.get("VIRTUAL_ENV")
+    for place in (Path(activated) if activated else None, chdir / ".venv"):
+        if place is None or place.resolve() == Path(sys.prefix).resolve():
+            continue
+        python = place.absolute() / "bin" / "python"
+        if os.access(python, os.X_OK):
+            return str(python)
+    return sys.executable
+
+
+def interpreters(
+    options: argparse.Namespace,
+    classes: Iterable[str] = (),
+    config: str | None = None,
+    env: Mapping[str, str] = {},
+    *,
+    bundled: bool | None = None,
+) -> preflight.Interpreters:
+    """What shall serve: every interpreter with every version of Gunicorn that is asked for, named
+    where there are several of them. `bundled`: whether the app is one of the lab's; None: as the
+    options and the user's Gunicorn file `config` say. Raises as `preflight.interpreter`."""
+    cwd = Path(getattr(options, "chdir", None) or ".")
+    look = partial(_serving, chdir=cwd, config=config, classes=tuple(classes), env=env)
+
+    def pythons(settings: Mapping[str, object], *, bundled: bool) -> tuple[str, ...]:
+        own = sys.executable if bundled else python_of(chdir_of(options, settings))
+        return getattr(options, "python", None) or (own,)
+
+    def every(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
+        pairs = product(pythons, options.gunicorn or ("",))
+        found = {(python, version): look(python, version, bundled=bundled)
+                 for python, version in pairs}  # fmt: skip
+        return {(python, version or one.asked): one for (python, version), one in found.items()}
+
+    guess = config is None and serves_bundled_app(options, {}) if bundled is None else bundled
+    tried = pythons({}, bundled=guess)
+    found = every(tried, bundled=guess)
+    if config:  # it may name the app and its directory
+        settings = next(iter(found.values())).settings
+        known = serves_bundled_app(options, settings) if bundled is None else bundled
+        if (known, its := pythons(settings, bundled=known)) != (guess, tried):
+            found = every(its, bundled=known)
+    several_pythons, several_versions = (len(set(names)) > 1 for names in zip(*found, strict=True))
+    return {
+        (python if several_pythons else "", version if several_versions else ""): one
+        for (python, version), one in found.items()
+    }
+
+
+def _serving(
+    python: str,
+    version: str,
+    *,
+    chdir: Path,
+    config: str | None,
+    classes: tuple[str, ...],
+    env: Mapping[str, str],
+    bundled: bool,
+) -> preflight.Interpreter:
+    """That interpreter with that version of Gunicorn; "": the one that serves where none is named,
+    and why, where it is not the interpreter's own or lacks a worker class."""
+    own: preflight.Interpreter | None = None
+    try:
+        own = preflight.interpreter(python, chdir, config, classes, env, version)
+        if version or not bundled or own.gunicorn == EVERY_CLASS:
+            return own
+    except preflight.NoGunicorn:
+        if version:
+            raise
+    try:
+        versions.provide(EVERY_CLASS)
+        added, why = EVERY_CLASS, ""
+    except EnvironmentProblem as problem:
+        added, why = "" if own else versions.of_the_lab(), str(problem)
+    found = preflight.interpreter(python, chdir, config, classes, env, added)
+    return replace(found, note=_note(found, own, why, bundled=bundled))
+
+
+def _note(
+    found: preflight.Interpreter, own: preflight.Interpreter | None, why: str, *, bundled: bool
+) -> Finding:
+    """Which Gunicorn serves in place of the interpreter's `own`. `why`: the one that should cannot
+    be had."""
+    values = {"python": found.python, "gunicorn": found.gunicorn, "why": why}
+    if not bundled:
+        return Finding("plan.gunicorn.added.labs" if why else "plan.gunicorn.added", values)
+    if not why:
+        return Finding("plan.gunicorn.bundled", {**values, "own": own and own.gunicorn})
+    named = [name for name, row in WORKER_CLASSES.items() if not row.path]
+    lacking = tuple(name for name in named if name not in found.known)
+    return Finding("plan.gunicorn.bundled.other", {**values, "lacking": lacking})

@@ -1,0 +1,28 @@
+"""A Gunicorn of any version, with as much in it as makes it one: what asks for it needs no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KNOWN = ("sync",)
+WORKERS = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
+
+
+def files_of(version: str, app: str = "", requires: str = ">=3.10") -> dict[str, str]:
+    """By path below site-packages. `app`: what runs where it is started."""
+    return {
+        "gunicorn/__init__.py": f"__version__ = {version!r}\n",
+        "gunicorn/app/__init__.py": "",
+        "gunicorn/app/wsgiapp.py": app,
+        "gunicorn/workers/__init__.py": WORKERS,
+        f"gunicorn-{version}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: gunicorn\nVersion: {version}\n"
+            f"Requires-Python: {requires}\n"
+        ),
+    }
+
+
+def install(packages: Path, version: str) -> None:
+    for name, content in files_of(version).items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(content)
