@@ -152,7 +152,7 @@ BLOCKING = ("6", "--workers", "2", "--sleep", "0.3", "--rounds", "2", "--tool", 
 def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
     """One request per worker at a time."""
     only(worker_class, "asgi", "uvicorn")
-    (cell,) = cells(lab, worker_class, *BLOCKING, "--app", "apps.blocking_asgi:app")
+    (cell,) = cells(lab, worker_class, *BLOCKING, "--app", "@blocking_asgi")
     assert cell["diagnosis"]["code"] == "diagnosis.blocked_loop"
     assert cell["slots_measured"] == 2
 
@@ -160,7 +160,7 @@ def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
 def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
     only(worker_class, "gevent")
     (lab.place / "preload.py").write_text("preload_app = True\n")
-    words = ("--app", "apps.imported_sleep:app", "--config", str(lab.place / "preload.py"))
+    words = ("--app", "@imported_sleep", "--config", str(lab.place / "preload.py"))
     (cell,) = cells(lab, "gevent", *BLOCKING, *words)
     assert cell["diagnosis"]["code"] == "diagnosis.blocked_loop"
     assert cell["slots_measured"] == 2
@@ -168,5 +168,5 @@ def test_late_patching_is_called_so(lab: Lab, worker_class: str) -> None:
 
 def test_an_imported_sleep_is_no_trap_without_preloading(lab: Lab, worker_class: str) -> None:
     only(worker_class, "gevent", "eventlet")
-    (cell,) = cells(lab, worker_class, *BLOCKING, "--app", "apps.imported_sleep:app")
+    (cell,) = cells(lab, worker_class, *BLOCKING, "--app", "@imported_sleep")
     assert cell["slots_measured"] == 6

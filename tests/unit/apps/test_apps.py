@@ -18,8 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
+from workerlab.bundled import APPS, bundled_root, target_of
+from workerlab.model import App
+from workerlab.options import Refused
+from workerlab.options import target as read_target
 
 ROOT = Path(__file__).parents[3]
+APPS_DIR = bundled_root() / "apps"
 WSGI = ["sleep_wsgi", "sleep_flask", "imported_sleep"]
 ASGI = ["sleep_asgi", "blocking_asgi"]
 
@@ -204,3 +209,33 @@ def test_lifespan(name):
 @pytest.mark.parametrize("path", sorted((ROOT / "apps").rglob("*.py")), ids=lambda path: path.name)
 def test_syntax_of_python_3_10(path):
     ast.parse(path.read_text(), feature_version=(3, 10))
+
+
+# --- their names ----------------------------------------------------------------------------------
+
+
+def has_app(path: Path) -> bool:
+    """Whether the module binds `app` at its top."""
+    return any(
+        getattr(node, "name", "") == "app"
+        or any(getattr(one, "id", "") == "app" for one in getattr(node, "targets", ()))
+        for node in ast.parse(path.read_text()).body
+    )
+
+
+def test_whatever_can_be_served_has_a_name() -> None:
+    found = {
+        ".".join(path.relative_to(APPS_DIR).with_suffix("").parts)
+        for path in APPS_DIR.rglob("*.py")
+        if has_app(path)
+    }
+    assert found == set(APPS)
+
+
+def test_a_name_is_read_and_said() -> None:
+    assert read_target("@blog.wsgi") == "@blog.wsgi"
+    assert App(target_of("@blog.wsgi")).label == "@blog.wsgi"
+    assert App(target_of("@blog.wsgi"), chdir="/srv/shop").label == "apps.blog.wsgi:app"
+    assert App("apps.shop:app").label == "apps.shop:app"
+    with pytest.raises(Refused, match=r"unknown bundled app '@shop': there are @sleep_wsgi, @"):
+        read_target("@shop")
