@@ -21,8 +21,6 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.bundled import name_of
-
 SCHEMA = 1  # of the JSON that a report is
 LONG_NAME = 40  # characters of a path within the name of a file
 
@@ -110,11 +108,6 @@ class App(Struct, frozen=True):
     sleep_s: float | None = None  # known only for the lab's own apps
     body_sha256: str | None = None  # of the only right answer, where that is known beforehand
     mix: tuple[Route, ...] = ()  # (): every request is the one above
-
-    @property
-    def label(self) -> str:
-        """As `--app` takes it."""
-        return self.target if self.chdir else name_of(self.target) or self.target
 
 
 class NullServer(Struct, frozen=True):

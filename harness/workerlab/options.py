@@ -10,13 +10,13 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from workerlab.bundled import APPS
+from workerlab.bundled import APPS, EVERY_CLASS
 from workerlab.experiments import EXPERIMENTS
 from workerlab.load.registry import ALSO, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
 from workerlab.report import FORMATS
-from workerlab.server.worker_classes import CLASSES, EVERY_CLASS
+from workerlab.server.worker_classes import CLASSES
 from workerlab.slo import Mistake, canonical
 
 T = TypeVar("T")

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from workerlab.bundled import EVERY_CLASS
 from workerlab.model import EnvironmentProblem, Finding
 from workerlab.server import preflight, versions
-from workerlab.server.worker_classes import EVERY_CLASS, WORKER_CLASSES
+from workerlab.server.worker_classes import WORKER_CLASSES
 
 
 def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
-from workerlab.bundled import bundled_root
+from workerlab.bundled import bundled_root, label_of
 from workerlab.load.registry import tool_named
 from workerlab.load.routes import summary_of
 from workerlab.model import (
@@ -106,7 +106,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         spans=spans,
         beats=beats,
         stacks=stacks,
-        app=app.label,
+        app=label_of(app),
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and counted and not plan.together,
         counted=counted,

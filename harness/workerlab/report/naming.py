@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from workerlab.bundled import EVERY_CLASS
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Server
-from workerlab.server.worker_classes import EVERY_CLASS
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
 SETTINGS = (*AMOUNTS, "gunicorn", "python")

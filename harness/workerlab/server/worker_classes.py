@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from workerlab.model import Server, WorkerClass
 
-EVERY_CLASS = "25.3.0"  # the last version of Gunicorn that has them all
 ASGI = ("asgi", "asgi2")
 
 # What a worker that has Gunicorn's own HTTP parser, and others have not, does with a request

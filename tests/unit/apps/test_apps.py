@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
-from workerlab.bundled import APPS, bundled_root, target_of
+from workerlab.bundled import APPS, bundled_root, label_of, target_of
 from workerlab.model import App
 from workerlab.options import Refused
 from workerlab.options import target as read_target
@@ -234,8 +234,8 @@ def test_whatever_can_be_served_has_a_name() -> None:
 
 def test_a_name_is_read_and_said() -> None:
     assert read_target("@blog.wsgi") == "@blog.wsgi"
-    assert App(target_of("@blog.wsgi")).label == "@blog.wsgi"
-    assert App(target_of("@blog.wsgi"), chdir="/srv/shop").label == "apps.blog.wsgi:app"
-    assert App("apps.shop:app").label == "apps.shop:app"
+    assert label_of(App(target_of("@blog.wsgi"))) == "@blog.wsgi"
+    assert label_of(App(target_of("@blog.wsgi"), "/srv/shop")) == "apps.blog.wsgi:app"
+    assert label_of(App("apps.shop:app")) == "apps.shop:app"
     with pytest.raises(Refused, match=r"unknown bundled app '@shop': there are @sleep_wsgi, @"):
         read_target("@shop")

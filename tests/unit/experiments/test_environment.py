@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.gunicorns import KNOWN, install
+from workerlab.bundled import EVERY_CLASS
 from workerlab.cli import parse
 from workerlab.experiments import environment
 from workerlab.experiments.compare.command import first_plan
@@ -20,7 +21,6 @@ from workerlab.model import EnvironmentProblem, Plan
 from workerlab.report.messages import text
 from workerlab.server import versions
 from workerlab.server.preflight import Interpreter
-from workerlab.server.worker_classes import EVERY_CLASS
 
 LAB = pytest.mark.skipif(
     versions.of_the_lab() != EVERY_CLASS, reason=f"the lab has no Gunicorn {EVERY_CLASS}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from workerlab.bundled import label_of
 from workerlab.experiments.advise.answers import answers
 from workerlab.experiments.advise.blocked import of_others
 from workerlab.experiments.advise.charts import charts
@@ -66,7 +67,7 @@ def _file(result: Result, run: Run) -> Iterable[Finding]:
 
 def _title(result: Result, run: Run) -> Finding:
     asked, plan = result.study.asked, result.study.plan
-    target = plan.servers[0].app.label
+    target = label_of(plan.servers[0].app)
     versions = dict.fromkeys(filter(None, (one.gunicorn or plan.gunicorn for one in plan.servers)))
     values = {
         "rate_rps": asked.rate_rps,

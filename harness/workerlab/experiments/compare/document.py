@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Metric
+from workerlab.bundled import label_of
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.charts import charts
 from workerlab.experiments.compare.gate import Limit
@@ -97,7 +98,7 @@ def _title(asked: Asked, groups: Sequence[Compared], run: Run) -> Finding:
     a, b = (words or Finding("compare.without") for words in asked.words)
     cells = [cell for one in groups for cell in (one.group.a, one.group.b)]
     tools = tuple(dict.fromkeys(cell.tool for cell in cells))
-    apps = {cell.server.app.label for cell in cells}
+    apps = {label_of(cell.server.app) for cell in cells}
     by = served(run.environment, (cell.server for cell in cells))
     values = {"app": next(iter(apps)), "served": by}
     app = Finding("compare.app", values) if len(apps) == 1 else None
