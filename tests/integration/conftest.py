@@ -47,7 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
     global own_network
     config.addinivalue_line("markers", "counters: reads what the kernel counts for all processes")
     config.addinivalue_line("markers", "once: the same for every class, so tested with sync alone")
+    config.addinivalue_line("markers", "classes(*names): what is so of these worker classes alone")
     own_network = make_own_network()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is not about the class under test is left out: seven environments would skip it."""
+    worker_class = config.getoption("--worker-class")
+    others = [item for item in items if not _is_about(item, worker_class)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in set(others)]
+
+
+def _is_about(item: pytest.Item, worker_class: str) -> bool:
+    if item.get_closest_marker("once") is not None and worker_class != "sync":
+        return False
+    return all(worker_class in mark.args for mark in item.iter_markers("classes"))
 
 
 @contextmanager
@@ -64,12 +79,6 @@ def counting(*, alone: bool) -> Iterator[None]:
 def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
     with counting(alone=request.node.get_closest_marker("counters") is not None):
         yield
-
-
-@pytest.fixture(autouse=True)
-def _once(request: pytest.FixtureRequest, worker_class: str) -> None:
-    if request.node.get_closest_marker("once") is not None and worker_class != "sync":
-        pytest.skip("the same for every class")
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:

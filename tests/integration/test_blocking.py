@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import ROOT
-from tests.integration.test_waiting import only
 from workerlab import run_store
 from workerlab.analysis.blocking import blocking
 from workerlab.analysis.cells import invalid
@@ -105,12 +105,17 @@ QUIET = [(name, *case, 0) for name, cases in HELD.items() for case in cases]
 BESIDE = [(name, *cases[0], 2) for name, cases in HELD.items()]
 
 
-@pytest.mark.parametrize(("loop", "query", "kind", "called", "programs"), QUIET + BESIDE)
+def of_loop(name: str, *values: object) -> Any:
+    return pytest.param(name, *values, marks=pytest.mark.classes(name))
+
+
+@pytest.mark.parametrize(
+    ("loop", "query", "kind", "called", "programs"), [of_loop(*case) for case in QUIET + BESIDE]
+)
 def test_the_line_that_holds_up_a_loop_is_named(
-    look: Look, worker_class: str, loop: str, query: str, kind: str, called: str, programs: int
+    look: Look, loop: str, query: str, kind: str, called: str, programs: int
 ) -> None:
     """The one with the marker, before any other."""
-    only(worker_class, loop)
     config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
     with burning(programs):
         facts = look(query, config)
@@ -137,12 +142,9 @@ FREE = {
 
 
 @pytest.mark.parametrize(
-    ("loop", "query"), [(name, query) for name, some in FREE.items() for query in some]
+    ("loop", "query"), [of_loop(name, query) for name, some in FREE.items() for query in some]
 )
-def test_nothing_is_named_where_the_loop_is_free(
-    look: Look, worker_class: str, loop: str, query: str
-) -> None:
-    only(worker_class, loop)
+def test_nothing_is_named_where_the_loop_is_free(look: Look, loop: str, query: str) -> None:
     with burning(2):
         facts = look(query)
     assert len(facts.data.stacks.samples) > 20
@@ -150,6 +152,6 @@ def test_nothing_is_named_where_the_loop_is_free(
     assert alarm(facts) is None
 
 
-def test_none_is_looked_into_where_nobody_asks(look: Look, worker_class: str) -> None:
-    only(worker_class, "uvicorn", "sync")
+@pytest.mark.classes("uvicorn", "sync")
+def test_none_is_looked_into_where_nobody_asks(look: Look) -> None:
     assert look("what=nothing&wait=20", inside="").data.stacks.samples == ()

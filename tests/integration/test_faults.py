@@ -30,16 +30,10 @@ from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run
 from workerlab.server.process import GUARD_SLACK_S
 
+blocking_and_asyncio = pytest.mark.classes("sync", "uvicorn")
 # Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
 # other (side by side: `test_jobs.py`)
 SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2", "--jobs", "1")
-
-
-@pytest.fixture(autouse=True)
-def _classes_that_matter(request: pytest.FixtureRequest, worker_class: str) -> None:
-    green = worker_class == "gevent" and request.function is test_sigkill_of_the_harness
-    if worker_class not in ("sync", "uvicorn") and not green:
-        pytest.skip("faults are tested with a blocking and an asyncio class, one with a green")
 
 
 def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
@@ -77,6 +71,7 @@ def left(lab: Lab, worker_class: str) -> None:
     assert lab.records()[0] == first
 
 
+@blocking_and_asyncio
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.once)],
@@ -123,6 +118,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     left(lab, worker_class)
 
 
+@pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
     process = in_mid_cell(lab, worker_class)
     process.kill()
@@ -147,6 +143,7 @@ def _arbiter(lab: Lab) -> list[int]:
     return [one.parent for one in running() if one.pid in workers]
 
 
+@blocking_and_asyncio
 @pytest.mark.parametrize(
     "victim", ["worker", "arbiter", pytest.param("tool", marks=pytest.mark.once)]
 )
@@ -245,6 +242,7 @@ def small_disk(place: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@blocking_and_asyncio
 def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     """The first cell fits, the second does not; room is made and the run resumed."""
     small = tmp_path / "results"

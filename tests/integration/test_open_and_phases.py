@@ -16,11 +16,6 @@ LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time
 WORDS = ("--workers", "2", "--sleep", str(SLEEP_S), "--tool", "fast")
 
 
-def only(worker_class: str, name: str) -> None:
-    if worker_class != name:
-        pytest.skip(f"speaks of {name}")
-
-
 def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
     done = lab("sweep", *words, "--format", "json")
     assert done.code == 0, done.err + done.out
@@ -34,10 +29,10 @@ def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int
     return record, sorted(int(row.split(",")[0]) for row in rows[1:])
 
 
-def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
+@pytest.mark.classes("sync")
+def test_arrivals_at_a_rate(lab: Lab) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
-    only(worker_class, "sync")
     words = ("--rate", "50%,15", "--duration", "10", "--jobs", "1")
     found = cells(lab, "sync", "4", *WORDS, *words)
     closed, half, over = found
@@ -72,8 +67,8 @@ def test_arrivals_at_a_rate(lab: Lab, worker_class: str) -> None:
     assert [one["asked_rps"] is None for one in lab.records()] == [True, False, False]
 
 
-def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "sync")
+@pytest.mark.classes("sync")
+def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab) -> None:
     words = ("--expect-status", "404", "--rate", "50%", "--format", "json")
     done = lab("sweep", "sync", "2", *WORDS, *words)
     assert done.code == 1
@@ -83,8 +78,8 @@ def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab, worker_clas
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
-def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "gthread")
+@pytest.mark.classes("gthread")
+def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     # A slot for each connection: where some wait, a busy machine may never let it be steady
     words = ("--workers", "2", "--threads", "24", "--sleep", "0.8", "--tool", "fast")
     ramp = ("--keepalive", "on", "--ramp", "3", "--duration", "7")
