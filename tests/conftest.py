@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "quiet: proves nothing while other tests run beside it")
     if not config.getoption("--give-way"):
         return
     os.nice(7)

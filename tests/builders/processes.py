@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+# Prints its clock and its CPU counter, in ns, every few ms. It ends with its parent
+BURNING = """
+import os, time
+parent = os.getppid()
+while os.getppid() == parent:
+    print(time.monotonic_ns(), time.process_time_ns(), flush=True)
+    sum(range(200_000))
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,29 @@ def _process(entry: Path) -> Process | None:
     return Process(
         int(entry.name), int(parent), tuple(words), environment, os.readlink(entry / "cwd")
     )
+
+
+@contextmanager
+def burning(log: Path, programs: int = 1) -> Iterator[None]:
+    """So many other programs want a core all the time; `burned_s` reads their log."""
+    with log.open("w") as file:
+        words = [sys.executable, "-I", "-S", "-c", BURNING]
+        burners = [
+            subprocess.Popen(words, stdout=file, start_new_session=True) for _ in range(programs)
+        ]
+        try:
+            yield
+        finally:
+            for burner in burners:
+                burner.kill()
+                burner.wait()
+
+
+def burned_s(log: Path, from_ns: int, to_ns: int) -> float:
+    """Seconds of CPU that the only burner used between two moments, by its own counter."""
+    lines = (line.split() for line in log.read_text().splitlines()[:-1])
+    used_ns = [int(cpu_ns) for at_ns, cpu_ns in lines if from_ns <= int(at_ns) <= to_ns]
+    return (used_ns[-1] - used_ns[0]) / 1e9 if used_ns else 0.0
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -191,22 +191,31 @@ class Sweep:
         return found
 
 
-def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
+def run_once(
+    factory: pytest.TempPathFactory, name: str, *words: str, **env: str
+) -> tuple[Lab, Done]:
     """Run by the first test process that asks for it; the others wait, and read what it left."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # of all test processes
     place, done_path = base / name, base / f"{name}.json"
+    lab = Lab(place)
+    lab.env |= env
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done_path.exists():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             with counting(alone=False):
-                done = Lab(place)("sweep", *words, "--format", "json")
+                done = lab(*words)
             assert done.code == 0, done.err + done.out
-            done_path.write_text(done.out)
-    return Sweep(Lab(place), json.loads(done_path.read_text()))
+            done_path.write_text(json.dumps(asdict(done)))
+    return lab, Done(**json.loads(done_path.read_text()))
+
+
+def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
+    lab, done = run_once(factory, name, "sweep", *words, "--format", "json")
+    return Sweep(lab, done.report)
 
 
 # For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards

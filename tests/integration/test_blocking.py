@@ -3,15 +3,14 @@ burn the cores; and none where nothing does."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders.processes import burning
 from tests.integration.conftest import ROOT
 from workerlab import run_store
 from workerlab.analysis.blocking import blocking
@@ -29,7 +28,6 @@ APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()
 ASGI = ("asgi", "uvicorn")
 LOOPS = (*ASGI, "gevent", "eventlet", "tornado")
-BURNING = "import os; own = os.getppid()\nwhile os.getppid() == own: sum(range(10000))"
 
 Look = Callable[..., Facts]
 
@@ -56,18 +54,6 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         return found
 
     return facts
-
-
-@contextmanager
-def burning(programs: int) -> Iterator[None]:
-    """So many other programs want a core all the time."""
-    running = [subprocess.Popen([sys.executable, "-c", BURNING]) for _ in range(programs)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
 
 
 def alarm(facts: Facts) -> Finding | None:
@@ -113,11 +99,11 @@ def of_loop(name: str, *values: object) -> Any:
     ("loop", "query", "kind", "called", "programs"), [of_loop(*case) for case in QUIET + BESIDE]
 )
 def test_the_line_that_holds_up_a_loop_is_named(
-    look: Look, loop: str, query: str, kind: str, called: str, programs: int
+    look: Look, tmp_path: Path, loop: str, query: str, kind: str, called: str, programs: int
 ) -> None:
     """The one with the marker, before any other."""
     config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
-    with burning(programs):
+    with burning(tmp_path / "burned", programs):
         facts = look(query, config)
     what = query.partition("&")[0].removeprefix("what=")
     if loop != "tornado" and facts.window:  # a WSGI app blocks tornado by design
@@ -144,8 +130,10 @@ FREE = {
 @pytest.mark.parametrize(
     ("loop", "query"), [of_loop(name, query) for name, some in FREE.items() for query in some]
 )
-def test_nothing_is_named_where_the_loop_is_free(look: Look, loop: str, query: str) -> None:
-    with burning(2):
+def test_nothing_is_named_where_the_loop_is_free(
+    look: Look, tmp_path: Path, loop: str, query: str
+) -> None:
+    with burning(tmp_path / "burned", 2):
         facts = look(query)
     assert len(facts.data.stacks.samples) > 20
     assert blocking(facts) == ()

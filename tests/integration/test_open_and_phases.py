@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import Lab
 from workerlab.numbers.arrivals import schedule
 
-SLEEP_S = 0.4
+SLEEP_S, DURATION_S = 0.4, 5
 LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time
 WORDS = ("--workers", "2", "--sleep", str(SLEEP_S), "--tool", "fast")
 
@@ -33,7 +33,7 @@ def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int
 def test_arrivals_at_a_rate(lab: Lab) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
-    words = ("--rate", "50%,15", "--duration", "10", "--jobs", "1")
+    words = ("--rate", "50%,15", "--duration", str(DURATION_S), "--jobs", "1")
     found = cells(lab, "sync", "4", *WORDS, *words)
     closed, half, over = found
     assert [cell["rate"] for cell in found] == [None, "50%", "15"]
@@ -42,11 +42,11 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     assert half["sent_rps"] == half["due_rps"]
     begun = [begun_ns(lab, record) for record in lab.records() if record["asked_rps"] is not None]
     for (record, starts), cell in zip(begun, (half, over), strict=True):
-        due = schedule("poisson", record["asked_rps"], 10, record["schedule"])
+        due = schedule("poisson", record["asked_rps"], DURATION_S, record["schedule"])
         assert cell["arrivals"] == record["arrivals"] == "poisson"
         assert starts == list(due[: len(starts)])  # what was not sent was due last
         assert len(starts) + cell["unsent"] == len(due)
-        assert cell["due_rps"] == pytest.approx(len(due) / 10, abs=1e-3)
+        assert cell["due_rps"] == pytest.approx(len(due) / DURATION_S, abs=1e-3)
     assert len({record["schedule"] for record, _ in begun}) == 1  # of the same number of trial
     assert half["response_ms"]["p50"] >= 1e3 * LEAST_S
     assert over["verdict"] == "saturated"
