@@ -61,6 +61,21 @@ def _process(entry: Path) -> Process | None:
     )
 
 
+def default_signals() -> None:
+    """For `preexec_fn`: no signal is ignored or blocked, as in a terminal. What runs the tests may
+    ignore some (nohup SIGHUP, a shell's background SIGINT and SIGQUIT), and children inherit it."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """To those that have not ended meanwhile."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 @contextmanager
 def burning(log: Path, programs: int = 1) -> Iterator[None]:
     """So many other programs want a core all the time; `burned_s` reads their log."""
@@ -82,10 +97,3 @@ def burned_s(log: Path, from_ns: int, to_ns: int) -> float:
     lines = (line.split() for line in log.read_text().splitlines()[:-1])
     used_ns = [int(cpu_ns) for at_ns, cpu_ns in lines if from_ns <= int(at_ns) <= to_ns]
     return (used_ns[-1] - used_ns[0]) / 1e9 if used_ns else 0.0
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """To those that have not ended meanwhile."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
