@@ -25,6 +25,7 @@ from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 from workerlab.model import App, Server, Span
+from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Running
@@ -259,6 +260,13 @@ def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str)
         "--tool", "fast", "--workers", str(OPEN_WORKERS), *threads, "--sleep", "1",
         "--path", f"/?cpu={1000 * OPEN_BUSY_S:.0f}", "--rounds", str(OPEN_ROUNDS),
     )  # fmt: skip
+
+
+def stood_still(run: Path) -> bool:
+    """Whether the lab noted that it was not run for a while, though it waited for no core, in any
+    load of a run: what a test says of time may then not be so."""
+    found = (read_observations(path.parent) for path in run.rglob(FILE))
+    return any(seen.pauses for seen in found)
 
 
 def kept(record: dict[str, Any]) -> bool:

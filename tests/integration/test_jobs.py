@@ -17,6 +17,7 @@ from workerlab.run_store import load as load_run
 
 pytestmark = pytest.mark.once
 # Far from what the cores can do, whatever else runs
+LEAST_S = 0.999  # a timer may fire so much before its time
 SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "3", "--tool", "fast")
 
 
@@ -43,7 +44,7 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
     assert all(one.key not in one.beside for one in kept)
     # Between them they took no slot from each other: N/R0 and no more (Denning & Buzen 1978)
     for cell in done.report["cells"]:
-        assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / 1.0
+        assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / LEAST_S
     if len(kept) > 1:
         assert "note.beside" in [note["code"] for note in done.report["notes"]]
 

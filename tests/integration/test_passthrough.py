@@ -78,7 +78,7 @@ async def app(scope, receive, send):
         await asyncio.sleep(0.05)
         body = b"chunk %d\\n" % number
         await send({"type": "http.response.body", "body": body, "more_body": number < 2})
-    await asyncio.sleep(2)  # in the background: nobody waits for it
+    await asyncio.sleep(60)  # in the background: nobody waits for it
 """
 
 
@@ -93,7 +93,7 @@ def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> N
         took_s = (last.end_ns - last.start_ns) / 1e9
         assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
         if worker_class in ASGI_CLASSES:
-            assert took_s < 2
+            assert took_s < 60
 
 
 def test_head_and_bodies_arrive(serve: Serve, worker_class: str) -> None:

@@ -99,11 +99,11 @@ def test_a_full_queue_shows_at_connect(lab: Lab) -> None:
     """The same overload twice: hidden in the accept queue, and thrown back at the client."""
     hidden, thrown = cells(lab, "sync", "16", *FULL, "--backlog", "2048,2", "--tool", "fast")
     assert hidden["verdict"] == "saturated"
-    assert hidden["connect_ms"]["max"] < 990
+    assert hidden["kernel"]["socket_drops"] == 0
     assert (thrown["verdict"], thrown["kernel"]["accept_queue_limit"]) == ("saturated", 2)
     assert thrown["kernel"]["socket_drops"] > 0
     assert thrown["connect_ms"]["p99"] >= 990
-    assert thrown["waiting_split_ms"]["connect"] > hidden["waiting_split_ms"]["connect"]
+    assert thrown["waiting_split_ms"]["connect"] > 0
 
 
 @ON_LINUX

@@ -29,7 +29,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import serving as serving_null
-from tests.builders.processes import running
+from tests.builders.processes import default_signals, running
 from tests.integration.conftest import LONG_S, until
 from workerlab.load.registry import TOOLS
 from workerlab.model import Load, Measurement, NullServer, Output
@@ -75,6 +75,12 @@ def a_load(**changes: object) -> Load:
 
 def start(name: str, load: Load, url: str, place: Path, files: int = 0) -> subprocess.Popen[str]:
     """`files`: how many it may open; 0: as many as here."""
+
+    def begin() -> None:
+        default_signals()
+        if files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
     tool = TOOLS[name]
     tool.check(load)
     command = tool.command(load, url, str(place))
@@ -88,9 +94,7 @@ def start(name: str, load: Load, url: str, place: Path, files: int = 0) -> subpr
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
-        if files
-        else None,
+        preexec_fn=begin,
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.processes import default_signals
 from tests.integration.conftest import LONG_S, ROOT, until
 from workerlab.load.locust import FAST, RESULT, worker_command
 from workerlab.model import Load, Output
@@ -64,8 +65,7 @@ class Host:
             stderr=(place / "stderr").open("w"),
             text=True,
             start_new_session=True,
-            # As in a terminal; what runs these tests in the background may have them ignored
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=default_signals,
         )
         self.started.append(process)
         return process
