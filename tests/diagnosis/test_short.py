@@ -17,6 +17,7 @@ from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import FALSE
 from tests.diagnosis.truth import Scenario
 
+MOST_S = 5
 SHORT = [one for one in SCENARIOS.values() if one.short]
 
 
@@ -29,7 +30,7 @@ def own_networks() -> bool:
 def test_nothing_is_said_that_is_not_so(
     scenario: Scenario, tmp_path: Path, own_networks: bool
 ) -> None:
-    ran = run.run(scenario, tmp_path, False, 1, own_networks)
+    ran = run.run(scenario, tmp_path, False, 1, own_networks, MOST_S)
     found = store.statements(tmp_path, ran, replace(scenario, sleeper=False))
     assert any(one.kind == "verdict" for one in found)
     wrong = [one for one in table.misses(found) if one.outcome == FALSE or not one.noisy]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Lab
+from tests.integration.conftest import Lab, stood_still
 from workerlab.numbers.arrivals import schedule
 
 SLEEP_S, DURATION_S = 0.4, 5
@@ -49,9 +49,13 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
         assert cell["due_rps"] == pytest.approx(len(due) / DURATION_S, abs=1e-3)
     assert len({record["schedule"] for record, _ in begun}) == 1  # of the same number of trial
     assert half["response_ms"]["p50"] >= 1e3 * LEAST_S
-    assert over["verdict"] == "saturated"
     assert over["throughput_rps"] <= 2 / LEAST_S
-    assert over["reason"]["values"]["asked_rps"] == pytest.approx(15)
+    if over["reason"]["code"] == "open.stood_still":  # too long to say anything else
+        assert over["verdict"] == "inconclusive"
+        assert stood_still(lab.run)
+    else:
+        assert over["verdict"] == "saturated"
+        assert over["reason"]["values"]["asked_rps"] == pytest.approx(15)
     # What was not served had to wait, from the moment it was due
     assert over["response_ms"]["max"] > closed["response_ms"]["max"]
 
