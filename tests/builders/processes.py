@@ -50,6 +50,14 @@ def _process(entry: Path) -> Process | None:
     )
 
 
+def default_signals() -> None:
+    """For `preexec_fn`: no signal is ignored or blocked, as in a terminal. What runs the tests may
+    ignore some (nohup SIGHUP, a shell's background SIGINT and SIGQUIT), and children inherit it."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """To those that have not ended meanwhile."""
     for pid in pids:
