@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
-from contextlib import suppress
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,16 @@ def _process(entry: Path) -> Process | None:
     return Process(
         int(entry.name), int(parent), tuple(words), environment, os.readlink(entry / "cwd")
     )
+
+
+@contextmanager
+def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that is killed at the end, whatever the test comes to. `options`: of Popen."""
+    with subprocess.Popen(argv, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def default_signals() -> None:
