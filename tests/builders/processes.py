@@ -11,10 +11,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # Prints its clock and its CPU counter, in ns, every few ms. It ends with its parent
 BURNING = """
@@ -59,6 +60,16 @@ def _process(entry: Path) -> Process | None:
     return Process(
         int(entry.name), int(parent), tuple(words), environment, os.readlink(entry / "cwd")
     )
+
+
+@contextmanager
+def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that is killed at the end, whatever the test comes to. `options`: of Popen."""
+    with subprocess.Popen(argv, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def default_signals() -> None:

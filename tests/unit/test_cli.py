@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.conditions import LONG_S
 from tests.builders.processes import default_signals
 from workerlab import __version__
 from workerlab.cli import COMMANDS, function, main, parse
@@ -322,7 +323,7 @@ def python(*words: str, **env: str) -> subprocess.Popen[str]:
 def test_help_imports_nothing_that_takes_long() -> None:
     commands = [[], *([name] for name in COMMANDS)]
     with python("-c", IMPORTED.format(commands=commands)) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_S)
     assert out.count("usage: workerlab") == len(commands)
     imported = [line.split() for line in err.splitlines()]
     assert [line[: line.index(":")] for line in imported] == commands
@@ -338,14 +339,14 @@ def test_a_signal_while_it_imports_ends_it_in_silence(
     here: Path, number: signal.Signals, code: int
 ) -> None:
     (here / "argparse.py").write_text(
-        "import time\nprint('importing', flush=True)\ntime.sleep(600)\n"
+        "import time\nprint('importing', flush=True)\nwhile True:\n    time.sleep(0.02)\n"
     )
     path = f"{here}{os.pathsep}{ROOT / 'harness'}"
     with python("-m", "workerlab", "sweep", "sync", "4", PYTHONPATH=path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_S)
     assert (process.returncode, out, err) == (code, "", "")
 
 
@@ -375,7 +376,8 @@ def test_a_closed_terminal_does_not_end_what_nohup_started(ignored: tuple[int, .
             assert process.stdout.readline() == words
             process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGINT)  # also in the background of a script, which ignores it
-        assert process.wait(60) == 130
+        process.stdin.close()
+        assert process.wait(LONG_S) == 130
 
 
 @pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
@@ -1025,10 +1026,14 @@ def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path
                 stderr=asyncio.subprocess.PIPE,
                 preexec_fn=default_signals,
             )
-            while len(site.requests) < 200:
-                await asyncio.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            await process.communicate()
+            try:
+                while len(site.requests) < 200:
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                await process.communicate()
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
             assert process.returncode == 130
             return len(site.requests)
 

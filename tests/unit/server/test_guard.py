@@ -44,7 +44,7 @@ def forked(then):
 
 def sleep():
     while True:
-        time.sleep(600)
+        time.sleep(0.02)  # Python runs no handler of a signal that comes just before a sleep
 
 def daemon():
     os.setsid()
@@ -151,12 +151,13 @@ SPIN = "while time.process_time() < 0.3: pass\n"
     ],
 )
 def test_what_cpu_it_used(place: Path, text: str, used_s: float) -> None:
+    began = time.monotonic()
     with guarded(place, text) as process:
         assert process.cpu_s is None
         assert process.wait(LONG_S)
     assert process.cpu_s is not None
-    # A scheduler may charge a fork's first moments to the parent; start and exit come on top
-    assert used_s * 0.97 <= process.cpu_s <= used_s + 0.5
+    # A scheduler may charge a fork's first moments to the parent; two computed at most
+    assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began)
 
 
 def test_what_a_killed_one_used(place: Path) -> None:
