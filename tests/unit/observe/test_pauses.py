@@ -129,6 +129,26 @@ def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
     assert pause.to_ns <= time.monotonic_ns()
 
 
+def test_one_that_is_kept_between_two_sleeps_is(sleeper: Pauses) -> None:
+    sleeper.sleep(Late(lambda: None), 0.0)
+    before_ns = time.monotonic_ns()
+    time.sleep(1.0)  # as if it had been looking at something, and been stopped
+    between_ns = time.monotonic_ns()
+    pause = sleeper.sleep(Late(lambda: None), 0.0)
+    assert pause is not None
+    assert before_ns - 50_000_000 <= pause.from_ns
+    assert pause.from_ns <= between_ns - 900_000_000
+
+
+def test_nor_is_looking(sleeper: Pauses) -> None:
+    def looks() -> Pause | None:
+        sleeper.sleep(Late(lambda: None), 0.0)
+        compute(0.5)
+        return sleeper.sleep(Late(lambda: None), 0.0)
+
+    assert any(looks() is None for _ in range(5))
+
+
 @pytest.mark.parametrize("module", [pauses_module, heartbeat], ids=["its own", "another thread's"])
 def test_waiting_for_a_core_is_none(
     monkeypatch: pytest.MonkeyPatch, sleeper: Pauses, module: ModuleType
