@@ -1,4 +1,5 @@
-"""Which worker class the integration tests are about: `pytest … --worker-class X`."""
+"""What all tests share: the worker class the integration tests are about (`pytest … --worker-class
+X`), and an environment without what would change the lab, the apps, or Gunicorn."""
 
 from __future__ import annotations
 
@@ -44,7 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Of whoever runs the tests
+FOREIGN = ("ASGI_", "BLOG_", "GUNICORN_", "UVICORN_", "WORKERLAB_")
+FOREIGN_NAMES = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PORT", "WEB_CONCURRENCY")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has read what its own output is to be
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "quiet: proves nothing while other tests run beside it")
+    for name in list(os.environ):
+        if name in FOREIGN_NAMES or (name.startswith(FOREIGN) and name != "WORKERLAB_SCREENSHOTS"):
+            del os.environ[name]
     if not config.getoption("--give-way"):
         return
     os.nice(7)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LONG_S = 30.0  # a bound for hanging, not an expectation of speed
+LONG_S = 120.0  # a bound for hanging, not an expectation of speed
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+# Prints its clock and its CPU counter, in ns, every few ms. It ends with its parent
+BURNING = """
+import os, time
+parent = os.getppid()
+while os.getppid() == parent:
+    print(time.monotonic_ns(), time.process_time_ns(), flush=True)
+    sum(range(200_000))
+"""
 
 
 @dataclass(frozen=True)
@@ -50,8 +62,49 @@ def _process(entry: Path) -> Process | None:
     )
 
 
+@contextmanager
+def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that is killed at the end, whatever the test comes to. `options`: of Popen."""
+    with subprocess.Popen(argv, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def default_signals() -> None:
+    """For `preexec_fn`: no signal is ignored or blocked, as in a terminal. What runs the tests may
+    ignore some (nohup SIGHUP, a shell's background SIGINT and SIGQUIT), and children inherit it."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """To those that have not ended meanwhile."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+@contextmanager
+def burning(log: Path, programs: int = 1) -> Iterator[None]:
+    """So many other programs want a core all the time; `burned_s` reads their log."""
+    with log.open("w") as file:
+        words = [sys.executable, "-I", "-S", "-c", BURNING]
+        burners = [
+            subprocess.Popen(words, stdout=file, start_new_session=True) for _ in range(programs)
+        ]
+        try:
+            yield
+        finally:
+            for burner in burners:
+                burner.kill()
+                burner.wait()
+
+
+def burned_s(log: Path, from_ns: int, to_ns: int) -> float:
+    """Seconds of CPU that the only burner used between two moments, by its own counter."""
+    lines = (line.split() for line in log.read_text().splitlines()[:-1])
+    used_ns = [int(cpu_ns) for at_ns, cpu_ns in lines if from_ns <= int(at_ns) <= to_ns]
+    return (used_ns[-1] - used_ns[0]) / 1e9 if used_ns else 0.0

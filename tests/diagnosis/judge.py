@@ -2,8 +2,9 @@
 
 "Inconclusive" is a right answer only beside noise, only where the processes measured waited for a
 core for 5 % and more of the response, and never for an app that only sleeps: such a run is exact on
-a machine that is nearly full. Runs that were meant to be quiet and were not, as others used a
-quarter of a core or more, are judged as noisy.
+a machine that is nearly full; or where the lab notes that the machine stood still. Runs that were
+meant to be quiet and were not, as others used a quarter of a core or more or the machine stood
+still, are judged as noisy.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def judged(
     found: list[Statement] = []
     disturbed = False
     for result in report.cells:
-        noisy = noise or others_cores(result, cores) >= DISTURBED
+        noisy = noise or others_cores(result, cores) >= DISTURBED or stood_still(result)
         disturbed = disturbed or noisy
         found += of_cell(scenario, result, noisy)
         found += premises(scenario, result, noisy)
@@ -77,8 +78,13 @@ def beside_noise(scenario: Scenario) -> frozenset[str]:
     return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"busy_machine"}
 
 
+def stood_still(result: CellResult) -> bool:
+    """The observer's word: nothing else can know it."""
+    return any(one.code == "note.stood_still" for one in result.notes)
+
+
 def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:
-    if result.reason.code == "open.stood_still":  # the observer's word: nothing else can know it
+    if stood_still(result):
         return result.verdict == "inconclusive"
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
         return False

@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 LONGEST_S = 300.0
 SIDE_BY_SIDE = 3
 # Beside noise a load goes on until its throughput is known; half a minute per cell is days in all
-SHORTER = ("--max-seconds", "10")
+MOST_S = 10
 FIXED = {"--rounds", "--duration"}  # say how long a load is
 ALONE = (sys.executable, "-m", "tests.diagnosis.alone")
 
@@ -127,10 +127,18 @@ def own_networks() -> bool:
     return subprocess.run(ALONE, cwd=ROOT).returncode == 0
 
 
-def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: bool) -> Ran:
+def run(
+    scenario: Scenario,
+    place: Path,
+    noise: bool,
+    number: int,
+    own_network: bool,
+    most_s: int = MOST_S,
+) -> Ran:
+    """`most_s`: how long a load lasts whose length nobody has fixed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=place) as scratch:
-        command = [*(ALONE if own_network else ()), *words(scenario, scratch)]
+        command = [*(ALONE if own_network else ()), *words(scenario, scratch, most_s)]
         exit_code, stderr = finish(command, Path(scratch))
         ran = Ran(scenario.name, noise, number, exit_code, time.monotonic() - began,
                   stderr[-2000:], commit())  # fmt: skip
@@ -139,14 +147,14 @@ def run(scenario: Scenario, place: Path, noise: bool, number: int, own_network: 
     return ran
 
 
-def words(scenario: Scenario, scratch: str) -> list[str]:
+def words(scenario: Scenario, scratch: str, most_s: int) -> list[str]:
     line = [sys.executable, "-m", "workerlab", "sweep", *scenario.argv, "--jobs", "1"]
     if "--app" in scenario.argv:
         line += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():
         line += ["--env", f"{name}={value}"]
     if not FIXED.intersection(scenario.argv):
-        line += SHORTER
+        line += ["--max-seconds", str(most_s)]
     return [*line, "--out", f"{scratch}/runs", "--format", "json"]
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
 from workerlab.model import App, Server, Span
+from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Running
@@ -48,7 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
     global own_network
     config.addinivalue_line("markers", "counters: reads what the kernel counts for all processes")
     config.addinivalue_line("markers", "once: the same for every class, so tested with sync alone")
+    config.addinivalue_line("markers", "classes(*names): what is so of these worker classes alone")
     own_network = make_own_network()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is not about the class under test is left out: seven environments would skip it."""
+    worker_class = config.getoption("--worker-class")
+    others = [item for item in items if not _is_about(item, worker_class)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in set(others)]
+
+
+def _is_about(item: pytest.Item, worker_class: str) -> bool:
+    if item.get_closest_marker("once") is not None and worker_class != "sync":
+        return False
+    return all(worker_class in mark.args for mark in item.iter_markers("classes"))
 
 
 @contextmanager
@@ -65,12 +81,6 @@ def counting(*, alone: bool) -> Iterator[None]:
 def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
     with counting(alone=request.node.get_closest_marker("counters") is not None):
         yield
-
-
-@pytest.fixture(autouse=True)
-def _once(request: pytest.FixtureRequest, worker_class: str) -> None:
-    if request.node.get_closest_marker("once") is not None and worker_class != "sync":
-        pytest.skip("the same for every class")
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:
@@ -183,22 +193,31 @@ class Sweep:
         return found
 
 
-def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
+def run_once(
+    factory: pytest.TempPathFactory, name: str, *words: str, **env: str
+) -> tuple[Lab, Done]:
     """Run by the first test process that asks for it; the others wait, and read what it left."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # of all test processes
     place, done_path = base / name, base / f"{name}.json"
+    lab = Lab(place)
+    lab.env |= env
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done_path.exists():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             with counting(alone=False):
-                done = Lab(place)("sweep", *words, "--format", "json")
+                done = lab(*words)
             assert done.code == 0, done.err + done.out
-            done_path.write_text(done.out)
-    return Sweep(Lab(place), validated(json.loads(done_path.read_text())))
+            done_path.write_text(json.dumps(asdict(done)))
+    return lab, Done(**json.loads(done_path.read_text()))
+
+
+def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
+    lab, done = run_once(factory, name, "sweep", *words, "--format", "json")
+    return Sweep(lab, done.report)
 
 
 # For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards
@@ -242,6 +261,13 @@ def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str)
         "--tool", "fast", "--workers", str(OPEN_WORKERS), *threads, "--sleep", "1",
         "--path", f"/?cpu={1000 * OPEN_BUSY_S:.0f}", "--rounds", str(OPEN_ROUNDS),
     )  # fmt: skip
+
+
+def stood_still(run: Path) -> bool:
+    """Whether the lab noted that it was not run for a while, though it waited for no core, in any
+    load of a run: what a test says of time may then not be so."""
+    found = (read_observations(path.parent) for path in run.rglob(FILE))
+    return any(seen.pauses for seen in found)
 
 
 def kept(record: dict[str, Any]) -> bool:

@@ -200,9 +200,8 @@ def test_the_newest_connection_of_a_port_counts(serve: Serve, worker_class: str)
     assert (proxied.accept_ns is None) == (worker_class == "uvicorn")
 
 
-def test_uvloop_accepts_where_nobody_can_look(serve: Serve, worker_class: str) -> None:
-    if worker_class not in ASGI_CLASSES:
-        pytest.skip(f"speaks of {', '.join(sorted(ASGI_CLASSES))}")
+@pytest.mark.classes(*ASGI_CLASSES)
+def test_uvloop_accepts_where_nobody_can_look(serve: Serve) -> None:
     if importlib.util.find_spec("uvloop") is None:
         pytest.skip("uvloop is not installed")
     with serve(ASGI_APP, env=(("ASGI_LOOP", "uvloop"),)) as server:

@@ -3,16 +3,15 @@ burn the cores; and none where nothing does."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.builders.processes import burning
 from tests.integration.conftest import ROOT
-from tests.integration.test_waiting import only
 from workerlab import run_store
 from workerlab.analysis.blocking import blocking
 from workerlab.analysis.cells import invalid
@@ -29,7 +28,6 @@ APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()
 ASGI = ("asgi", "uvicorn")
 LOOPS = (*ASGI, "gevent", "eventlet", "tornado")
-BURNING = "import os; own = os.getppid()\nwhile os.getppid() == own: sum(range(10000))"
 
 Look = Callable[..., Facts]
 
@@ -56,18 +54,6 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         return found
 
     return facts
-
-
-@contextmanager
-def burning(programs: int) -> Iterator[None]:
-    """So many other programs want a core all the time."""
-    running = [subprocess.Popen([sys.executable, "-c", BURNING]) for _ in range(programs)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
 
 
 def alarm(facts: Facts) -> Finding | None:
@@ -102,17 +88,23 @@ HELD = {
     "tornado": [("what=sleeps&ms=40", "line", "time.sleep")],
 }
 QUIET = [(name, *case, 0) for name, cases in HELD.items() for case in cases]
-BESIDE = [(name, *cases[0], 2) for name, cases in HELD.items()]
+# Two programs that burn the cores, for one class of each kind of loop: they slow all other tests
+BESIDE = [(name, *HELD[name][0], 2) for name in ("uvicorn", "gevent")]
 
 
-@pytest.mark.parametrize(("loop", "query", "kind", "called", "programs"), QUIET + BESIDE)
+def of_loop(name: str, *values: object) -> Any:
+    return pytest.param(name, *values, marks=pytest.mark.classes(name))
+
+
+@pytest.mark.parametrize(
+    ("loop", "query", "kind", "called", "programs"), [of_loop(*case) for case in QUIET + BESIDE]
+)
 def test_the_line_that_holds_up_a_loop_is_named(
-    look: Look, worker_class: str, loop: str, query: str, kind: str, called: str, programs: int
+    look: Look, tmp_path: Path, loop: str, query: str, kind: str, called: str, programs: int
 ) -> None:
     """The one with the marker, before any other."""
-    only(worker_class, loop)
     config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
-    with burning(programs):
+    with burning(tmp_path / "burned", programs):
         facts = look(query, config)
     what = query.partition("&")[0].removeprefix("what=")
     if loop != "tornado" and facts.window:  # a WSGI app blocks tornado by design
@@ -128,6 +120,7 @@ def test_the_line_that_holds_up_a_loop_is_named(
     assert f"held.py line {first.values['line']} in {what}()" in text(first)
 
 
+BESIDE_FREE = "what=computes&ms=1&wait=50"
 FREE = {
     "asgi": ["what=hashes&ms=20&wait=50&thread=1"],
     "uvicorn": ["what=nothing&wait=50", "what=computes&ms=1&wait=50"],
@@ -137,19 +130,18 @@ FREE = {
 
 
 @pytest.mark.parametrize(
-    ("loop", "query"), [(name, query) for name, some in FREE.items() for query in some]
+    ("loop", "query"), [of_loop(name, query) for name, some in FREE.items() for query in some]
 )
 def test_nothing_is_named_where_the_loop_is_free(
-    look: Look, worker_class: str, loop: str, query: str
+    look: Look, tmp_path: Path, loop: str, query: str
 ) -> None:
-    only(worker_class, loop)
-    with burning(2):
+    with burning(tmp_path / "burned", 2 if query == BESIDE_FREE else 0):
         facts = look(query)
     assert len(facts.data.stacks.samples) > 20
     assert blocking(facts) == ()
     assert alarm(facts) is None
 
 
-def test_none_is_looked_into_where_nobody_asks(look: Look, worker_class: str) -> None:
-    only(worker_class, "uvicorn", "sync")
+@pytest.mark.classes("uvicorn", "sync")
+def test_none_is_looked_into_where_nobody_asks(look: Look) -> None:
     assert look("what=nothing&wait=20", inside="").data.stacks.samples == ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 
+from tests.builders.runs import recorded
 from tests.integration.conftest import Done, Lab
 from workerlab import run_store
 
@@ -33,26 +35,25 @@ def within_the_law(throughput: dict[str, Any], *workers: int) -> None:
         assert 0 < throughput[side]["values"]["value"] <= count / 0.049
 
 
-@pytest.mark.parametrize(("a", "b", "never"), [("2", "4", "exceeded"), ("4", "2", "kept")])
-def test_twice_the_workers_serve_twice_as_much(lab: Lab, a: str, b: str, never: str) -> None:
+def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
     """How certain that is within the budget is up to the machine; the opposite never is."""
     done = lab(
-        "compare", "sync", "8", *QUICK, "--a", f"workers={a}", "--b", f"workers={b}",
+        "compare", "sync", "8", *QUICK, "--a", "workers=4", "--b", "workers=2",
         "--fail-if", "rps<-5%", "--junit", "limits.xml", "--format", "json",
     )  # fmt: skip
-    found, times = answers(done), int(b) / int(a)
+    found = answers(done)
     assert "compare.same" not in found
-    assert f"compare.gate.{never}" not in found
+    assert "compare.gate.kept" not in found
     assert done.code == (4 if "compare.gate.exceeded" in found else 0), done.err
     by = shown(done, 0)
     throughput = by["throughput_rps"]
     low, value, high = (throughput[one] for one in ("low", "value", "high"))
-    assert (value > 1) is (times > 1)
-    within_the_law(throughput, int(a), int(b))
+    assert value < 1
+    within_the_law(throughput, 4, 2)
     if low is not None:  # enough pairs
         assert low < value < high
-        assert low <= 1.25 * times
-        assert high >= 0.75 * times
+        assert low <= 1.25 / 2
+        assert high >= 0.75 / 2
     # Eight requests on two workers: three of four wait, and that is what changes
     parts = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
     most = max((name for name in parts if name in by), key=lambda name: abs(by[name]["value"]))
@@ -131,14 +132,13 @@ def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None
 
 
 def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
-    load = ("sweep", "sync", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
-    for name, level in (("one", "2"), ("other", "3")):
-        assert lab(*load[:2], level, *load[2:], "--out", name).code == 0
+    for name, run in (("one", "good"), ("other", "tornado"), ("late", "good")):
+        shutil.copytree(recorded(run), lab.place / name)
     done = lab("compare", "one", "other")
     assert (done.code, done.out) == (2, "")
     assert "have no cell in common" in done.err
-    load = ("sweep", "sync", "2", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
-    assert lab(*load, "--client", "lingers", "--out", "late").code == 0
+    saved = lab.place / "late" / "run.json"
+    saved.write_text(saved.read_text().replace('"plan": {', '"plan": {"linger_s": 5.0, '))
     done = lab("compare", "one", "late")
     assert (done.code, done.out) == (2, "")
     assert "were not loaded alike: linger" in done.err

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.conftest import ROOT, Lab, Serve, fetch, until
-from tests.integration.test_waiting import only
 from workerlab.observe.beats import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
@@ -28,39 +29,39 @@ def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str
     return {one["code"]: one["values"] for one in cell["findings"]}
 
 
+@pytest.mark.classes("asgi", "gevent", "tornado")
 def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: str) -> None:
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
     is blocked longer than it waits. Of each kind of loop one class; the others are asked whether
     theirs is free."""
-    only(worker_class, "asgi", "gevent", "tornado")
     found = findings(lab, worker_class, "wait=50&block=30")[CODE]
     assert 0.25 <= found["blocked"] <= 1
     assert found["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
     assert 3 <= found["late"] <= found["beats"]
 
 
+@pytest.mark.classes("uvicorn", "gevent")
 def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "uvicorn", "gevent")
     queries = {"uvicorn": "wait=50&block=200&each=10", "gevent": "block=50"}
     found = findings(lab, worker_class, queries[worker_class])[CODE]
     assert found["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
     assert found["blocked"] <= 1
 
 
+@pytest.mark.classes("uvicorn", "eventlet", "tornado")
 def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "uvicorn", "eventlet", "tornado")
     assert CODE not in findings(lab, worker_class, "wait=50")
 
 
+@pytest.mark.classes("asgi", "eventlet")
 def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
     """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
-    only(worker_class, "asgi", "eventlet")
     assert CODE not in findings(lab, worker_class, "compute=30")
 
 
+@pytest.mark.classes("tornado")
 def test_a_wsgi_app_blocks_tornado_by_design(lab: Lab, worker_class: str) -> None:
     """Its slots are the workers: that says it."""
-    only(worker_class, "tornado")
     assert CODE not in findings(lab, worker_class, "block=50", app="blocking_wsgi")
 
 
@@ -115,8 +116,8 @@ def test_beats_are_of_workers_alone(serve: Serve, worker_class: str) -> None:
         assert len(per_map) == len(set(per_map))
 
 
+@pytest.mark.classes(*LOOPS)
 def test_beats_go_on_while_nobody_asks(serve: Serve, worker_class: str) -> None:
-    only(worker_class, *LOOPS)
     with serve(text_of(worker_class)) as server:
         trial = server.launch.trial
         fetch(server)

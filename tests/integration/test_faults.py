@@ -30,16 +30,10 @@ from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run
 from workerlab.server.process import GUARD_SLACK_S
 
+blocking_and_asyncio = pytest.mark.classes("sync", "uvicorn")
 # Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
 # other (side by side: `test_jobs.py`)
 SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2", "--jobs", "1")
-
-
-@pytest.fixture(autouse=True)
-def _classes_that_matter(request: pytest.FixtureRequest, worker_class: str) -> None:
-    green = worker_class == "gevent" and request.function is test_sigkill_of_the_harness
-    if worker_class not in ("sync", "uvicorn") and not green:
-        pytest.skip("faults are tested with a blocking and an asyncio class, one with a green")
 
 
 def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
@@ -61,13 +55,14 @@ def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
     return process
 
 
-def left(lab: Lab, worker_class: str) -> None:
-    """What a fault leaves: a first cell that stands, a second that does not. A resumed run is whole
-    and keeps what it had."""
+def left(lab: Lab) -> None:
+    """What a fault leaves: a first cell that stands, a second that does not."""
     cells = report_of(load_run(lab.run)).cells
     assert [cell.verdict == "invalid" for cell in cells] == [False, True]
-    if worker_class != "sync":
-        return
+
+
+def resumed(lab: Lab) -> None:
+    """It is whole and keeps what it had."""
     first = lab.records()[0]
     done = lab("sweep", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
@@ -77,6 +72,7 @@ def left(lab: Lab, worker_class: str) -> None:
     assert lab.records()[0] == first
 
 
+@blocking_and_asyncio
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.once)],
@@ -90,7 +86,9 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     assert process.returncode == code, err
     assert "--resume" in err
     assert worker_class in out
-    left(lab, worker_class)
+    left(lab)
+    if worker_class == "sync" and number == signal.SIGINT:
+        resumed(lab)
 
 
 def _guards(process: subprocess.Popen[str]) -> list[int]:
@@ -120,15 +118,18 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
         send_all(guards, signal.SIGCONT)
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab, worker_class)
+    left(lab)
 
 
+@pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
     process = in_mid_cell(lab, worker_class)
     process.kill()
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab, worker_class)
+    left(lab)
+    if worker_class == "sync":
+        resumed(lab)
 
 
 @pytest.mark.once
@@ -147,6 +148,7 @@ def _arbiter(lab: Lab) -> list[int]:
     return [one.parent for one in running() if one.pid in workers]
 
 
+@blocking_and_asyncio
 @pytest.mark.parametrize(
     "victim", ["worker", "arbiter", pytest.param("tool", marks=pytest.mark.once)]
 )
@@ -161,7 +163,7 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
     _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 1, err
     assert "invalid:" in err
-    left(lab, worker_class)
+    left(lab)
 
 
 def _generators(lab: Lab) -> list[int]:
@@ -245,6 +247,7 @@ def small_disk(place: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@blocking_and_asyncio
 def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     """The first cell fits, the second does not; room is made and the run resumed."""
     small = tmp_path / "results"
@@ -258,7 +261,9 @@ def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
         assert process.returncode in (1, 3), err
         assert "Traceback" not in err
         filler.unlink()
-        left(lab, worker_class)
+        left(lab)
+        if worker_class == "sync":
+            resumed(lab)
 
 
 def _fill(path: Path) -> None:

@@ -17,6 +17,7 @@ from workerlab.run_store import load as load_run
 
 pytestmark = pytest.mark.once
 # Far from what the cores can do, whatever else runs
+LEAST_S = 0.999  # a timer may fire so much before its time
 SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "3", "--tool", "fast")
 
 
@@ -43,7 +44,7 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
     assert all(one.key not in one.beside for one in kept)
     # Between them they took no slot from each other: N/R0 and no more (Denning & Buzen 1978)
     for cell in done.report["cells"]:
-        assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / 1.0
+        assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / LEAST_S
     if len(kept) > 1:
         assert "note.beside" in [note["code"] for note in done.report["notes"]]
 
@@ -59,7 +60,7 @@ def test_one_after_the_other_where_that_is_asked_for(lab: Lab, worker_class: str
 def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -> None:
     """A server whose accept queue is full, and beside it one whose is not: the kernel's namespace
     has the drops of both."""
-    words = ("--workers", "1", "--sleep", "1", "--rounds", "2", "--backlog", "1,64")
+    words = ("--workers", "1", "--sleep", "0.5", "--rounds", "2", "--backlog", "1,64")
     done = lab("sweep", worker_class, "8", *words, "--tool", "fast", "--format", "json")
     assert done.code == 0, done.err
     full, roomy = done.report["cells"]
@@ -94,7 +95,7 @@ def test_an_app_of_the_users_has_the_machine_for_itself_unless_asked(
 ) -> None:
     """And then, too, for its first cell, from which the others are predicted."""
     (lab.place / "own.py").write_text(OWN)
-    load = ("--workers", "2", "--rounds", "4", "--tool", "fast", "--app", "own:app")
+    load = ("--workers", "2", "--rounds", "3", "--tool", "fast", "--app", "own:app")
     done = lab("sweep", worker_class, "1,2,4", *load, *words)
     assert done.code == 0, done.err
     first, *others = records(lab)
@@ -138,7 +139,8 @@ def test_a_signal_ends_all_of_them(
     assert not processes(str(lab.place))
     faults = [one.fault and one.fault.kind for one in records(lab)]
     assert faults == ["interrupted"] * 3
-    resumed(lab)
+    if number == signal.SIGINT:
+        resumed(lab)
 
 
 def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str) -> None:
@@ -150,7 +152,6 @@ def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert not processes(str(lab.place))
-    resumed(lab)
 
 
 def test_sigkill_leaves_none_of_them(lab: Lab, worker_class: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LONG_S, Lab, until
+from tests.integration.conftest import LONG_S, Lab, stood_still, until
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 
@@ -78,16 +78,19 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
 
 @pytest.mark.once
 def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
-    """What a machine adds to a second does not make its throughput unknown; a worker that is kept
-    from a core for half of one does."""
-    for _ in range(4):
+    """What a machine adds to a second does not make its throughput unknown; that it stands still,
+    or keeps a worker from a core for half of one, does: then it is tried again."""
+    for _ in range(5):
         done = lab("sweep", worker_class, str(N), "--sleep", "1", "--tool", "fast",
                    "--format", "json")  # fmt: skip
         assert done.code == 0, done.err
         record, raw = only_record(lab)
-        if record["pilot_s"] is None:
+        took_ns = [(span.end_ns or 0) - span.start_ns for span in read_spans(raw).spans]
+        if record["pilot_s"] is None or not (stood_still(lab.run) or max(took_ns) > 1.2e9):
             break
         shutil.rmtree(lab.run)
+    else:
+        pytest.skip("each time the machine stood still, or kept a worker from a core")
     assert record["pilot_s"] is None
     assert done.report["cells"][0]["requests"] == 1 + ROUNDS * N
     assert not list(raw.glob("pilot*"))

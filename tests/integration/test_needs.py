@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.builders.trials import carried_out
-from tests.integration.test_waiting import only
 from workerlab.analysis.holding import queued_gap_s
 from workerlab.analysis.needs import needs_of
 from workerlab.model import App, Cell, Finding, Needs, Rate, RequestNeed, Route, Server
@@ -81,9 +80,9 @@ def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
     assert 0 < needs.memory.private_bytes < needs.memory.of(2)
 
 
+@pytest.mark.classes(*SLOTS)
 def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str) -> None:
     """4 connections on 2 slots: two always wait. A slot is never held for longer than there is."""
-    only(worker_class, *SLOTS)
     needs, facts = measure(sleeping(worker_class, f"/?sleep={SLEEP_S}"))
     gap_s = queued_gap_s(facts)
     assert gap_s is not None
@@ -94,14 +93,14 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     assert facts.rps * SLEEP_S <= 2
 
 
+@pytest.mark.classes("sync")
 def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
-    only(worker_class, "sync")
     needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
     assert "needs.gap_alone" in [one.code for one in needs.notes]
 
 
+@pytest.mark.classes("sync", "uvicorn", "gevent", "tornado")
 def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
-    only(worker_class, "sync", "uvicorn", "gevent", "tornado")
     light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
     needs, _ = measure(sleeping(worker_class, light, heavy))
     of = {one.route: one for one in needs.requests}
@@ -111,8 +110,8 @@ def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
     assert 0.004 <= cpu_s[f"GET {light}"] < 0.02
 
 
-def test_a_call_that_blocks_the_loop(measure: Measure, worker_class: str) -> None:
-    only(worker_class, *ASGI)
+@pytest.mark.classes(*ASGI)
+def test_a_call_that_blocks_the_loop(measure: Measure) -> None:
     path = f"/?sleep={SLEEP_S}"
     needs, facts = measure(App("apps.blocking_asgi:app", path=path))
     for span, one in zip(facts.finished, needs.requests, strict=True):
@@ -138,10 +137,8 @@ def app(environ, start_response):
 """
 
 
-def test_what_is_computed_without_the_gil(
-    measure: Measure, worker_class: str, tmp_path: Path
-) -> None:
-    only(worker_class, "gthread")
+@pytest.mark.classes("gthread")
+def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> None:
     place = tmp_path / "apps"
     place.mkdir()
     (place / "computes.py").write_text(COMPUTES)
@@ -155,8 +152,7 @@ def test_what_is_computed_without_the_gil(
 
 @pytest.mark.once
 @pytest.mark.parametrize("preload", [False, True])
-def test_memory(measure: Measure, worker_class: str, tmp_path: Path, preload: bool) -> None:
-    only(worker_class, "sync", "gthread", "gevent")
+def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
     place = tmp_path / "apps"
     place.mkdir()
     (place / "holds.py").write_text(HOLDS)

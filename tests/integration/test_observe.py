@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.processes import burned_s, burning
 from tests.integration.conftest import (
     LONG_S,
     OPEN_BUSY_S,
@@ -31,7 +28,7 @@ from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.model import Record, Span
 from workerlab.observe.observations import FILE, read_observations
-from workerlab.observe.observer import GIVE_UP_S, Observer
+from workerlab.observe.observer import Observer
 from workerlab.observe.spans import read_spans
 from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run
@@ -88,7 +85,7 @@ def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     # The first sample before the load, the last one when it has ended, of a server that still runs:
     # nothing is left out
     assert first.at_ns <= record["load_start_ns"]
-    assert record["load_end_ns"] <= last.at_ns <= record["load_end_ns"] + GIVE_UP_S * 1e9
+    assert record["load_end_ns"] <= last.at_ns
     assert first.server_cpu_s == 0.0
     assert last.server_cpu_s is not None
     assert last.server_cpu_s > 0.8 * OPEN_BUSY_S * record["planned_requests"]
@@ -119,16 +116,6 @@ def test_how_long_it_waited_for_a_core(closed: tuple[dict[str, Any], Path]) -> N
     assert samples[-1].lab_cpu_s is not None
 
 
-@contextmanager
-def burning() -> Iterator[None]:
-    program = [sys.executable, "-c", "while True: pass"]
-    with subprocess.Popen(program, start_new_session=True) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
 @pytest.fixture
 def one_core() -> Iterator[None]:
     """All that is started meanwhile shares a core."""
@@ -140,24 +127,48 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+CPU_S = 0.02  # that a request computes
+BURNED_CORES = 0.25  # of the only core; without further programs it would be half
+
+
+def beside_a_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
+    """A cell beside a program that begins with its load, since what a lone request takes beside it
+    no request of the load is said to have lost. Also the cores that program burned during the load,
+    and how long the fastest lone request took."""
+    process = lab.start(
+        *("sweep", "sync", "1", "--workers", "1", "--path", f"/?sleep=0&cpu={1e3 * CPU_S:.0f}"),
+        *("--tool", "fast", "--duration", "2", "--format", "json"),
+    )
+    until(lab.loading, "the load")
+    log = lab.place / "burned"
+    with burning(log):
+        out, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == 0, err
+    (cell,), (record,) = json.loads(out)["cells"], lab.records()
+    begin_ns, end_ns = record["load_start_ns"], record["load_end_ns"]
+    shutil.rmtree(lab.run)
+    cores = burned_s(log, begin_ns, end_ns) * 1e9 / (end_ns - begin_ns)
+    return cell, cores, min(record["lone_s"])
+
+
+@pytest.mark.quiet
 @pytest.mark.once
 @pytest.mark.usefixtures("one_core")
 def test_others_that_keep_it_waiting_are_seen(lab: Lab) -> None:
-    """Two that want the same core all the time get half of it each. The other begins with the load:
-    what a lone request takes beside it, a request of the load is not said to have lost."""
-    process = lab.start(
-        *("sweep", "sync", "1", "--workers", "1", "--path", "/?sleep=0&cpu=20"),
-        *("--tool", "fast", "--duration", "3", "--format", "json"),
-    )
-    until(lab.loading, "the load")
-    with burning():
-        out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 0, err
-    (cell,) = json.loads(out)["cells"]
+    """Two that want the same core all the time get half of it each. Whether the other one got its
+    part, and lone requests theirs, is up to the rest of the machine: it is looked at first."""
+    premises = []
+    for _ in range(5):
+        cell, cores, lone_s = beside_a_burner(lab)
+        premises.append(f"burned {cores:.2f} cores, lone request {lone_s:.3f} s")
+        if cores >= BURNED_CORES and lone_s < 2 * CPU_S:
+            break
+    else:
+        pytest.skip(f"the machine was busy with something else: {'; '.join(premises)}")
     wait = cell["core_wait"]
-    assert wait["share"] >= 0.05
-    assert wait["worker_s"] >= 0.05 * 0.02
-    assert wait["others_cores"] >= 0.25
+    assert wait["share"] >= 0.05, premises
+    assert wait["worker_s"] >= 0.05 * CPU_S, premises
+    assert wait["others_cores"] >= cores / 2, premises
 
 
 def test_what_the_load_cost_is_reported(closed_and_kept: Sweep) -> None:
@@ -199,7 +210,7 @@ def run(closed_and_kept: Sweep, tmp_path: Path) -> Path:
 @pytest.fixture
 def again(run: Path) -> trial.Task:
     """A trial that has run once, to be run again."""
-    plan = load_run(run).plan
+    plan = replace(load_run(run).plan, rounds=1)
     (one,) = (one for one in trials_of(plan) if not one.cell.keepalive)
     task = task_for(plan, one, run)
     trial.forget(task.directory)
@@ -232,12 +243,10 @@ def test_a_blind_observer_does_not_touch_the_trial(
             made(path, *words, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    began = time.monotonic()
     record = trial.run(again, lambda _: None)
     assert record.fault is None
     assert record.exit_code == 0
     assert record.load_end_ns is not None
-    assert time.monotonic() - began < 60
     (again.directory / FILE).unlink()
     assert len(read_observations(again.directory).missing) == 4
 

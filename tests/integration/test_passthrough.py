@@ -28,11 +28,6 @@ QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json"
 once = pytest.mark.once
 
 
-def only(worker_class: str, *names: str) -> None:
-    if worker_class not in names:
-        pytest.skip(f"speaks of {', '.join(names)}")
-
-
 FILE_APP = """
 SIZE = 3_000_001
 
@@ -48,9 +43,9 @@ def app(environ, start_response):
 """
 
 
-def test_files_are_sent_whole(serve: Serve, tmp_path: Path, worker_class: str) -> None:
+@pytest.mark.classes(*FILE_CLASSES)
+def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
     """By sendfile where the server can, from where the app has left the file, and measured."""
-    only(worker_class, *FILE_CLASSES)
     content = os.urandom(3_000_001)
     (tmp_path / "big").write_bytes(content)
     with serve(FILE_APP) as server:
@@ -83,7 +78,7 @@ async def app(scope, receive, send):
         await asyncio.sleep(0.05)
         body = b"chunk %d\\n" % number
         await send({"type": "http.response.body", "body": body, "more_body": number < 2})
-    await asyncio.sleep(2)  # in the background: nobody waits for it
+    await asyncio.sleep(60)  # in the background: nobody waits for it
 """
 
 
@@ -98,7 +93,7 @@ def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> N
         took_s = (last.end_ns - last.start_ns) / 1e9
         assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
         if worker_class in ASGI_CLASSES:
-            assert took_s < 2
+            assert took_s < 60
 
 
 def test_head_and_bodies_arrive(serve: Serve, worker_class: str) -> None:
@@ -115,7 +110,7 @@ async def app(scope, receive, send):
     if scope["type"] == "http":
         await asgi_answer(scope, receive, send, HTTPStatus.OK, "hello")
 """
-    with serve(f"import sys; sys.path.insert(0, 'code')\n{text}") as server:
+    with serve(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{text}") as server:
         assert fetch(server) == (200, b"hello\n")
         assert fetch(server, method="HEAD") == (200, b"")
         settled(server)
@@ -132,8 +127,8 @@ class app:
 """
 
 
-def test_the_old_form_of_asgi(serve: Serve, worker_class: str) -> None:
-    only(worker_class, "uvicorn")
+@pytest.mark.classes("uvicorn")
+def test_the_old_form_of_asgi(serve: Serve) -> None:
     with serve(ASGI2_APP) as server:
         before = len(spans(server))
         assert fetch(server) == (200, b"two steps")
@@ -186,8 +181,8 @@ def echoed(connection: socket.socket, text: str) -> str:
         return file.read(length).decode()
 
 
+@pytest.mark.classes("asgi", "uvicorn")
 def test_websockets_pass_through(serve: Serve, worker_class: str) -> None:
-    only(worker_class, "asgi", "uvicorn")
     if worker_class == "uvicorn" and not importlib.util.find_spec("websockets"):
         pytest.skip("uvicorn speaks websockets with the package websockets only")
     with serve(WEBSOCKET_APP) as server:
@@ -218,8 +213,8 @@ async def app(scope, receive, send):
 """
 
 
-def test_lifespan_really_starts(serve: Serve, worker_class: str) -> None:
-    only(worker_class, "asgi", "uvicorn")
+@pytest.mark.classes("asgi", "uvicorn")
+def test_lifespan_really_starts(serve: Serve) -> None:
     with serve(LIFESPAN_APP) as server:
         assert fetch(server) == (200, b"['pool'] open")
         assert len(settled(server)) == len(spans(server)) > 0
@@ -240,9 +235,9 @@ app = tornado.web.Application([("/", Handler)])
 """
 
 
-def test_native_tornado_is_measured(serve: Serve, worker_class: str) -> None:
+@pytest.mark.classes("tornado")
+def test_native_tornado_is_measured(serve: Serve) -> None:
     """And serves more at once than it has workers, unlike WSGI on the same class."""
-    only(worker_class, "tornado")
     at_once = 8
     with serve(TORNADO_APP) as server, ThreadPoolExecutor(at_once) as pool:
         before = len(spans(server))
@@ -306,8 +301,8 @@ def numbers(cell: dict[str, Any]) -> list[object]:
     ]
 
 
+@pytest.mark.classes("sync", "gevent", "tornado", "asgi", "uvicorn")
 def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
-    only(worker_class, "sync", "gevent", "tornado", "asgi", "uvicorn")
     # Tornado's container never answers for a WSGI app that raised
     wsgi = WSGI_SAYS_500 if worker_class == "tornado" else WSGI_RAISES
     write(lab.place, worker_class, wsgi, ASGI_RAISES)
@@ -340,8 +335,8 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
         ("broken:app", "asked for"),
     ],
 )
+@pytest.mark.classes("sync", "gevent", "asgi", "uvicorn")
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
-    only(worker_class, "sync", "gevent", "asgi", "uvicorn")
     write(lab.place, worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
     done = lab("sweep", worker_class, "2", *QUICK, "--app", target)
@@ -437,12 +432,12 @@ def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str)
     assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
 
 
+@pytest.mark.classes("sync", "uvicorn")  # an app of each kind
 @pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "shop"), marks=once)])
 def test_where_an_app_of_the_users_file_is_imported_from(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
     """The file says so, relative to the caller; a flag wins over it."""
-    only(worker_class, "sync", "uvicorn")  # an app of each kind
     (lab.place / "shop").mkdir()
     write(lab.place / "shop", worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "elsewhere").mkdir()
@@ -612,9 +607,9 @@ def test_the_environment_beside_the_app(
     assert title.endswith(f"app own:app, served by .venv/bin/python with Gunicorn {version}.")
 
 
+@pytest.mark.classes("sync", "gthread")
 def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) -> None:
     """The lab's serves there, alone."""
-    only(worker_class, "sync", "gthread")
     write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
     nothing = outsider.place / "nothing"
     nothing.mkdir()
@@ -648,11 +643,11 @@ def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) 
         assert done.returncode == code
 
 
+@pytest.mark.classes("sync", "eventlet", "gevent", "tornado", "uvicorn")
 def test_a_class_whose_package_is_missing(
     outsider: Outsider, worker_class: str, bare: Path
 ) -> None:
     """It is said, the others run (looked at once), and the exit code tells."""
-    only(worker_class, "sync", "eventlet", "gevent", "tornado", "uvicorn")
     missing, runs = ("gevent", ["sync"]) if worker_class == "sync" else (worker_class, [])
     words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
     done = outsider("sweep", ",".join([missing, *runs]), "2", *words)

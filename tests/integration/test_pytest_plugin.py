@@ -47,7 +47,7 @@ def test_server(gunicorn_server) -> None:
     assert urlopen(gunicorn_server.url).read() == b"two"
     result = gunicorn_server.load(concurrency=2, seconds=3)
     assert result.valid
-    assert result.cell.response.p50 >= 0.05
+    assert result.cell.response.p50 >= 0.049  # a timer may fire so much before its time
     assert not result.keeps("p50<1ms")
     assert result.words("p50<1ms")["p50<1ms"] in ("broken", "not_shown")
 

@@ -19,8 +19,8 @@ from tests.ladder.conftest import Blog, Blogs
 
 pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 pytest.importorskip("uvicorn_worker", reason="uvicorn-worker is not installed")
-EXAMPLES = 15  # of each operation
-LEAST = 100  # requests that it makes of them, at least
+EXAMPLES = 8  # of each operation
+LEAST = 50  # requests that it makes of them, at least
 LONG_S = 500.0  # a bound for hanging
 CLASSES = ("gthread", "uvicorn")
 

@@ -192,8 +192,8 @@ def test_no_reader_sees_an_edit_later_than_the_bound(
 ) -> None:
     env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis)}
     with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one) as many:
-        for _ in range(3):
-            many.more(edits=30, reads=150)
+        for _ in range(2):
+            many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
     assert used(one, BOTH_CACHES)
 
@@ -203,7 +203,7 @@ def test_with_redis_alone_an_answered_edit_is_seen_at_once(
 ) -> None:
     env = {"BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis), "BLOG_REDIS_EXPIRY": "3600"}
     with blog("sync", WORKERS, POSTS, **env) as one, crowd(one, bound_s=0.0) as many:
-        many.more(edits=60, reads=300)
+        many.more(edits=40, reads=200)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
     assert used(one, env)
 
@@ -216,7 +216,7 @@ def test_nor_without_redis(storage: str, blog: Blogs, request: pytest.FixtureReq
         env["BLOG_STORAGE"] = request.getfixturevalue(storage)
     with blog("uvicorn", WORKERS, POSTS, **env) as one, crowd(one) as many:
         for _ in range(2):
-            many.more(edits=30, reads=150)
+            many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
     assert one.metrics()["local_hits"] > 0
 
@@ -224,10 +224,12 @@ def test_nor_without_redis(storage: str, blog: Blogs, request: pytest.FixtureReq
 def test_a_cache_that_keeps_for_longer_is_found_out(
     blog: Blogs, postgresql: str, redis: str
 ) -> None:
-    """What the tests above look for does happen, and is seen, where the bound is not kept."""
+    """What the tests above look for does happen, and is seen, where the bound is not kept: while
+    editors are slow, since each edit also renews the copy of the worker that made it."""
     env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis)}
     env["BLOG_LOCAL_EXPIRY"] = "60"
     with blog("sync", WORKERS, POSTS, **env) as one, crowd(one) as many:
+        many.pause_s = BOUND_S / 2
         until(many.stale, "a stale page is seen")
 
 
@@ -243,16 +245,15 @@ def test_a_killed_redis_makes_it_slower_not_wrong(
         env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": redis.url}
         env["BLOG_LOCAL"] = local
         with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one, bound_s) as many:
-            for _ in range(2):
-                many.more(edits=30, reads=150)
+            many.more(edits=20, reads=100)
             assert used(one, env)
             redis.kill()
             with one.counted() as without:
-                many.more(edits=30, reads=150)
+                many.more(edits=20, reads=100)
             redis.begin()
             hits = one.metrics()["redis_hits"]
             until(lambda: one.metrics()["redis_hits"] > hits, "Redis is used again")
-            many.more(edits=30, reads=150)
+            many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
     assert without["storage_trips"] > 0
     assert without["redis_failed"] > 0

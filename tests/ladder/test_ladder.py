@@ -15,7 +15,7 @@ from tests.integration.conftest import Lab, processes, until
 from tests.integration.conftest import lab as lab
 from workerlab.server import services
 
-SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "2")
+SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
 
 ROUNDED = 1e-5  # figures in JSON have six digits
 

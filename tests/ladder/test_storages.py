@@ -305,7 +305,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Mortal]:
 
 @pytest.fixture(params=[False, True], ids=["blocking", "async"])
 def dying(request: pytest.FixtureRequest, server: Mortal) -> Face:
-    return Face(Settings(storage_url=server.url, pool=4, answer_s=6.0), request.param)
+    return Face(Settings(storage_url=server.url, pool=4, answer_s=4.0), request.param)
 
 
 async def comes_back(storage: Storage) -> None:

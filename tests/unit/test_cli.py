@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.conditions import LONG_S
+from tests.builders.processes import default_signals
 from workerlab import __version__
 from workerlab.cli import COMMANDS, function, main, parse
 from workerlab.model import UsageError
@@ -310,18 +312,18 @@ def python(*words: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "harness"), **env},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # As in a terminal; what runs these tests in the background may have them ignored
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=default_signals,
     )
 
 
 def test_help_imports_nothing_that_takes_long() -> None:
     commands = [[], *([name] for name in COMMANDS)]
     with python("-c", IMPORTED.format(commands=commands)) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_S)
     assert out.count("usage: workerlab") == len(commands)
     imported = [line.split() for line in err.splitlines()]
     assert [line[: line.index(":")] for line in imported] == commands
@@ -330,20 +332,52 @@ def test_help_imports_nothing_that_takes_long() -> None:
         assert HEAVY & set(line) == set(), line[0]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_while_it_imports_ends_it_in_silence(
     here: Path, number: signal.Signals, code: int
 ) -> None:
     (here / "argparse.py").write_text(
-        "import time\nprint('importing', flush=True)\ntime.sleep(600)\n"
+        "import time\nprint('importing', flush=True)\nwhile True:\n    time.sleep(0.02)\n"
     )
     path = f"{here}{os.pathsep}{ROOT / 'harness'}"
     with python("-m", "workerlab", "sweep", "sync", "4", PYTHONPATH=path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_S)
     assert (process.returncode, out, err) == (code, "", "")
+
+
+ANSWERS = """
+import signal, sys
+from workerlab.terminal import interrupt
+for number in sys.argv[1:]:
+    signal.signal(int(number), signal.SIG_IGN)
+interrupt.end_at_once()
+interrupt.install()
+try:
+    while True:
+        print(sys.stdin.readline(), end="", flush=True)
+except interrupt.Stopped as stopped:
+    sys.exit(stopped.exit_code)
+"""
+
+
+@pytest.mark.parametrize("ignored", [(signal.SIGHUP,), (signal.SIGHUP, signal.SIGINT)])
+def test_a_closed_terminal_does_not_end_what_nohup_started(ignored: tuple[int, ...]) -> None:
+    with python("-c", ANSWERS, *(str(int(number)) for number in ignored)) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for words in ("before\n", "after\n"):
+            process.stdin.write(words)
+            process.stdin.flush()
+            assert process.stdout.readline() == words
+            process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)  # also in the background of a script, which ignores it
+        process.stdin.close()
+        assert process.wait(LONG_S) == 130
 
 
 @pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])

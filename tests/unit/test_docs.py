@@ -17,7 +17,7 @@ PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w
 MODULE = re.compile(r"-m ((?:workerlab|apps)[\w.]*)")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--preload", "--rewrite-goldens"}  # of Gunicorn, of the tests
+OF_OTHERS = {"--preload", "--rewrite-goldens", "--from"}  # of Gunicorn, of the tests, of uvx
 
 
 def prose(page: Path) -> str:

@@ -7,9 +7,13 @@ import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.builders.conditions import LONG_S
+from tests.builders.processes import started
 
 ROOT = Path(__file__).parents[2]
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
@@ -79,7 +83,7 @@ class Checkout:
             cwd=self.bin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONG_S,
         )
 
 
@@ -305,11 +309,12 @@ def test_without_a_python_it_ends_with_3_and_a_sentence(equipped, python):
 
 def test_two_at_once_set_up_once(equipped):
     argv = [equipped.root / "scripts" / "setup.sh"]
-    both = [
-        subprocess.Popen(argv, env=equipped.env, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=60)[1] for process in both]
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(started(argv, env=equipped.env, stderr=subprocess.PIPE))
+            for _ in range(2)
+        ]
+        said = [process.communicate(timeout=LONG_S)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert "".join(said).count("pip install") == 1
 

@@ -12,7 +12,8 @@ only of tools whose mean is one of real requests and only where every request wa
 lower side only of tools that count, since one that runs for a time leaves its slowest unanswered.
 
 A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
-average, one worker waited is allowed on top.
+average, one worker waited is allowed on top. So is the time in which the machine stood still
+(`pauses`): at either end it is in what one of them counts alone.
 
 A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
 time than the throughput of the cell, and would say nothing of it: of an overload they follow from
@@ -24,6 +25,7 @@ slow ones of an uneven server end after the steady part), and honest servers exc
 
 from collections.abc import Callable
 
+from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, waited_for_core_s
 from workerlab.analysis.window import Window
@@ -89,7 +91,8 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    slack_s = RELATIVE * spans_s + CLOCK_S + waited_for_core_s(facts.seen, facts.workers)
+    late_s = waited_for_core_s(facts.seen, facts.workers) + sum(pauses.lengths_s(facts))
+    slack_s = RELATIVE * spans_s + CLOCK_S + late_s
     # What is never answered takes the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
@@ -156,7 +159,8 @@ def little(facts: Facts) -> Finding | None:
     longest_s = measured.response.max
     if longest_s is None or not facts.data.counted:
         return None
-    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S)
+    still_s = sum(pauses.lengths_s(facts))
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - still_s)
     if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
         return None
     return Finding("check.idle_connections", numbers)

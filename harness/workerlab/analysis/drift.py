@@ -20,6 +20,7 @@ the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more so
 Neither is asked where the server itself takes the cores.
 
 Requests count from the one that began first; for a drift those that began in the steady window.
+Those during which the machine stood still (`pauses`) say nothing, and are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from msgspec import Struct
 from workerlab.analysis.core_wait import core_wait, disturbance
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import failed_share, success_spans
+from workerlab.analysis.pauses import paused
 from workerlab.analysis.samples import NS
 from workerlab.analysis.shared import computes
 from workerlab.model import CellResult, Finding, Span
@@ -184,7 +186,8 @@ def _successes(facts: Facts) -> Sequence[Span]:
     spans = success_spans(facts)
     if spans is None:
         spans = facts.finished if failed_share(facts) <= FEW else ()
-    return spans[1:] if facts.data.lone_first else spans
+    together = spans[1:] if facts.data.lone_first else spans
+    return [one for one in together if not paused(facts, one.start_ns, one.end_ns or 0)]
 
 
 def _times_s(spans: Sequence[Span]) -> list[float]:

@@ -10,7 +10,8 @@ shows it, so the two are compared. A slot stands idle for the network where
 
 What a full worker has accepted is not that but dealt unevenly; what the app still works on (a heavy
 tail) is neither. A worker that has accepted a request and has a slot free for it waits for the
-client's bytes: where the last packet of a handshake was dropped, they come seconds later. On kept
+client's bytes: where the last packet of a handshake was dropped, they come seconds later. While
+the whole machine stands still (`pauses`) no slot is idle for the network. On kept
 connections nobody knows when a worker has a request, and where slots are unlimited not how many are
 idle: there it counts only when nothing at all is in the server.
 
@@ -43,7 +44,7 @@ SAID = 0.9  # of the steady throughput: below, the whole load's is told
 STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
 MOSTLY = 0.95  # of the requests are successes
 EXPLAINS = 0.5  # of the time that the load took longer
-ASKED, BEGUN, QUEUED = range(3)
+ASKED, BEGUN, QUEUED, PAUSED = range(4)
 PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
 
 
@@ -200,19 +201,23 @@ def in_flight_s(facts: Facts, window: Window) -> float:
 
 
 def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
-    """Each state of the window: nanoseconds that it lasts, requests under way, and those of them
-    that are in the app or accepted by a worker whose slots are taken."""
+    """Each state of the window in which the machine ran: nanoseconds that it lasts, requests under
+    way, and those of them that are in the app or accepted by a worker whose slots are taken."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
     begun: dict[int, int] = defaultdict(int)
     queued: dict[int, int] = defaultdict(int)
-    asked, inside, since = 0, 0, window.opens_ns
+    asked, inside, paused, since = 0, 0, 0, window.opens_ns
     for at, together in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
-            yield until - since, asked, inside
+            if not paused:
+                yield until - since, asked, inside
             since = until
         for _, what, pid, by in together:
             if what == ASKED:
                 asked += by
+                continue
+            if what == PAUSED:
+                paused += by
                 continue
             inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)
             (begun if what == BEGUN else queued)[pid] += by
@@ -224,6 +229,9 @@ def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int]
     for begins, ends in under_way(facts):
         yield begins, ASKED, 0, 1
         yield ends, ASKED, 0, -1
+    for pause in facts.seen.pauses:
+        yield pause.from_ns, PAUSED, 0, 1
+        yield pause.to_ns, PAUSED, 0, -1
     for span in facts.spans:
         yield span.start_ns, BEGUN, span.pid, 1
         yield (span.end_ns or closes_ns) + PAUSE_NS, BEGUN, span.pid, -1

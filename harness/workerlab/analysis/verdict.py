@@ -11,6 +11,8 @@
     nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
                      than waiting, is not below 0.95 beyond its interval: at capacity where the
                      connections reach the knee, else below
+    stood still      the machine did, and without that time u is still below 0.95, though its
+                     interval, which that widens, is not: inconclusive
     accept queue full: the kernel dropped handshakes: saturated
     requests wait, and slots are free: something else is the limit, or nothing is yet.
                      saturated where there are more connections than slots (which idle: dealt
@@ -35,6 +37,7 @@ An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
+from workerlab.analysis import pauses
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import core_wait, disturbance
 from workerlab.analysis.diagnosis_loop import loops_in_use
@@ -71,9 +74,12 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
-    disturbed = disturbance(facts)
-    if series.waits(facts) and not (disturbed and _explains(facts, series)):
+    disturbed, still = disturbance(facts), pauses.note(facts)
+    whole = still is not None and _without_pauses(facts, series) >= REACHED
+    if series.waits(facts) and not whole and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
+    if still is not None and not whole:
+        return "inconclusive", _finding("stood_still", **still.values)
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("fills_slots", connections=n, slots=slots)
     knee = series.knee.connections
@@ -81,6 +87,12 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
     return "below capacity", _finding("slots_free", connections=n, **used)
+
+
+def _without_pauses(facts: Facts, series: Series) -> float:
+    """u without the time in which the machine stood still."""
+    part = min(LOST, sum(pauses.lengths_s(facts)) / facts.load_s) if facts.load_s > 0 else 0.0
+    return min(1.0, series.served(facts.connections) / (1 - part))
 
 
 def _explains(facts: Facts, series: Series) -> bool:

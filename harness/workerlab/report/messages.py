@@ -1702,6 +1702,9 @@ verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy,
     waited[[; {failures}]]
 verdict.fills_slots = {connections:# connection} have {slots:# slot}, and no request waited for
     one[[; {failures}]]
+verdict.stood_still = whether requests wait for each other is not known: for up to
+    {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) this machine stood
+    still, or the lab was stopped; measure again
 verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
     [[; {failures}]]
 verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and

@@ -48,8 +48,8 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
         return pid
     try:
         os.setsid()
-        for sent in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(sent, signal.SIG_DFL)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(out, flags, 0o644), 1)
@@ -188,6 +188,7 @@ def main(argv: Sequence[str]) -> None:
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the harness's parent may have blocked SIGCHLD
     wakeup, write_end = os.pipe()
     os.set_blocking(wakeup, False)
     os.set_blocking(write_end, False)

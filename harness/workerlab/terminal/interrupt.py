@@ -20,9 +20,16 @@ class Stopped(BaseException):
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def ending_signals() -> list[signal.Signals]:
+    """Those that end this process. Under nohup, SIGHUP is ignored and stays so: the terminal may
+    close. SIGINT is not: a shell script ignores it for all that it starts in the background."""
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in SIGNALS if number != signal.SIGHUP or not nohup]
+
+
 def end_at_once() -> None:
     """Let any signal end the process: nothing was started yet."""
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
@@ -37,7 +44,7 @@ def install() -> None:
         seen = True
         raise Stopped(number)
 
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, handle)
 
 

@@ -117,5 +117,5 @@ def made_smaller(directory: Path) -> None:
             server = replace(cell.server, app=app)
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
     shutil.rmtree(directory)
-    plan = replace(run.plan, cells=tuple(cells), trials=1, duration_s=4.0)
+    plan = replace(run.plan, cells=tuple(cells), trials=1, duration_s=2.0)
     store.create(directory, plan, run.environment)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Done, Lab, send, until
+from tests.integration.conftest import Done, Lab, run_once, send, until
 
 FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
 
@@ -20,18 +20,15 @@ def rows(document: dict[str, Any], table: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Done]:
     """A lab with a run of two generators, and what it printed. wrk is not to be found."""
-    lab = Lab(tmp_path_factory.mktemp("compared"))
-    lab.env["PATH"] = ""
     words = ("--tools", "wrk,fast,threads", "--levels", "2", "--duration", "1", "--trials", "1")
-    return lab, lab("generators", *words)
+    return run_once(tmp_path_factory, "compared", "generators", *words, PATH="")
 
 
 def test_two_generators_are_compared(compared: tuple[Lab, Done]) -> None:
     lab, done = compared
-    assert done.code == 0, done.err
     cells = ("4 cells, about", "6 cells, about")  # several processes, where there are cores
     assert any(line.startswith(cells) for line in done.err.splitlines())
     said = lab("report", "results", "--format", "json").report

@@ -25,11 +25,10 @@ from workerlab.server import preflight
 
 
 def step(name: str, **load: Any) -> Cell:
-    """One of the real steps, on this machine, its load changed."""
+    """The first of such real steps, on this machine, its load changed."""
     here = replace(limits.machine(), core=None)
-    (cell,) = (
-        one.cell for one in limits.steps(here, quick=False) if one.cell.name.startswith(name)
-    )
+    steps = limits.steps(here, quick=False)
+    cell = next(one.cell for one in steps if one.cell.name.startswith(name))
     assert cell.load is not None
     return replace(cell, load=replace(cell.load, **load))
 
@@ -44,7 +43,7 @@ def executed(cell: Cell, place: Path) -> tuple[Measurement, TrialData]:
 
 @pytest.mark.parametrize("tool", ["fast", "coroutines"])
 def test_too_many_open_files(tmp_path: Path, tool: str) -> None:
-    provoked = step("unbounded-1", concurrency=200, requests=200, open_files=100)
+    provoked = step("unbounded-", concurrency=200, requests=200, open_files=100)
     found, _ = executed(replace(provoked, tool=tool), tmp_path)
     assert set(found.errors) == {"no_files"}
     # Each connection takes one; a process has some other files open

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.processes import default_signals
 from tests.integration.conftest import LONG_S, ROOT, until
 from workerlab.load.locust import FAST, RESULT, worker_command
 from workerlab.model import Load, Output
@@ -64,8 +65,7 @@ class Host:
             stderr=(place / "stderr").open("w"),
             text=True,
             start_new_session=True,
-            # As in a terminal; what runs these tests in the background may have them ignored
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=default_signals,
         )
         self.started.append(process)
         return process
@@ -190,7 +190,8 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
     """The command is the one that the sweep prints; it serves both trials."""
     here, senders = hosts["master"], [hosts["one"], hosts["two"]]
-    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust"]
+    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust",
+             "--duration", "4"]  # fmt: skip
     words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
     sweep = here.start(
         [sys.executable, "-m", "workerlab", *words],
@@ -221,7 +222,7 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
 def test_a_host_that_dies_is_not_passed_over(hosts: dict[str, Host], tmp_path: Path) -> None:
     report, work = tmp_path / "report", tmp_path / "master"
     _, url = serving(hosts["server"], tmp_path, "--report", str(report))
-    load = Load(2, 100, 10.0, LONG_S * 2, keepalive=True, hosts=("one", "two"))
+    load = Load(2, 100, 6.0, LONG_S * 2, keepalive=True, hosts=("one", "two"))
     leading = start(hosts, load, url, tmp_path)
     until(lambda: json.loads(report.read_text())["connections"] == 2, "both send")
     hosts["two"].stop()

@@ -85,8 +85,8 @@ LOADS = {
     "locust-fast, kept": ("--tool", "locust-fast", "--keepalive", "on", "--duration", "2"),
     "locust-fast, two processes": ("--tool", "locust-fast", "--tool-processes", "2",
                                    "--duration", "2"),
-    "locust-fast, at a rate": ("--tool", "locust-fast", "--rate", "60", "--duration", "5"),
-    "fast, at a rate": ("--tool", "fast", "--rate", "60", "--duration", "5"),
+    "locust-fast, at a rate": ("--tool", "locust-fast", "--rate", "60", "--duration", "3"),
+    "fast, at a rate": ("--tool", "fast", "--rate", "60", "--duration", "3"),
 }  # fmt: skip
 
 

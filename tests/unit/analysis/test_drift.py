@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.builders.analysis import SYNC, derived, evidence, judged
+from tests.builders.analysis import NS, SYNC, derived, evidence, judged, seeing
 from workerlab.analysis.drift import drift_of, slow_first_of
+from workerlab.model import Pause
 
 SEEDS = 200
 STEADY: dict[str, Callable[[random.Random], float]] = {
@@ -81,6 +82,14 @@ def test_of_a_trial() -> None:
     assert codes[:1] == ["diagnosis.slow_first"]
     assert "diagnosis.drift" not in codes
     assert "diagnosis.shared" not in codes
+
+
+def test_what_a_machine_took_that_stood_still_is_not_slow_at_first() -> None:
+    slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
+    first = slow.spans.spans[1]
+    pause = Pause(first.start_ns + NS // 10, first.start_ns + 4 * NS)  # of sync's 8, 4 wait
+    codes = [one.code for one in judged(seeing(slow, pauses=(pause,))).findings]
+    assert "diagnosis.slow_first" not in codes
 
 
 def test_a_moment_of_load_says_nothing() -> None:

@@ -28,7 +28,7 @@ from tests.builders.runs import recorded
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.stall import in_flight_s, stalled, whole_load
 from workerlab.experiments.reading import trial_data
-from workerlab.model import CellResult, Finding
+from workerlab.model import CellResult, Finding, Pause
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
 from workerlab.run_store import load
@@ -77,6 +77,15 @@ def test_a_stall_is_the_headline(accepted: bool) -> None:
     assert found.values["idle_s"] == pytest.approx(LATE_S + 80, abs=1)
     assert found.values["steady_rps"] == pytest.approx(2 / 0.3)
     assert "diagnosis.full_queue" in {one.code for one in cell.findings}
+
+
+def test_a_machine_that_stands_still_is_no_stall() -> None:
+    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
+    *_, last, _, late_one = trial.spans.spans
+    assert last.end_ns is not None
+    assert stalled(derived(trial)) is not None
+    pause = Pause(last.end_ns, late_one.start_ns)
+    assert stalled(derived(seeing(trial, pauses=(pause,)))) is None
 
 
 def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:

@@ -8,14 +8,15 @@ import select
 import sys
 import termios
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.conditions import LONG_S
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
@@ -214,63 +215,58 @@ def test_who_stops_the_lesson_gets_no_table(
 # --- keys, on a real terminal ---------------------------------------------------------------------
 
 
-def arrived(terminal: int) -> None:
-    """What the person typed is in the terminal's input buffer."""
-    until = time.monotonic() + 5
-    while not select.select([terminal], [], [], 0.01)[0]:
-        assert time.monotonic() < until
+def type_ahead(person: int, keys: bytes) -> None:
+    """Returns when they are in the terminal's input buffer: it has echoed them."""
+    os.write(person, keys)
+    echoed = b""
+    while echoed.replace(b"\r\n", b"\n") != keys:
+        assert select.select([person], [], [], LONG_S)[0], echoed
+        echoed += os.read(person, 100)
 
 
-def test_one_key_is_read_without_enter(person: int) -> None:
-    typed = threading.Timer(0.05, os.write, (person, b"B"))
-    typed.start()
+@pytest.fixture
+def type_at_prompt(person: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Types a key as soon as the prompt is printed."""
+
+    def type_at(key: bytes) -> None:
+        def prompted(text: str, **words: Any) -> None:
+            real(text, **words)
+            if words.get("end") == "":
+                os.write(person, key)
+
+        real = print
+        monkeypatch.setattr("builtins.print", prompted)
+
+    later = threading.Timer(LONG_S, os.write, (person, b"x"))  # a dropped key: or it waits for ever
+    later.start()
+    yield type_at
+    later.cancel()
+    later.join()
+
+
+def test_one_key_is_read_without_enter(type_at_prompt: Callable[..., None]) -> None:
+    type_at_prompt(b"B")
     assert console.one_key("?") == "b"
-    typed.join()
 
 
 @pytest.mark.parametrize("ahead", [b"aaa\n", b"\n", b"a\na\nc\n"])
-def test_keys_typed_ahead_are_dropped(person: int, ahead: bytes) -> None:
+def test_keys_typed_ahead_are_dropped(
+    person: int, type_at_prompt: Callable[..., None], ahead: bytes
+) -> None:
     """They were typed while a step was running: no answer to the question that follows."""
-    os.write(person, ahead)
-    arrived(sys.stdin.fileno())
-    typed = threading.Timer(0.2, os.write, (person, b"b"))
-    typed.start()
-    try:
-        assert console.one_key("?") == "b"
-    finally:
-        typed.join()
+    type_ahead(person, ahead)
+    type_at_prompt(b"b")
+    assert console.one_key("?") == "b"
 
 
 def test_keys_without_enter_typed_ahead_are_no_guess(
-    person: int, capsys: pytest.CaptureFixture[str]
+    person: int, type_at_prompt: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A line that has no end yet is in the buffer as well."""
-    os.write(person, b"ccc")
-    time.sleep(0.05)
-    typed = threading.Timer(0.2, os.write, (person, b"b"))
-    typed.start()
+    type_ahead(person, b"ccc")
+    type_at_prompt(b"b")
     assert demo_words.guess(LESSON.steps[1]) == 1
-    typed.join()
     assert capsys.readouterr().out.endswith("(a, b, c; Enter for none): b\n\n")
-
-
-def test_who_answers_as_soon_as_the_prompt_is_there_is_heard(
-    person: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is dropped was typed before it."""
-
-    def prompted(text: str, **_: object) -> None:
-        os.write(person, b"c" if text == "?" else b"")
-
-    os.write(person, b"b")
-    monkeypatch.setattr("builtins.print", prompted)
-    later = threading.Timer(1.0, os.write, (person, b"x"))  # or it would wait for ever
-    later.start()
-    try:
-        assert console.one_key("?") == "c"
-    finally:
-        later.cancel()
-        later.join()
 
 
 @pytest.mark.parametrize(("keys", "guess"), [("\x1bxb", 1), ("x\n", None), ("b", 1)])
@@ -296,7 +292,7 @@ def test_keys_do_not_show_while_the_lesson_runs_and_do_afterwards(person: int) -
     with console.unechoed():
         assert not echoes()
         os.write(person, b"typed\n")
-        arrived(terminal)
+        assert select.select([terminal], [], [], LONG_S)[0]
         assert not select.select([person], [], [], 0.1)[0]
     assert echoes()
     assert not select.select([terminal], [], [], 0.05)[0]  # nor is it left for the shell

@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.processes import default_signals
 from workerlab.load.fast import FAST, ROWS
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import Tally, document
@@ -1023,13 +1024,16 @@ def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stderr=asyncio.subprocess.PIPE,
-                # Where the tests run in a shell's background, it would be ignored
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=default_signals,
             )
-            while len(site.requests) < 200:
-                await asyncio.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            await process.communicate()
+            try:
+                while len(site.requests) < 200:
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                await process.communicate()
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
             assert process.returncode == 130
             return len(site.requests)
 

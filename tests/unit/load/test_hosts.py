@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
+from tests.builders.processes import default_signals
 from workerlab import codec
 from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, host_command
@@ -78,14 +79,14 @@ def dead(pid: int) -> bool:
 def test_ctrl_c_ends_what_runs_on_a_host(tmp_path: Path, deaf: str) -> None:
     """Also a load tool that hears nothing: a signal in the instant of its start may be lost."""
     tool = tmp_path / "locust"
-    tool.write_text(f"#!/bin/sh\n{deaf}echo $$ > {tmp_path}/pid\nexec sleep 600\n")
+    tool.write_text(f"#!/bin/sh\n{deaf}echo $$ > '{tmp_path}/pid'\nexec sleep 600\n")
     tool.chmod(0o755)
     (tmp_path / "tmp").mkdir()
     shell = subprocess.Popen(
         ["sh", "-c", f"exec {host_command((str(tool),))}"],
         env={**os.environ, "TMPDIR": f"{tmp_path}/tmp"},
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it may be ignored here
+        preexec_fn=default_signals,
     )
     try:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")

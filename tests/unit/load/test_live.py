@@ -126,6 +126,7 @@ def answered(lines: list[list[str]]) -> int:
 def test_clients_come_and_go(server: Server, load: Load) -> None:
     load.ask("/?sleep=1", clients=3)
     load.until(lambda lines: sum(line[0] == "c" for line in lines) == 3)
+    load.until(lambda _: len(server.paths) == 3)  # to be connected is not to be read
     assert under_way(load.lines) == 3  # none is answered yet
     load.ask(clients=5)
     load.until(lambda lines: under_way(lines) == 5)

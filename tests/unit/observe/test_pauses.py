@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -11,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.builders.conditions import LONG_S, until
+from tests.builders.processes import started
 from workerlab.model import Pause
 from workerlab.observe import pauses as pauses_module
 from workerlab.observe.observations import FILE, read_observations
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.skipif(
     not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
 )
 
+HOUR_NS = 3_600_000_000_000
 LOOKING = """
 import socket, sys
 from pathlib import Path
@@ -56,12 +60,10 @@ def test_a_process_that_is_stopped_saw_it(tmp_path: Path) -> None:
     """That the rest of the machine runs on it cannot know. Nearly all of the time it sleeps, and
     only then does it see it."""
     words = [sys.executable, "-c", LOOKING, str(tmp_path)]
-    process = subprocess.Popen(
-        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with started(words, cwd=ROOT, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         assert process.stdout.readline() == "looking\n"
         found = [stopped(process, tmp_path) for _ in range(5)]
         process.stdin.close()
@@ -95,12 +97,6 @@ def compute(cpu_s: float) -> None:
         sum(range(100))
 
 
-def elsewhere() -> None:
-    thread = threading.Thread(target=compute, args=(0.2,))
-    thread.start()
-    thread.join()
-
-
 @pytest.fixture
 def sleeper() -> Iterator[Pauses]:
     found = Pauses()
@@ -108,10 +104,21 @@ def sleeper() -> Iterator[Pauses]:
     found.close()
 
 
-def test_neither_computing_nor_another_thread_is_a_pause(sleeper: Pauses) -> None:
-    for meanwhile in (lambda: compute(0.2), elsewhere):
-        # Unless the machine stands still meanwhile, which it does not always do
-        assert any(sleeper.sleep(Late(meanwhile), 0.0) is None for _ in range(5))
+def test_computing_is_no_pause(sleeper: Pauses) -> None:
+    # Unless the machine stands still meanwhile, which it does not always do
+    assert any(sleeper.sleep(Late(lambda: compute(0.2)), 0.0) is None for _ in range(5))
+
+
+def test_another_thread_that_ended_may_have_had_the_gil(sleeper: Pauses) -> None:
+    """However long it took: nobody knows how long it waited for a core."""
+
+    def elsewhere() -> None:
+        thread = threading.Thread(target=compute, args=(0.02,))
+        thread.start()
+        thread.join()
+        time.sleep(0.3)
+
+    assert sleeper.sleep(Late(elsewhere), 0.0) is None
 
 
 def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
@@ -122,11 +129,42 @@ def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
     assert pause.to_ns <= time.monotonic_ns()
 
 
-def test_waiting_for_a_core_is_none(monkeypatch: pytest.MonkeyPatch, sleeper: Pauses) -> None:
+def test_one_that_is_kept_between_two_sleeps_is(sleeper: Pauses) -> None:
+    sleeper.sleep(Late(lambda: None), 0.0)
+    before_ns = time.monotonic_ns()
+    time.sleep(1.0)  # as if it had been looking at something, and been stopped
+    between_ns = time.monotonic_ns()
+    pause = sleeper.sleep(Late(lambda: None), 0.0)
+    assert pause is not None
+    assert before_ns - 50_000_000 <= pause.from_ns
+    assert pause.from_ns <= between_ns - 900_000_000
+
+
+def test_nor_is_looking(sleeper: Pauses) -> None:
+    def looks() -> Pause | None:
+        sleeper.sleep(Late(lambda: None), 0.0)
+        compute(0.5)
+        return sleeper.sleep(Late(lambda: None), 0.0)
+
+    assert any(looks() is None for _ in range(5))
+
+
+@pytest.mark.parametrize("module", [pauses_module, heartbeat], ids=["its own", "another thread's"])
+def test_waiting_for_a_core_is_none(
+    monkeypatch: pytest.MonkeyPatch, sleeper: Pauses, module: ModuleType
+) -> None:
     """As the kernel counts it."""
-    waited_ns = iter([0, 3_600_000_000_000])
-    monkeypatch.setattr(pauses_module, "counted_ns", lambda _: (1, next(waited_ns)))
-    assert sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.0) is None
+    ends = threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
+    sleeper.sleep(Late(lambda: None), 0.0)
+    waited_ns = itertools.count(HOUR_NS, HOUR_NS)
+    monkeypatch.setattr(module, "counted_ns", lambda _: (1, next(waited_ns)))
+    try:
+        assert sleeper.sleep(Late(lambda: time.sleep(0.3)), 0.0) is None
+    finally:
+        ends.set()
+        thread.join()
 
 
 def test_it_sleeps_until_it_is_to_stop(sleeper: Pauses) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -44,9 +45,13 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_a_page_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
     path.write_text("before")
-    publish.page(ONE, path)
+    before = os.umask(0o027)
+    try:
+        publish.page(ONE, path)
+    finally:
+        os.umask(before)
     assert path.read_text().startswith("<!doctype html>")
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
 
 

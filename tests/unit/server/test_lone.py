@@ -52,16 +52,18 @@ def serving(trial: Path, statuses: Iterator[int]) -> Iterator[Running]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Running(
-            launch=launch(trial, Server("sync", 1, 1, 64, 10), App("own:app", "")),
-            process=process,
-            host="127.0.0.1",
-            port=server.server_port,
-            backlog=64,
-            log=trial / "server.log",
-        )
-        server.shutdown()
-        thread.join()
+        try:
+            yield Running(
+                launch=launch(trial, Server("sync", 1, 1, 64, 10), App("own:app", "")),
+                process=process,
+                host="127.0.0.1",
+                port=server.server_port,
+                backlog=64,
+                log=trial / "server.log",
+            )
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def sometimes(wrong: int, share: float) -> Iterator[int]:

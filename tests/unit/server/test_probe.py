@@ -12,6 +12,7 @@ import sys
 import threading
 import wsgiref.util
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from typing import Any
 import gunicorn.http.wsgi
 import pytest
 
+from tests.builders.conditions import LONG_S
+from tests.builders.processes import started
 from workerlab.model import Span, Spans
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import probe
@@ -632,13 +635,9 @@ probe.start(sys.argv[1], 16, lambda: None)
 """
 
 
-def program(text: str, place: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROLOGUE + text, str(place)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def program(text: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", PROLOGUE + text, str(place)]
+    return started(words, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 FORKING = """
@@ -661,8 +660,8 @@ print(parent)
 
 
 def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
-    process = program(FORKING, tmp_path)
-    out, _ = process.communicate(timeout=60)
+    with program(FORKING, tmp_path) as process:
+        out, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     spans = read_spans(tmp_path).spans
     assert [span.pid for span in spans] == 2 * [int(out)]
@@ -679,9 +678,8 @@ time.sleep(600)
 
 
 def test_a_killed_process_leaves_its_open_spans(tmp_path: Path) -> None:
-    process = program(KILLED, tmp_path)
-    assert process.stdout is not None
-    with process.stdout:
+    with program(KILLED, tmp_path) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
         process.kill()
         assert process.wait() == -signal.SIGKILL

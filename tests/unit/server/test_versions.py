@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from tests.builders.conditions import LONG_S, until
 from tests.builders.gunicorns import WORKERS, files_of
+from tests.builders.processes import started
 from workerlab.model import EnvironmentProblem
 from workerlab.server import preflight, versions
 
+ROOT = Path(__file__).resolve().parents[3]
 Wheel = Callable[..., None]
 PURELIB = Path(sysconfig.get_path("purelib"))
 CODE = "from workerlab.server.versions import provide; print(provide('{}'))"
@@ -177,7 +180,7 @@ def test_a_cache_that_is_read_only_or_full(
     )
     script = 'mount -t tmpfs -o "$1" none cache && "$2" -c "$3" && ls -A cache/workerlab/gunicorn'
     argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, code]
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd() / "harness")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
     sentence, *left = done.stdout.splitlines()
     assert says.format(tmp_path / "cache/workerlab/gunicorn") in sentence
@@ -189,14 +192,13 @@ def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
     then."""
     wheel("99.1", app="import os, time\nif 'HANG' in os.environ:\n    time.sleep(600)\n")
     argv, env = [sys.executable, "-c", CODE.format("99.1")], {**os.environ, "HANG": "1"}
-    lab = subprocess.Popen(argv, env=env, start_new_session=True)
     cache = tmp_path / "cache/workerlab/gunicorn"
-    until = time.monotonic() + 60
-    while not list(cache.glob(".99.1-*")):
-        assert time.monotonic() < until, "it never began"
-        assert lab.poll() is None
-    os.killpg(lab.pid, signal.SIGKILL)
-    lab.wait()
+    with subprocess.Popen(argv, env=env, start_new_session=True) as lab:
+        try:
+            until(lambda: list(cache.glob(".99.1-*")) or lab.poll() is not None, "it begins")
+            assert lab.poll() is None
+        finally:
+            os.killpg(lab.pid, signal.SIGKILL)
     assert kept(tmp_path) != {"99.1"}
     versions.provide("99.1")
     assert kept(tmp_path) == {"99.1"}
@@ -205,10 +207,11 @@ def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
 def test_two_labs_at_once_make_it_once(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     argv = [sys.executable, "-c", CODE.format("99.1")]
-    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert {one.communicate(timeout=120)[0].strip() for one in both} == {
-        str(tmp_path / "cache/workerlab/gunicorn/99.1")
-    }
+    with ExitStack() as stack:
+        both = [stack.enter_context(started(argv, stdout=subprocess.PIPE)) for _ in range(2)]
+        assert {process.communicate(timeout=LONG_S)[0].strip() for process in both} == {
+            str(tmp_path / "cache/workerlab/gunicorn/99.1")
+        }
     assert kept(tmp_path) == {"99.1"}
 
 

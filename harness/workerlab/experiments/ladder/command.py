@@ -57,7 +57,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         check_url(kind, url)
     users, duration_s, trials = QUICK if options.quick else FULL
     users = options.users or users
-    preflight.check_levels([users])
+    if plan is None:  # else its own levels are looked at
+        preflight.check_levels([users])
     check_tools(options.tools or ())
     tools, notes = installed(options.tools or TOOLS)
     gunicorns = {} if plan else interpreters(options)

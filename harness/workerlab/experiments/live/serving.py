@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Iterator
 
@@ -11,10 +10,10 @@ import uvicorn
 from workerlab.experiments.live.stage import Stage
 from workerlab.experiments.live.web import application
 from workerlab.terminal.console import tell
+from workerlab.terminal.interrupt import ending_signals
 
 LOOK_S = 0.1
 GRACE_S = 1  # for streams to end
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Server(uvicorn.Server):
@@ -39,7 +38,7 @@ async def serve(stage: Stage, token: str, sock: socket.socket, forgotten_s: floa
         ended.set()
 
     loop = asyncio.get_running_loop()
-    for sent in SIGNALS:
+    for sent in ending_signals():
         loop.add_signal_handler(sent, end)
 
     async def alone() -> None:

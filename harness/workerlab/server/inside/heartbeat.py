@@ -79,6 +79,10 @@ class Others:
         self.threads: dict[str, tuple[int, int, int]] = {}  # open schedstat, and what it said last
         self.queued_ns(0)  # or the life so far of a thread would hide one that has ended since
 
+    def close(self) -> None:
+        for handle, _, _ in self.threads.values():
+            os.close(handle)
+
     def queued_ns(self, computed_ns: int) -> int | None:
         """Since it was asked last; of a new thread all of it, rather too much than too little.
         `computed_ns`: what all others together computed since then. None where that was not all
