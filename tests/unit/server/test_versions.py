@@ -44,8 +44,11 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     place.mkdir()
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
         monkeypatch.delenv(name)
+    (tmp_path / "uv.toml").write_text("[pip]\nno-index = true\n")  # uv has no variable for it
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     for tool in ("UV", "PIP"):
-        monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(place))
 
     def make(version: str, app: str = "", size: int = 0, requires: str = ">=3.10") -> None:
