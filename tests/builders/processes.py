@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.builders.conditions import until
+
 # Prints its clock and its CPU counter, in ns, every few ms. It ends with its parent
 BURNING = """
 import os, time
@@ -70,6 +72,51 @@ def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.kill()
+
+
+# Prints when it slept for longer than it should, although it waited for no core; then the moment
+# until which it has watched
+WATCHING = """
+import os, time
+handle, parent = os.open("/proc/thread-self/schedstat", os.O_RDONLY), os.getppid()
+def queued_ns():
+    return int(os.pread(handle, 64, 0).split()[1])
+while os.getppid() == parent:
+    began_ns, waited_ns = time.monotonic_ns(), queued_ns()
+    time.sleep(0.005)
+    now_ns = time.monotonic_ns()
+    if now_ns - began_ns - (queued_ns() - waited_ns) > 20_000_000:
+        print(began_ns, now_ns, flush=True)
+    print(now_ns, flush=True)
+"""
+
+
+class StandStill:
+    """Whether the machine, or all of these tests' processes, stood still: what another process saw.
+    A premise of whoever measures how long something took."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def between(self, from_ns: int, to_ns: int) -> bool:
+        def watched() -> list[list[int]]:
+            lines = self._log.read_text().split("\n")[:-1]
+            rows = [[int(word) for word in line.split()] for line in lines]
+            return rows if rows and rows[-1][-1] > to_ns else []
+
+        pauses = [row for row in until(watched, "the watcher has seen it") if len(row) == 2]
+        return any(began_ns < to_ns and end_ns > from_ns for began_ns, end_ns in pauses)
+
+
+@contextmanager
+def stand_still(log: Path) -> Iterator[StandStill]:
+    """Watches from now on."""
+    with (
+        log.open("w") as file,
+        started([sys.executable, "-I", "-S", "-c", WATCHING], stdout=file),
+    ):
+        until(lambda: log.read_text(), "it watches")
+        yield StandStill(log)
 
 
 def default_signals() -> None:

@@ -132,6 +132,8 @@ def _install(version: str, directory: Path) -> None:
     said = ""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     for argv in _installers():
+        shutil.rmtree(directory)  # pip would keep the half that another one left, and call it done
+        directory.mkdir()
         done = _run([*argv, "--no-deps", "--target", str(directory), f"gunicorn=={version}"], env)
         if done.returncode == 0 and (directory / "gunicorn").is_dir():
             return

@@ -36,7 +36,12 @@ def may_mount() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the settings of whoever runs the tests, and with caches of their own."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -45,10 +50,10 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     """Makes a wheel of Gunicorn in the only place that the installers look at."""
     place = tmp_path / "wheels"
     place.mkdir()
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
+    (tmp_path / "uv.toml").write_text("[pip]\nno-index = true\n")  # uv has no variable for it
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     for tool in ("UV", "PIP"):
-        monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(place))
 
     def make(version: str, app: str = "", size: int = 0, requires: str = ">=3.10") -> None:
@@ -99,11 +104,9 @@ def test_a_version_that_does_not_exist(tmp_path: Path, wheel: Wheel) -> None:
 
 
 def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
     for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # nobody listens there
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide("27.0.1")
     assert str(problem.value) == (
