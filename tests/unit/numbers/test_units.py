@@ -73,7 +73,7 @@ def test_what_is_no_duration(text: str) -> None:
         units.scan_duration(text)
 
 
-@given(st.text())
+@given(st.text() | st.from_regex(r"-?[0-9.]{1,8} ?([munkMGT]?[sB]?|%)", fullmatch=True))
 def test_scanning_garbage_fails_in_one_way(text: str) -> None:
     for scan in (units.scan_duration, units.scan_count, units.scan_bytes):
         try:
