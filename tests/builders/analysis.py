@@ -12,9 +12,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -126,10 +127,18 @@ def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
     )
 
 
-def opened_between(intervals: Iterable[tuple[float, float]]) -> Callable[[float], int]:
-    """How many of these are open at a moment; each is from its first moment on, until its last."""
-    since, until = map(sorted, zip(*intervals, strict=True))
-    return lambda at_s: bisect_right(since, at_s) - bisect_right(until, at_s)
+def open_at(moments: Sequence[float], intervals: Iterable[tuple[float, float]]) -> list[int]:
+    """How many of these are open at each moment: from their first one on, until their last."""
+    changes = [0] * (len(moments) + 1)
+    for since, until in intervals:
+        changes[bisect_left(moments, since)] += 1
+        changes[bisect_left(moments, until)] -= 1
+    return list(itertools.accumulate(changes[:-1]))
+
+
+@cache
+def established(count: int) -> dict[str, int]:
+    return {"ESTABLISHED": count}
 
 
 def observations_of(done: Sequence[Served], every_s: float) -> Observations:
@@ -137,27 +146,33 @@ def observations_of(done: Sequence[Served], every_s: float) -> Observations:
     kernel, each open request is a connection of its worker."""
     most = max(one.end_s for one in done)
     moments = [every_s * number for number in range(math.floor(most / every_s) + 1)]
-    unaccepted = opened_between((one.sent_s, one.accepted_s) for one in done)
-    unserved = opened_between((one.accepted_s, one.start_s) for one in done)
-    connected = opened_between((one.sent_s, one.end_s) for one in done)
-    held = {
-        100 + worker: opened_between((one.accepted_s, one.end_s) for one in mine)
-        for worker, mine in groupby(sorted(done, key=by_worker), by_worker)
-    }
+    unaccepted = open_at(moments, ((one.sent_s, one.accepted_s) for one in done))
+    unserved = open_at(moments, ((one.accepted_s, one.start_s) for one in done))
+    connected = open_at(moments, ((one.sent_s, one.end_s) for one in done))
+    pids, held = zip(
+        *(
+            (100 + worker, open_at(moments, ((one.accepted_s, one.end_s) for one in served)))
+            for worker, served in groupby(sorted(done, key=by_worker), by_worker)
+        ),
+        strict=True,
+    )
+
+    @cache
+    def by_pid(counts: tuple[int, ...]) -> dict[int, int]:
+        return {pid: count for pid, count in zip(pids, counts, strict=True) if count}
+
+    at_ns = [ns(at_s) for at_s in moments]
     return Observations(
-        queue=tuple(QueueSample(ns(at), unaccepted(at), 2048) for at in moments),
+        queue=tuple(QueueSample(*sample, 2048) for sample in zip(at_ns, unaccepted, strict=True)),
         processes=tuple(
-            ProcessSample(ns(at), at / 10, at / 20, at / 4, 50 << 20, 10 << 20) for at in moments
+            ProcessSample(at, at_s / 10, at_s / 20, at_s / 4, 50 << 20, 10 << 20)
+            for at, at_s in zip(at_ns, moments, strict=True)
         ),
         connections=tuple(
             ConnectionSample(
-                ns(at),
-                {"ESTABLISHED": connected(at)},
-                {"ESTABLISHED": connected(at)},
-                {pid: count for pid, of in held.items() if (count := of(at))},
-                unserved(at),
+                at, established(count), established(count), by_pid(tuple(per_pid)), waiting
             )
-            for at in moments
+            for at, count, waiting, *per_pid in zip(at_ns, connected, unserved, *held, strict=True)
         ),
         counters=Counters(0, 0, 0, 0),
         cores=2,

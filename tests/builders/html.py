@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.builders.analysis import Served, opened_between, sentence, serve
+from tests.builders.analysis import Served, open_at, sentence, serve
 from workerlab.model import (
     Bar,
     Breakdown,
@@ -78,8 +78,8 @@ def over_time(
     workers = (101, 102, 103, 104)
     end_s = max(one.end_s for one in done)
     moments = [0.1 * i for i in range(int(10 * end_s) + 1)]
-    waiting = [*map(opened_between((one.sent_s, one.start_s) for one in done), moments)]
-    serving = [*map(opened_between((one.start_s, one.end_s) for one in done), moments)]
+    waiting = open_at(moments, ((one.sent_s, one.start_s) for one in done))
+    serving = open_at(moments, ((one.start_s, one.end_s) for one in done))
     states = [
         state
         for m, s, w in zip(moments, serving, waiting, strict=True)

@@ -1,4 +1,4 @@
-"""Recorded runs: small run directories of every command, packed."""
+"""Recorded runs, packed: small run directories of every command, and of the diagnosis corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from functools import cache
 from pathlib import Path
 
 PACKED = Path(__file__).resolve().parents[1] / "data" / "runs"
-NAMES = tuple(sorted(path.stem for path in PACKED.glob("*.zip")))
+SUFFIX = ".tar.xz"
+ARCHIVES = {path.name.removesuffix(SUFFIX): path for path in sorted(PACKED.glob(f"*{SUFFIX}"))}
+# By the name of a scenario, and whether it ran beside noise
+CORPUS = tuple(name for name in ARCHIVES if name.endswith(("-quiet", "-noise")))
+NAMES = tuple(name for name in ARCHIVES if name not in CORPUS)
 
 
 @cache
@@ -16,9 +20,10 @@ def _unpacked() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="workerlab-runs-")
 
 
-def recorded(name: str, place: Path = PACKED) -> Path:
+def recorded(name: str) -> Path:
     """The directory of a recorded run, for reading only; it goes with this process."""
-    directory = Path(_unpacked().name) / name
-    if not directory.exists():
-        shutil.unpack_archive(place / f"{name}.zip", _unpacked().name)
+    place = Path(_unpacked().name) / name
+    if not place.exists():
+        shutil.unpack_archive(ARCHIVES[name], place, filter="data")
+    (directory,) = place.iterdir()
     return directory

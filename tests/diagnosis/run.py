@@ -88,9 +88,9 @@ def record(place: Path, ran: Sequence[Ran], into: Path) -> None:
     """One quiet run of each scenario, and one beside noise, that are understood today."""
     into.mkdir(parents=True, exist_ok=True)
     for one in ran:
-        kept = into / f"{one.scenario}-{'noise' if one.noise else 'quiet'}.zip"
+        kept = into / f"{one.scenario}-{'noise' if one.noise else 'quiet'}{store.PACKED}"
         if not kept.exists() and not any(said.wrong for said in judged(place, one)):
-            shutil.copyfile(place / f"{one.name}.zip", kept)
+            shutil.copyfile(place / f"{one.name}{store.PACKED}", kept)
 
 
 # --- running ------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def run(
         ran = Ran(scenario.name, noise, number, exit_code, time.monotonic() - began,
                   stderr[-2000:], commit())  # fmt: skip
         for directory in Path(scratch).glob("runs/*/"):
-            store.pack(directory, place / f"{ran.name}.zip")
+            store.pack(directory, place / f"{ran.name}{store.PACKED}")
     return ran
 
 

@@ -3,30 +3,27 @@ again by the rules of today. Recorded anew with `python -m tests.diagnosis.run -
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.runs import CORPUS, recorded
 from tests.diagnosis import table
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import FALSE, MISSING, RIGHT, Statement
-from tests.diagnosis.store import report_in
+from tests.diagnosis.store import statements_of
 from tests.diagnosis.truth import CODES, Scenario, truth
 from workerlab.cli import parse
 
-RECORDED = sorted((Path(__file__).parents[1] / "data" / "diagnosis").glob("*.zip"))
 
-
-def of_recorded(archive: Path) -> tuple[Scenario, bool]:
+def of_recorded(name: str) -> tuple[Scenario, bool]:
     """The scenario of a recorded run, and whether it was made beside noise."""
-    name, _, kind = archive.stem.rpartition("-")
-    return SCENARIOS[name], kind == "noise"
+    scenario, _, kind = name.rpartition("-")
+    return SCENARIOS[scenario], kind == "noise"
 
 
-def statements(archive: Path) -> list[Statement]:
-    scenario, noise = of_recorded(archive)
-    return report_in(archive, scenario, noise=noise)[1]
+def statements(name: str) -> list[Statement]:
+    scenario, noise = of_recorded(name)
+    return statements_of(recorded(name), scenario, noise=noise)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda one: one.name)
@@ -40,19 +37,19 @@ def test_each_cell_of_a_scenario_has_its_truth(scenario: Scenario) -> None:
         assert not required & one.forbidden
 
 
-@pytest.mark.parametrize("archive", RECORDED, ids=lambda path: path.stem)
-def test_a_recorded_run_is_understood(archive: Path) -> None:
-    found = statements(archive)
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_recorded_run_is_understood(name: str) -> None:
+    found = statements(name)
     assert any(one.outcome == RIGHT for one in found)
     assert not [(one, one.sentence) for one in table.misses(found)]
 
 
 def test_a_wrong_report_is_noticed() -> None:
     """A recorded run, judged as if it had been another."""
-    archive = next(one for one in RECORDED if one.stem == "sync-sleeps-quiet")
-    scenario = of_recorded(archive)[0]
+    name = "sync-sleeps-quiet"
+    scenario = of_recorded(name)[0]
     drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "drift", "waiting"))
-    _, found = report_in(archive, replace(scenario, cells=drifts), noise=False)
+    found = statements_of(recorded(name), replace(scenario, cells=drifts), noise=False)
     outcomes = {(one.kind, one.code, one.outcome) for one in found}
     assert {
         ("verdict", "saturated", FALSE),

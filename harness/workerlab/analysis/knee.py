@@ -121,8 +121,6 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
         return Capacity(note=Finding("capacity.still_growing"))
     tops = [math.log(sample.rps) for sample in above]
     half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
-    if half is None:
-        return Capacity(note=Finding("capacity.trials_differ"))
     centre = fmean(tops)
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 

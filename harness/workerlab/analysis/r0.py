@@ -14,10 +14,9 @@ Three sources, the first that is precise enough:
 Successes alone count, on both sides: an app that sheds answers its failures in no time.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from msgspec import Struct
 
@@ -25,7 +24,7 @@ from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.occupancy import overhead_s
 from workerlab.analysis.samples import durations_s
 from workerlab.model import Finding, Server
-from workerlab.numbers.intervals import T975
+from workerlab.numbers.intervals import half_of_mean
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
 AGREE = (
@@ -76,8 +75,7 @@ def _of_lone(values: Sequence[float]) -> R0 | None:
 
 
 def _mean(values: Sequence[float]) -> R0:
-    student = T975[min(len(values) - 1, len(T975)) - 1]
-    return R0(fmean(values), student * stdev(values) / math.sqrt(len(values)))
+    return R0(fmean(values), half_of_mean(values))
 
 
 def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:

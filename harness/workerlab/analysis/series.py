@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from workerlab.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capac
 from workerlab.analysis.occupancy import FULL, occupancy
 from workerlab.analysis.r0 import R0
 from workerlab.model import Cell, CellResult, Finding
-from workerlab.numbers.intervals import T975, TRIALS
+from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
 HALF = 0.5  # of their time served: the response is twice that of a lone request
@@ -147,7 +147,6 @@ def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
 def _half(trials: Sequence[Facts]) -> float:
     rates = [facts.rps for facts in trials]
     if len(rates) >= TRIALS:
-        student = T975[min(len(rates) - 1, len(T975)) - 1]
-        return student * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
+        return (half_of_mean(rates) or 0.0) / fmean(rates)
     known = [one.half / one.mean for facts in trials if (one := precision(facts).throughput_rps)]
     return max(known, default=0.0)

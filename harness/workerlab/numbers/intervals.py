@@ -13,6 +13,7 @@ from statistics import fmean, variance
 from msgspec import Struct
 
 COUNTS = 1.03  # times: throughputs that differ by less are the same
+ROUNDING = 1e-9  # degrees of freedom that are whole come out below that, by the last digits
 TRIALS = 3  # of each side: with fewer the interval is too wide to be of use
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
 # which is a little too wide rather than too narrow.
@@ -30,17 +31,15 @@ def student(degrees: int) -> float:
 
 def half_width(
     one: Sequence[float], other: Sequence[float], quantile: Callable[[int], float] = student
-) -> float | None:
+) -> float:
     """Half of Welch's interval of a difference of means, 95 % but for another `quantile` of
-    Student's t; None below one degree of freedom."""
+    Student's t. At least two values on each side."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
     total = sum(part for part, _ in parts)
     if total <= 0:
         return 0.0
     degrees = total**2 / sum(part**2 / df for part, df in parts)
-    if degrees < 1:
-        return None
-    return quantile(int(degrees)) * math.sqrt(total)
+    return quantile(int(degrees + ROUNDING)) * math.sqrt(total)
 
 
 def half_of_mean(values: Sequence[float]) -> float | None:

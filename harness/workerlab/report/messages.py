@@ -1997,7 +1997,6 @@ below.steal = the host gave cores to other machines
 # capacity: why there is none
 capacity.no_cell = no valid cell
 capacity.still_growing = throughput did not stop growing
-capacity.trials_differ = the trials differ too much for an interval
 capacity.no_level_below = no number of connections is below the knee
 capacity.needs = an interval needs {wants: and }
 capacity.trials = at least {trials} trials

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, changes, decided
-from workerlab.numbers.intervals import student_at, within
 
 NAMES = [one.name for one in METRICS]
 Noise = Callable[[random.Random], float]
@@ -126,13 +125,3 @@ def test_what_is_not_known_is_not_compared() -> None:
     rng = random.Random(8)
     pairs = [({**launch(rng, quiet), "cpu_s": None}, launch(rng, quiet)) for _ in range(4)]
     assert "cpu_s" not in {one.metric.name for one in changes(pairs, 0.05)}
-
-
-@pytest.mark.parametrize(
-    ("confidence", "degrees", "t"),
-    [(0.95, 1, 12.706), (0.95, 8, 2.306), (0.99, 30, 2.750), (0.999, 5, 6.869), (0.9, 2, 2.920)],
-)
-def test_quantiles_of_student(confidence: float, degrees: int, t: float) -> None:
-    """Of printed tables."""
-    assert student_at(confidence, degrees) == pytest.approx(t, abs=6e-4)
-    assert within(t, degrees) == pytest.approx(confidence, abs=1e-4)

@@ -67,7 +67,8 @@ def swept(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> lis
         saying(evidence(server(worker_class), n, rounds=40, delays=delays), lone_s=None)
         for n, delays in levels
     ]
-    return list(analyse("run", {}, [recording(one, lone_s=(0.05,) * 5) for one in trials]).cells)
+    recorded = [recording(one, lone_s=(0.05,) * 5) for one in trials]
+    return list(analyse("run", {}, recorded, over_time=False).cells)
 
 
 def lucky(mean_s: float) -> Callable[[int], float]:

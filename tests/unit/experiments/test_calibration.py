@@ -155,4 +155,6 @@ def test_a_cache_with_an_entry_that_is_no_ceiling_is_empty(tmp_path: Path, entry
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    write_cache(tmp_path / "file" / "below" / "ceilings.json", {})
+    path = tmp_path / "file" / "below" / "ceilings.json"
+    write_cache(path, {"good": CEILING})
+    assert read_cache(path) == {}

@@ -9,8 +9,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain, product, starmap
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
-from tests.builders.runs import recorded
+from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
 from workerlab.model import Document, Finding, Report
@@ -80,16 +81,27 @@ def _in_its_place(one: Document) -> Document:
         inner = {name: moved(its) for name, its in values.items() if isinstance(its, Finding)}
         return replace(finding, values={**values, **inner})
 
-    return replace(one, findings=tuple(map(moved, one.findings)))
+    findings, notes = (tuple(map(moved, some)) for some in (one.findings, one.notes))
+    return replace(one, findings=findings, notes=notes)
 
 
-KINDS = ("common", "everything", "target", "ladder", "bottleneck", "generators", "limits", "advise")
+COMMANDS = ("common", "ladder", "bottleneck", "generators", "limits", "advise")
+SMALL = ("common", "ladder", "bottleneck", "generators-interrupted", "limits-interrupted", "advise")
 BY_HAND = ("common", "everything", "rates", "target", "empty", "study")
+WORDING = {"title", "columns", "names", "question", "environment"}  # and where it was measured
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *product(("table", "markdown", "csv"), COMMANDS),
+        *product(("json",), SMALL),
+        ("csv", "everything"),
+        ("markdown", "everything"),
+        ("csv", "settings"),
+    ],
+)
 def test_golden(name: str, kind: str, golden: Golden) -> None:
     golden(f"{kind}.{SUFFIXES[name]}", FORMATS[name](document(kind)))
 
@@ -104,6 +116,39 @@ def test_golden_of_a_terminal(width: int, golden: Golden) -> None:
 @pytest.mark.parametrize("kind", ["common", "everything", "rates", "target", "study", "advise"])
 def test_golden_of_what_is_explained(kind: str, golden: Golden) -> None:
     golden(f"{kind}-explained.txt", text.render(document(kind), explain=True))
+
+
+def numbers(value: Any) -> Any:
+    """What is printed as JSON without its sentences, of which the codes stay, and what is empty."""
+    if isinstance(value, dict):
+        if value.keys() == {"code", "values", "text"}:
+            return value["code"]
+        return {
+            name: numbers(inner)
+            for name, inner in value.items()
+            if name not in WORDING and (inner not in (None, [], {}) or name == "rows")
+        }
+    if isinstance(value, list):
+        return [numbers(inner) for inner in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def lines_of(part: str, value: Any) -> Iterator[str]:
+    """One for each cell, class, row, chart and finding."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from lines_of(part, entry)
+    elif part == "tables":
+        yield f"table with {len(value['rows'])} rows\n"
+        yield from lines_of("row", value["rows"])
+    else:
+        yield f"{part} {json.dumps(value)}\n"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "settings"])  # has words alone
+def test_numbers_and_verdicts_of_recorded_runs(name: str, golden: Golden) -> None:
+    found = numbers(json.loads(FORMATS["json"](document_of(recorded(name)))))
+    golden(f"{name}.numbers", "".join(chain(*starmap(lines_of, found.items()))))
 
 
 # --- the terminal ---------------------------------------------------------------------------

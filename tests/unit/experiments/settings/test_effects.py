@@ -23,8 +23,7 @@ from workerlab.report.messages import text
 from workerlab.server.inside.introspect import names_of, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
 
-DATA = Path(__file__).resolve().parents[3] / "data"
-FILES = DATA / "gunicorn_files"
+FILES = Path(__file__).resolve().parents[3] / "data" / "gunicorn_files"
 VERSIONS = ("23.0.0", "25.3.0", "26.2.0", "27.0.1")
 USUAL = "25.3.0"
 MISSING = {("asgi", "23.0.0"), ("eventlet", "26.2.0"), ("eventlet", "27.0.1")}
@@ -41,7 +40,7 @@ CHANGES = {
 
 @cache
 def every() -> Mapping[tuple[str, str], Examined]:
-    found = examined(run_store.load(recorded("settings", DATA / "settings")))
+    found = examined(run_store.load(recorded("settings")))
     return {(one.worker_class, one.version): one for one in found}
 
 
@@ -178,7 +177,7 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Findin
     values = {
         name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
     }
-    run = run_store.load(recorded("settings", DATA / "settings"))
+    run = run_store.load(recorded("settings"))
     mistyped = strange(lines, make_settings())
     asked = codec.plain(Asked(settings, str(path), lines, left_out, values, strange=mistyped))
     shown = document(replace(run, plan=replace(run.plan, details=asked)))
