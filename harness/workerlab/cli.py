@@ -54,8 +54,8 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "schema": Command(
         "print the JSON Schema of what --format json prints",
-        "workerlab.options:add_schema",
-        "workerlab.experiments.results:schema",
+        "workerlab.experiments.schema:add_options",
+        "workerlab.experiments.schema:command",
     ),
 }
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from workerlab.bundled import APPS, EVERY_CLASS
-from workerlab.experiments import EXPERIMENTS
 from workerlab.load.registry import ALSO, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
@@ -42,16 +41,6 @@ examples:
   workerlab report results --slo 'p95<300ms'     (a sweep: which cells keep this target?)
   workerlab report results --html report.html    (one page, needs nothing but a browser)
   workerlab report results --png pictures        (the charts of that page)
-"""
-
-SCHEMA_EXAMPLES = """\
-examples:
-  workerlab schema sweep                         (of `sweep --format json`)
-  workerlab schema advise,compare                (either of the two)
-  workerlab schema > workerlab.schema.json       (any document that workerlab prints)
-
-`report --format json` prints the document of the command that made the run. The schemas need no
-network and follow JSON Schema 2020-12.
 """
 
 DEMO_EXAMPLES = """\
@@ -103,18 +92,6 @@ def add_report(to: argparse.ArgumentParser) -> None:
     add_rows(to, SLO)
     to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
     to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
-
-
-def add_schema(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "Print the JSON Schema of the documents that --format json prints: their keys, their types"
-        " and what they hold."
-    )
-    to.epilog = SCHEMA_EXAMPLES
-    to.add_argument(
-        "kinds", metavar="LIST", nargs="?", type=names_of("command", EXPERIMENTS),
-        help=f"of {', '.join(EXPERIMENTS)} (all)",
-    )  # fmt: skip
 
 
 # --- types of arguments -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from workerlab.experiments.results import schema_of
+from workerlab.experiments.schema import schema_of
 
 
 @cache

@@ -2,13 +2,10 @@
 
 import argparse
 import gc
-import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,9 +13,8 @@ from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, part
 from workerlab.experiments.reading import find
 from workerlab.model import Document, Finding, UsageError
-from workerlab.report import FORMATS, publish, shapes, text
+from workerlab.report import FORMATS, publish, text
 from workerlab.report.document import SWEEP
-from workerlab.report.json import shape_of
 from workerlab.terminal.console import program, short, tell
 
 
@@ -79,14 +75,3 @@ def report(options: argparse.Namespace) -> int:
     if options.fail_on_slo and document.target_kept is None:
         raise UsageError(f"--fail-on-slo needs a target: {options.run} has none, so name --slo")
     return 4 if options.fail_on_slo and not document.target_kept else 0
-
-
-def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
-    """JSON Schema of the documents of these commands."""
-    return shapes.json_schema({kind: shape_of(kind) for kind in kinds})
-
-
-def schema(options: argparse.Namespace) -> int:
-    """`workerlab schema`: print it."""
-    print(json.dumps(schema_of(options.kinds or EXPERIMENTS), indent=2))
-    return 0

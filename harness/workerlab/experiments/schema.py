@@ -1,0 +1,44 @@
+"""`workerlab schema`: the JSON Schema of the documents that the commands print."""
+
+import argparse
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from workerlab.experiments import EXPERIMENTS
+from workerlab.options import names_of
+
+EXAMPLES = """\
+examples:
+  workerlab schema sweep                         (of `sweep --format json`)
+  workerlab schema advise,compare                (either of the two)
+  workerlab schema > workerlab.schema.json       (any document that workerlab prints)
+
+`report --format json` prints the document of the command that made the run. The schemas need no
+network and follow JSON Schema 2020-12.
+"""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Print the JSON Schema of the documents that --format json prints: their keys, their types"
+        " and what they hold."
+    )
+    to.epilog = EXAMPLES
+    to.add_argument(
+        "kinds", metavar="LIST", nargs="?", type=names_of("command", EXPERIMENTS),
+        help=f"of {', '.join(EXPERIMENTS)} (all)",
+    )  # fmt: skip
+
+
+def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
+    """JSON Schema of the documents of these commands."""
+    from workerlab.report import shapes  # which --help need not wait for
+    from workerlab.report.json import shape_of
+
+    return shapes.json_schema({kind: shape_of(kind) for kind in kinds})
+
+
+def command(options: argparse.Namespace) -> int:
+    print(json.dumps(schema_of(options.kinds or EXPERIMENTS), indent=2))
+    return 0
