@@ -17,7 +17,7 @@ from workerlab import codec
 from workerlab.model import Cell, CellResult, Document, Finding, Server, Trial, Value
 from workerlab.report.document import SWEEP
 from workerlab.report.messages import counts_text, text
-from workerlab.report.shapes import CellRow
+from workerlab.report.shapes import JsonCellRow
 from workerlab.report.terminal import clean
 from workerlab.report.values import DIGITS, cell, jsonable
 
@@ -55,7 +55,7 @@ def _field(value: Value) -> object:
 def _flat(result: CellResult) -> dict[str, object]:
     """A distribution or a group of numbers becomes a column each, the unit last."""
     row: dict[str, object] = {}
-    for name, value in codec.plain(cell(result, CellRow)).items():
+    for name, value in codec.plain(cell(result, JsonCellRow)).items():
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}

@@ -21,12 +21,12 @@ def render(document: Document) -> str:
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
-def shape_of(kind: str) -> type[shapes.Document]:
+def shape_of(kind: str) -> type[shapes.JsonDocument]:
     """Of the documents that a command makes."""
-    return shapes.Sweep if kind == SWEEP else shapes.Tables
+    return shapes.JsonSweep if kind == SWEEP else shapes.JsonTables
 
 
-def json_of(document: Document) -> shapes.Document:
+def json_of(document: Document) -> shapes.JsonDocument:
     """What every command has, and what it has shown."""
     own = _sweep(document) if document.kind == SWEEP else _tables(document)
     return filled(
@@ -41,12 +41,12 @@ def json_of(document: Document) -> shapes.Document:
 
 def _sweep(document: Document) -> dict[str, object]:
     phases = {
-        timeline.key: [filled(shapes.Phase, phase) for phase in timeline.phases]
+        timeline.key: [filled(shapes.JsonPhase, phase) for phase in timeline.phases]
         for timeline in document.timelines
     }
     return {
         "cells": [
-            cell(result, shapes.Cell, phases=phases.get(result.trial.key, []))
+            cell(result, shapes.JsonCell, phases=phases.get(result.trial.key, []))
             for result in document.cells
         ],
         "classes": [group(result) for result in document.classes],
@@ -61,17 +61,19 @@ def _tables(document: Document) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> shapes.Finding:
-    return filled(shapes.Finding, finding, question=question_of(finding), answer=spoken(finding))
+def _finding(finding: Finding) -> shapes.JsonFinding:
+    return filled(
+        shapes.JsonFinding, finding, question=question_of(finding), answer=spoken(finding)
+    )
 
 
-def _table(table: Table) -> shapes.Table:
+def _table(table: Table) -> shapes.JsonTable:
     names = [column.name for column in table.columns]
     return filled(
-        shapes.Table,
+        shapes.JsonTable,
         table,
         columns=[
-            filled(shapes.Column, column, title=heading(column, table.title.code, table.unit))
+            filled(shapes.JsonColumn, column, title=heading(column, table.title.code, table.unit))
             for column in table.columns
         ],
         rows=[
@@ -82,9 +84,9 @@ def _table(table: Table) -> shapes.Table:
     )
 
 
-def _chart(chart: Chart) -> shapes.Chart:
+def _chart(chart: Chart) -> shapes.JsonChart:
     return filled(
-        shapes.Chart,
+        shapes.JsonChart,
         chart,
         series=[_series(series) for series in chart.series],
         level=None if chart.level is None else _level(chart.level),
@@ -92,20 +94,20 @@ def _chart(chart: Chart) -> shapes.Chart:
     )
 
 
-def _level(level: Level) -> shapes.Level:
-    return filled(shapes.Level, level, y=jsonable(level.y, DIGITS))
+def _level(level: Level) -> shapes.JsonLevel:
+    return filled(shapes.JsonLevel, level, y=jsonable(level.y, DIGITS))
 
 
-def _series(series: Series) -> shapes.Series:
+def _series(series: Series) -> shapes.JsonSeries:
     return filled(
-        shapes.Series,
+        shapes.JsonSeries,
         series,
         points=jsonable(series.points, DIGITS),
         marks=[_mark(mark) for mark in series.marks],
     )
 
 
-def _mark(mark: Mark) -> shapes.Mark:
+def _mark(mark: Mark) -> shapes.JsonMark:
     return filled(
-        shapes.Mark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
+        shapes.JsonMark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
     )

@@ -22,7 +22,7 @@ class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all objects whose keys are fixed."""
 
 
-class Text(Shape, frozen=True):
+class JsonText(Shape, frozen=True):
     """A sentence, the code of what it says, and the values it is made of: in seconds, bytes and
     shares of 1. Programs should use code and values; sentences may be reworded."""
 
@@ -31,8 +31,8 @@ class Text(Shape, frozen=True):
     text: str
 
 
-Name = Text | str  # a plain name, or a text
-Note = Text | Literal[""]
+Name = JsonText | str  # a plain name, or a text
+Note = JsonText | Literal[""]
 # Of a table. A union of two kinds of objects is more than msgspec can describe: text, or counts
 Value = Annotated[
     Any,
@@ -40,7 +40,7 @@ Value = Annotated[
         extra_json_schema={
             "anyOf": [
                 {"type": ["string", "boolean", "number", "null"]},
-                {"$ref": "#/$defs/Text"},
+                {"$ref": "#/$defs/JsonText"},
                 {"type": "object", "additionalProperties": {"type": "integer"}},
             ]
         }
@@ -48,7 +48,7 @@ Value = Annotated[
 ]
 
 
-class Milliseconds(Shape, frozen=True):
+class JsonMilliseconds(Shape, frozen=True):
     """A distribution of times in milliseconds; null: unknown."""
 
     mean: Number
@@ -62,14 +62,14 @@ class Milliseconds(Shape, frozen=True):
 # --- a sweep: its cells -----------------------------------------------------------------------
 
 
-class ServedBy(Shape, frozen=True):
+class JsonServedBy(Shape, frozen=True):
     """Versions that the workers proved."""
 
     gunicorn: str | None
     python: str | None
 
 
-class InForce(Shape, frozen=True):
+class JsonInForce(Shape, frozen=True):
     """Settings as the server has them; null: ignored by the worker class, or unknown."""
 
     workers: Count
@@ -78,7 +78,7 @@ class InForce(Shape, frozen=True):
     worker_connections: Count
 
 
-class Split(Shape, frozen=True):
+class JsonSplit(Shape, frozen=True):
     """Where a response time went: means in milliseconds over the steady part."""
 
     connect: Number
@@ -89,7 +89,7 @@ class Split(Shape, frozen=True):
     unattributed: Number
 
 
-class Kernel(Shape, frozen=True):
+class JsonKernel(Shape, frozen=True):
     """How much the kernel's counters grew during the load, and the accept queue."""
 
     listen_overflows: Count
@@ -100,7 +100,7 @@ class Kernel(Shape, frozen=True):
     accept_queue_limit: Count
 
 
-class Cpu(Shape, frozen=True):
+class JsonCpu(Shape, frozen=True):
     """CPU seconds per second of server and load tool; the busy share of all cores."""
 
     server_cores: Number
@@ -108,7 +108,7 @@ class Cpu(Shape, frozen=True):
     host_busy: Number
 
 
-class CoreWait(Shape, frozen=True):
+class JsonCoreWait(Shape, frozen=True):
     """Waiting for a core: its share of the response time, the part of it that other programs can
     have caused, cores that others used, and seconds per request in the worker and the tool."""
 
@@ -120,14 +120,14 @@ class CoreWait(Shape, frozen=True):
     tool_s: Number
 
 
-class Rss(Shape, frozen=True):
+class JsonRss(Shape, frozen=True):
     """Resident memory in bytes: the highest sample."""
 
     server_max: Count
     generator_max: Count
 
 
-class Route(Shape, frozen=True):
+class JsonRoute(Shape, frozen=True):
     """The requests of one route of a mix."""
 
     requests: int
@@ -135,10 +135,10 @@ class Route(Shape, frozen=True):
     errors: dict[str, int]
     statuses: dict[str, int]
     answer: str
-    response_ms: Milliseconds
+    response_ms: JsonMilliseconds
 
 
-class Settings(Shape, frozen=True):
+class JsonSettings(Shape, frozen=True):
     """What a server was asked to be. `gunicorn`, `python`: null where it is that of the run."""
 
     worker_class: str
@@ -150,11 +150,11 @@ class Settings(Shape, frozen=True):
     python: str | None
 
 
-class CellRow(Settings, frozen=True):
+class JsonCellRow(JsonSettings, frozen=True):
     """One trial, as a row of CSV has it."""
 
-    served_by: ServedBy
-    in_force: InForce
+    served_by: JsonServedBy
+    in_force: JsonInForce
     not_taken: Annotated[list[str], Meta(description="settings that are in force otherwise")]
     app: str
     sleep_s: Number
@@ -179,16 +179,16 @@ class CellRow(Settings, frozen=True):
         Number, Meta(description="throughput of the whole load, start and drain included")
     ]
     bound_rps: Number
-    response_ms: Milliseconds
-    connect_ms: Milliseconds
-    service_ms: Milliseconds
-    waiting_ms: Milliseconds
-    waiting_split_ms: Split
+    response_ms: JsonMilliseconds
+    connect_ms: JsonMilliseconds
+    service_ms: JsonMilliseconds
+    waiting_ms: JsonMilliseconds
+    waiting_split_ms: JsonSplit
     split_exact: Annotated[bool, Meta(description=TEMPLATES["meaning.table.breakdown:exact"])]
-    kernel: Kernel
-    cpu: Cpu
-    core_wait: CoreWait
-    rss_bytes: Rss
+    kernel: JsonKernel
+    cpu: JsonCpu
+    core_wait: JsonCoreWait
+    rss_bytes: JsonRss
     requests_per_worker: Annotated[dict[str, int], Meta(description="by process id")]
     connections_per_worker: Annotated[
         dict[str, int] | None, Meta(description="kept connections, by process id")
@@ -199,41 +199,41 @@ class CellRow(Settings, frozen=True):
     generator_bound: Annotated[
         bool | None, Meta(description="whether the load tool was the limit, not the server")
     ]
-    bound_reasons: list[Text]
+    bound_reasons: list[JsonText]
     rate: Annotated[str | None, Meta(description="as requested: 200 or 80%; null: closed model")]
-    routes: Annotated[dict[str, Route], Meta(description="of a mix, by name")]
+    routes: Annotated[dict[str, JsonRoute], Meta(description="of a mix, by name")]
     asked_rps: Annotated[Number, Meta(description="the rate in requests/s")]
     arrivals: Arrivals | None
     schedule: Annotated[Count, Meta(description="seed of the moments of arrival")]
     due_rps: Annotated[Number, Meta(description="what the schedule made of the rate")]
     sent_rps: Number
     unsent: Count
-    lag_ms: Annotated[Milliseconds, Meta(description="how late requests were sent")]
+    lag_ms: Annotated[JsonMilliseconds, Meta(description="how late requests were sent")]
     achieved_concurrency: Annotated[Number, Meta(description="mean requests in flight")]
     verdict: Verdict
-    target: Annotated[list[Text], Meta(description="the outcome of each term of --slo")]
-    reason: Annotated[Text, Meta(description="of the verdict")]
-    diagnosis: Text | None
-    findings: Annotated[list[Text], Meta(description="all diagnoses; the first is `diagnosis`")]
-    notes: list[Text]
+    target: Annotated[list[JsonText], Meta(description="the outcome of each term of --slo")]
+    reason: Annotated[JsonText, Meta(description="of the verdict")]
+    diagnosis: JsonText | None
+    findings: Annotated[list[JsonText], Meta(description="all diagnoses; the first is `diagnosis`")]
+    notes: list[JsonText]
 
 
-class Phase(Shape, frozen=True):
+class JsonPhase(Shape, frozen=True):
     """A stretch of the load, in seconds since it began."""
 
     name: Literal["ramp-up", "drain", "steady", "churn"]
     start_s: float
     end_s: float
-    why: Text
+    why: JsonText
 
 
-class Cell(CellRow, frozen=True):
+class JsonCell(JsonCellRow, frozen=True):
     """One trial: a server under a load. Numbers are null where the verdict is invalid."""
 
-    phases: list[Phase]
+    phases: list[JsonPhase]
 
 
-class Class(Settings, frozen=True):
+class JsonClass(JsonSettings, frozen=True):
     """The cells that differ in load alone."""
 
     tool: str
@@ -247,14 +247,14 @@ class Class(Settings, frozen=True):
         tuple[Number, Number] | None, Meta(description="its 95 % interval over launches")
     ]
     knee: Annotated[Number, Meta(description="connections from which on requests wait")]
-    knee_note: Text
-    diagnosis: Text | None
+    knee_note: JsonText
+    diagnosis: JsonText | None
 
 
 # --- other commands: tables and charts --------------------------------------------------------
 
 
-class Column(Shape, frozen=True):
+class JsonColumn(Shape, frozen=True):
     """`name` is the key in the rows, its unit last."""
 
     name: str
@@ -262,16 +262,16 @@ class Column(Shape, frozen=True):
     form: Form
 
 
-class Table(Shape, frozen=True):
+class JsonTable(Shape, frozen=True):
     """Rows in base units: seconds, bytes, shares of 1; null: missing."""
 
-    title: Text
-    columns: list[Column]
+    title: JsonText
+    columns: list[JsonColumn]
     rows: list[dict[str, Value]]
     note: Note
 
 
-class Mark(Shape, frozen=True):
+class JsonMark(Shape, frozen=True):
     """A point of a scatter, and its whisker in y."""
 
     name: Name
@@ -279,82 +279,82 @@ class Mark(Shape, frozen=True):
     high: Number
 
 
-class Series(Shape, frozen=True):
+class JsonSeries(Shape, frozen=True):
     """Points (x, y) under one name."""
 
     name: Name
     points: list[tuple[Number, Number]]
-    marks: list[Mark]
+    marks: list[JsonMark]
 
 
-class Level(Shape, frozen=True):
+class JsonLevel(Shape, frozen=True):
     """A horizontal line."""
 
     name: Name
     y: Number
 
 
-class Chart(Shape, frozen=True):
+class JsonChart(Shape, frozen=True):
     """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
 
-    title: Text
-    x_title: Text
-    y_title: Text
+    title: JsonText
+    x_title: JsonText
+    y_title: JsonText
     form: Literal["lines", "scatter", "bars", "stacked"]
     log: tuple[bool, bool]
     names: list[Name]
-    series: list[Series]
-    level: Level | None
+    series: list[JsonSeries]
+    level: JsonLevel | None
     note: Note
 
 
 # --- documents --------------------------------------------------------------------------------
 
 
-class Finding(Shape, frozen=True):
+class JsonFinding(Shape, frozen=True):
     """`question` is empty where it answers none; `trials`: keys of those it rests on."""
 
     question: str
-    answer: Text
+    answer: JsonText
     trials: list[str]
-    evidence: list[Text]
+    evidence: list[JsonText]
 
 
-class Document(Shape, frozen=True):
+class JsonDocument(Shape, frozen=True):
     """What every command prints of a run. `valid`: all that had to be measured was."""
 
     schema: int
     kind: str
     run: str
-    title: Text
+    title: JsonText
     valid: bool
     environment: Annotated[dict[str, Any], Meta(description="the machine and its software")]
 
 
-class Sweep(Document, frozen=True):
+class JsonSweep(JsonDocument, frozen=True):
     """The cells and classes of a sweep. `overhead`: time of the load / time with no idle slot."""
 
     overhead: Number
-    cells: list[Cell]
-    classes: list[Class]
+    cells: list[JsonCell]
+    classes: list[JsonClass]
     setup_s: Annotated[dict[str, Number], Meta(description="median per cell, by stage")]
-    findings: list[Finding]
-    notes: list[Text]
+    findings: list[JsonFinding]
+    notes: list[JsonText]
 
 
-class Tables(Document, frozen=True):
+class JsonTables(JsonDocument, frozen=True):
     """The tables and charts of a run."""
 
-    tables: list[Table]
-    charts: list[Chart]
-    findings: list[Finding]
-    notes: list[Text]
+    tables: list[JsonTable]
+    charts: list[JsonChart]
+    findings: list[JsonFinding]
+    notes: list[JsonText]
 
 
 # --- their schema -----------------------------------------------------------------------------
 
 
-def json_schema(documents: Mapping[str, type[Document]]) -> dict[str, Any]:
+def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
     """JSON Schema (2020-12) of the document of one kind, or of several: any of them."""
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)

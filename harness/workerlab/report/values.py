@@ -24,7 +24,7 @@ from workerlab.report.messages import text
 from workerlab.report.naming import AMOUNTS, taken
 
 S = TypeVar("S", bound=Struct)
-R = TypeVar("R", bound=shapes.CellRow)
+R = TypeVar("R", bound=shapes.JsonCellRow)
 
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
@@ -64,7 +64,7 @@ def filled(kind: type[S], source: object, **values: Any) -> S:
 
 def _plain(value: object) -> object:
     if isinstance(value, Summary):
-        return milliseconds(shapes.Milliseconds, value)
+        return milliseconds(shapes.JsonMilliseconds, value)
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):
@@ -92,10 +92,10 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         kind,
         result,
         **_settings(asked.server),
-        served_by=shapes.ServedBy(
+        served_by=shapes.JsonServedBy(
             gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
         ),
-        in_force=shapes.InForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
+        in_force=shapes.JsonInForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
         not_taken=[name for name in AMOUNTS if not taken(name, result)],
         sleep_s=rounded(result.sleep_s, 6),
         tool=asked.tool,
@@ -104,11 +104,11 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         concurrency=asked.concurrency,
         trial=result.trial.number,
         slots_known=result.worker_class.slots_known,
-        waiting_split_ms=milliseconds(shapes.Split, result.breakdown),
+        waiting_split_ms=milliseconds(shapes.JsonSplit, result.breakdown),
         split_exact=result.breakdown.exact,
         **_machine(result),
         rate=None if asked.rate is None else asked.rate.label,
-        routes={name: filled(shapes.Route, route) for name, route in result.routes.items()},
+        routes={name: filled(shapes.JsonRoute, route) for name, route in result.routes.items()},
         **more,
     )
 
@@ -120,23 +120,23 @@ def _machine(result: CellResult) -> dict[str, Struct]:
     seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
     return {
         "kernel": filled(
-            shapes.Kernel,
+            shapes.JsonKernel,
             result.counters,
             accept_queue_max=result.accept_queue_max,
             accept_queue_limit=result.accept_queue_limit,
         ),
-        "cpu": filled(shapes.Cpu, usage),
-        "core_wait": shapes.CoreWait(**shares, **seconds),
-        "rss_bytes": shapes.Rss(
+        "cpu": filled(shapes.JsonCpu, usage),
+        "core_wait": shapes.JsonCoreWait(**shares, **seconds),
+        "rss_bytes": shapes.JsonRss(
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
         ),
     }
 
 
-def group(result: ClassResult) -> shapes.Class:
+def group(result: ClassResult) -> shapes.JsonClass:
     """One (server, tool, processes, keep-alive)."""
     return filled(
-        shapes.Class,
+        shapes.JsonClass,
         result,
         **_settings(result.server),
         tool_processes=result.processes,
@@ -151,12 +151,12 @@ def _settings(server: Server) -> dict[str, Any]:
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
-def spoken(label: Label | None) -> shapes.Text | str:
+def spoken(label: Label | None) -> shapes.JsonText | str:
     """A text with the code and the values it was made of; a name as it is; "" for none."""
     if not isinstance(label, Finding):
         return label or ""
     values: Any = jsonable(label.values, DIGITS)
-    return shapes.Text(code=label.code, values=values, text=text(label))
+    return shapes.JsonText(code=label.code, values=values, text=text(label))
 
 
 def jsonable(value: object, digits: int = 17) -> object:

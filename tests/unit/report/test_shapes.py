@@ -120,11 +120,11 @@ def test_the_schema_of_one_command_is_of_its_documents_alone(
     assert main(["schema", "advise"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    assert "Cell" not in schema["$defs"]
+    assert "JsonCell" not in schema["$defs"]
     fits = {path.stem for path in JSON if Draft202012Validator(schema).is_valid(read(path))}
     assert fits == {"advise"}
 
 
 def test_what_tables_explain_the_schema_explains() -> None:
-    cell = validator("sweep").schema["$defs"]["Cell"]["properties"]
+    cell = validator("sweep").schema["$defs"]["JsonCell"]["properties"]
     assert cell["bound_rps"]["description"] == "what connections or slots allow at best"
