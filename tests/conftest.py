@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # what is collected stays
     if not config.getoption("--give-way"):
         return
     os.nice(7)
@@ -48,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
             Path("/proc/self/autogroup").write_text("7")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # or each full collection looks through thousands of tests
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
