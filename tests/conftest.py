@@ -3,6 +3,7 @@ X`), and an environment without what would change the lab, the apps, or Gunicorn
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name in FOREIGN_NAMES or (name.startswith(FOREIGN) and name != "WORKERLAB_SCREENSHOTS"):
             del os.environ[name]
+    gc.disable()  # what is collected stays
     if not config.getoption("--give-way"):
         return
     os.nice(7)
@@ -63,6 +65,11 @@ def pytest_configure(config: pytest.Config) -> None:
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
             Path("/proc/self/autogroup").write_text("7")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # or each full collection looks through thousands of tests
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -371,7 +371,7 @@ def derived(trial: TrialData) -> Facts:
 
 def judged(trial: TrialData) -> CellResult:
     """The one cell of a run of this trial."""
-    return analyse("run", {}, [trial], over_time=False).cells[0]
+    return analyse("run", {}, [trial]).cells[0]
 
 
 def sentence(text: str) -> Finding:

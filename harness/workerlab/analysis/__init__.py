@@ -37,7 +37,7 @@ def analyse(
     environment: Mapping[str, object],
     trials: Sequence[TrialData],
     *,
-    over_time: bool = True,
+    over_time: bool = False,
     place: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:

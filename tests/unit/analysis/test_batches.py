@@ -13,10 +13,10 @@ from tests.builders.analysis import asking, derived, evidence, ns, saying, serve
 from workerlab.analysis.batches import ENOUGH, Estimate, Precision, precision
 from workerlab.analysis.facts import TrialData
 
-SEEDS = 200
-# Of 200 intervals that hold the truth with a chance of 0.95 each, fewer than 174 do so once in a
+SEEDS = 100
+# Of 100 intervals that hold the truth with a chance of 0.95 each, fewer than 82 do so once in a
 # million times
-COVERED = 174
+COVERED = 82
 
 
 def of(trial: TrialData) -> Precision:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,7 @@ CAPACITY = 40.0
 SECONDS = st.none() | st.floats(0, 1e3)
 
 
+@cache
 def closed_loop() -> list[TrialData]:
     return [evidence(connections=at, tool="fast", delay_s=0.1) for at in LEVELS]
 

@@ -156,7 +156,7 @@ def test_a_server_that_always_serves_is_no_stall(connections: int, worker_class:
 @pytest.mark.parametrize("name", ["overflow", "overflow-ab"])
 def test_recorded_overflows_stalled(name: str) -> None:
     run = load(recorded(name))
-    report = analyse(name, run.environment, trial_data(run), over_time=False)
+    report = analyse(name, run.environment, trial_data(run))
     full = [cell for cell in report.cells if cell.trial.cell.server.backlog == 2]
     stalls = [cell for cell in full if "diagnosis.stall" in every(cell.diagnosis)]
     assert [cell.trial.cell.concurrency for cell in stalls] == [8, 16][-len(stalls) :]

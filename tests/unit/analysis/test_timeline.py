@@ -124,7 +124,9 @@ def test_a_timeline_is_of_the_first_valid_trial() -> None:
     trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
     assert [one.key[-1] for one in timelines(map(derived, trials))] == ["2"]
     died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
-    assert [one.key[-1] for one in analyse("run", {}, [died, *trials]).timelines] == ["2"]
+    assert [
+        one.key[-1] for one in analyse("run", {}, [died, *trials], over_time=True).timelines
+    ] == ["2"]
 
 
 # --- series ---------------------------------------------------------------------------------
