@@ -379,3 +379,9 @@ def test_the_chart_has_every_believed_cell() -> None:
     assert spec(figure.panes[0])
     assert picture(figure)
     assert not [one for one in figures(of_sweep(run())) if one.name.startswith("loops-")]
+
+
+def test_pictures_of_a_cell_at_a_rate_are_named_by_it() -> None:
+    report = analyse("run", {}, [share(0.5)], over_time=True)
+    names = {one.name.rpartition("-rate-")[2] for one in figures(of_sweep(report))}
+    assert "50pc" in names

@@ -175,6 +175,11 @@ def test_columns_that_do_not_fit_are_named() -> None:
     assert "Columns hidden (terminal too narrow): slots busy, bound req/s" in shown
 
 
+def test_what_a_row_is_of_stays_however_narrow_the_terminal() -> None:
+    shown = text.render(document("common"), width=22)
+    assert "class    conn.  used req/s    s failed verdict" in shown.splitlines()
+
+
 def test_colour_only_where_asked() -> None:
     plain, coloured = (text.render(document("study"), colour=one) for one in (False, True))
     assert "\x1b" not in plain
