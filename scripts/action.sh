@@ -14,12 +14,14 @@ set -euo pipefail
 markdown=$(mktemp)
 trap 'rm -f "$markdown"' EXIT
 
-# side DIRECTORY: served by its own .venv if there is one, else by the Python on PATH
-side() {
-  local python=$1/.venv/bin/python
-  [ -x "$python" ] || python=$(command -v python || command -v python3)
-  printf 'chdir=%q python=%q' "$1" "$python"
-}
+# The lab finds the .venv of either side; where there is none, the Python on PATH serves both.
+python=
+if [ ! -x "$BASE/.venv/bin/python" ] && [ ! -x "$HEAD/.venv/bin/python" ]; then
+  python=$(command -v python || command -v python3)
+fi
+
+# side DIRECTORY
+side() { printf 'chdir=%q' "$1"; [ -z "$python" ] || printf ' python=%q' "$python"; }
 
 comment() {
   local comments="repos/$GITHUB_REPOSITORY/issues" id
@@ -45,6 +47,6 @@ code=0
 [ "$code" = 0 ] || printf '\nExit code %s\n' "$code" >>"$markdown"
 cat "$markdown" >>"$GITHUB_STEP_SUMMARY"
 if [ -n "${PULL_REQUEST:-}" ]; then
-  comment >/dev/null || echo "::warning::No comment on the pull request: the job needs pull-requests: write."
+  comment >/dev/null || echo "::warning::Could not comment on the pull request (does the job have pull-requests: write?)."
 fi
 exit "$code"

@@ -5,9 +5,9 @@
     freeze   all processes of the command stand still for 0.05 to 2.5 s at random moments
 
 The command runs in a session of its own, without a terminal. Its processes are frozen by a cgroup
-(v2), or by SIGSTOP where none can be made: a parent can see SIGSTOP, nobody sees the cgroup. Each
-disturbance is logged with its time. Processes that the command leaves running are logged, then
-killed. The exit code is the command's, or 128 + the signal that ended it.
+(v2), or by SIGSTOP where none can be made: a parent can see SIGSTOP, and no process the cgroup.
+Each disturbance is logged with its time. Processes that the command leaves running are logged,
+then killed. The exit code is the command's, or 128 + the signal that ended it.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Command:
 
 def make_cgroup() -> Path | None:
     """None where this user or this machine has no cgroup v2 to offer."""
+    own = Path("/proc/self/cgroup").read_text().partition("0::/")[2].partition("\n")[0]
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     for root in (Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"):
-        own = Path("/proc/self/cgroup").read_text().partition("0::/")[2].splitlines()[0]
         cgroup = root / own / f"disturb-{os.getpid()}"
         with suppress(OSError):
             cgroup.mkdir()

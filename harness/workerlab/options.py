@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from workerlab.bundled import APPS, EVERY_CLASS
+from workerlab.bundled import APPS, BUNDLED_GUNICORN
 from workerlab.load.registry import ALSO, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
@@ -361,15 +361,15 @@ SERVES: tuple[Row, ...] = (
      " activated environment, else .venv beside it)"),
     ("--gunicorn", versions, "LIST",
      "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
-     f" {EVERY_CLASS}); others are kept in your cache"),
+     f" {BUNDLED_GUNICORN}); others are kept in your cache"),
 )  # fmt: skip
 SERVES_ONE: tuple[Row, ...] = (  # where two of anything are compared
     ("--python", only(interpreters), "PATH",
      "interpreter that runs the server (your app's: an activated environment, else .venv beside"
      " it)"),
     ("--gunicorn", only(versions), "VERSION",
-     f"version of Gunicorn (your app's: the one that is installed there, else {EVERY_CLASS}); kept"
-     " in your cache"),
+     f"version of Gunicorn (your app's: the one that is installed there, else {BUNDLED_GUNICORN});"
+     " kept in your cache"),
 )  # fmt: skip
 SERVES_IN_TURN: tuple[Row, ...] = tuple(
     (name, read, metavar, f"{what}; of several each in turn, in a run of its own")

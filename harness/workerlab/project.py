@@ -6,8 +6,8 @@
     slo = "p95<300ms"
     mix = "load/shop.mix"
 
-They are put before the words of the command line, so that each is read as its flag is. A saved run
-has its plan and takes none of them.
+They are inserted before the command-line arguments and parsed like flags. Saved runs and bundled
+apps ignore them.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from workerlab.terminal.console import short, tell
 
 FILE = "pyproject.toml"
 KEYS = ("app", "python", "slo", "mix")
-SAVED = ("resume", "baseline", "run")  # options that name a saved run
-OF_MIX = ("access_log", *INSTEAD)  # options that say what is requested, and so does a mix
+SAVED_RUN_OPTIONS = ("resume", "baseline", "run")  # options that name a saved run
+REQUEST_OPTIONS = ("access_log", *INSTEAD)  # options that say what is requested, and so does a mix
 
 
 def with_project(
@@ -33,18 +33,18 @@ def with_project(
 ) -> argparse.Namespace:
     """`options`, which `parse` made of `argv`, with the project's for those that are not given.
     `project`: the names of these. Raises UsageError."""
-    open_keys = _not_given(options)
+    open_keys = _unset_keys(options)
     start = Path(getattr(options, "chdir", None) or ".").absolute()
     path = _file_above(start) if open_keys else None
     values = {} if path is None else _read(path)
     names = tuple(name for name in values if name in open_keys)
     if path is None or not names:
         return options
-    words = [f"--{name}={_placed(name, values[name], path.parent)}" for name in names]
+    arguments = [f"--{name}={_resolved(name, values[name], path.parent)}" for name in names]
     if "app" in names and options.chdir is None:
-        words.append(f"--chdir={path.parent}")
+        arguments.append(f"--chdir={path.parent}")
     try:
-        options = parse([argv[0], *words, *argv[1:]])
+        options = parse([argv[0], *arguments, *argv[1:]])
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     options.project = names
@@ -52,14 +52,15 @@ def with_project(
     return options
 
 
-def _not_given(options: argparse.Namespace) -> list[str]:
+def _unset_keys(options: argparse.Namespace) -> list[str]:
     """The keys that are options of this command, and that its words leave open."""
-    if any(getattr(options, name, None) for name in SAVED) or _compares_saved(options):
+    if any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS) or _compares_saved(options):
+        return []
+    serves_users_app = hasattr(options, "app") or options.command == "settings"
+    if not serves_users_app or str(getattr(options, "app", None)).startswith("@"):
         return []
     names = [name for name in KEYS if getattr(options, name, "") is None]
-    if str(getattr(options, "app", None)).startswith("@"):  # bundled: these are about another app
-        names = [name for name in names if name not in ("slo", "mix")]
-    if any(getattr(options, name, None) for name in OF_MIX):
+    if any(getattr(options, name, None) for name in REQUEST_OPTIONS):
         names = [name for name in names if name != "mix"]
     return names
 
@@ -94,7 +95,7 @@ def _read(path: Path) -> Mapping[str, str]:
     return {name: table[name] for name in KEYS if name in table}
 
 
-def _placed(name: str, text: str, directory: Path) -> str:
+def _resolved(name: str, text: str, directory: Path) -> str:
     """A path of it is relative to the file; an interpreter may be a name on PATH, or a list."""
     if name == "python":
         return ",".join(_path(one.strip(), directory, "/" in one) for one in text.split(","))

@@ -88,7 +88,7 @@ def test_what_cannot_be_commented_on_or_compared_is_said(lab: Lab) -> None:
     done = act(lab, base_s=0, head_s=0, PULL_REQUEST="7", GH_TOKEN="", FAIL_IF="p50")
     assert done.code == 2
     assert "--fail-if" in done.err
-    assert "::warning::No comment" in done.out
+    assert "::warning::Could not comment" in done.out
     assert not (lab.place / "comment.md").exists()
     assert (lab.place / "summary.md").read_text().endswith("\nExit code 2\n")
 

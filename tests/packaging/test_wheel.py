@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path, PurePosixPath
+from urllib.request import urlopen
 
 import pytest
 
@@ -143,6 +145,19 @@ def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     assert [path.name for path in place.iterdir()] == ["results"]
     done = run(program, "report", "results", cwd=place, env=env)
     assert (done.returncode, "sync: 4 slots" in done.stdout) == (0, True), done.stderr
+    (place / "gunicorn.conf.py").write_text("threads = 4\n")
+    done = run(program, "settings", "--config", "gunicorn.conf.py", cwd=place, env=env)
+    assert (done.returncode, "threads" in done.stdout) == (0, True), done.stderr
+    words = [program, "live", "--no-browser"]
+    with subprocess.Popen(words, cwd=place, env=env, stderr=subprocess.PIPE, text=True) as live:
+        assert live.stderr is not None
+        try:
+            address = next(line.split()[-1] for line in live.stderr if "http://" in line)
+            assert b"<html" in urlopen(address, timeout=60).read()
+        finally:
+            live.send_signal(signal.SIGTERM)
+            live.stderr.read()
+    assert live.returncode == 128 + signal.SIGTERM or live.returncode == 0
 
 
 COMPLETE = """\

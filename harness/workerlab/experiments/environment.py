@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from workerlab.bundled import EVERY_CLASS
+from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.model import EnvironmentProblem, Finding
 from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
@@ -77,7 +77,10 @@ def interpreters(
                  for python, version in pairs}  # fmt: skip
         return {(python, version or one.asked): one for (python, version), one in found.items()}
 
-    guess = config is None and serves_bundled_app(options, {}) if bundled is None else bundled
+    guess = bundled
+    if guess is None:
+        named = config is None or getattr(options, "app", None) is not None
+        guess = named and serves_bundled_app(options, {})
     tried = pythons({}, bundled=guess)
     found = every(tried, bundled=guess)
     if config:  # it may name the app and its directory
@@ -107,14 +110,14 @@ def _serving(
     own: preflight.Interpreter | None = None
     try:
         own = preflight.interpreter(python, chdir, config, classes, env, version)
-        if version or not bundled or own.gunicorn == EVERY_CLASS:
+        if version or not bundled or own.gunicorn == BUNDLED_GUNICORN:
             return own
     except preflight.NoGunicorn:
         if version:
             raise
     try:
-        versions.provide(EVERY_CLASS)
-        added, why = EVERY_CLASS, ""
+        versions.provide(BUNDLED_GUNICORN)
+        added, why = BUNDLED_GUNICORN, ""
     except EnvironmentProblem as problem:
         added, why = "" if own else versions.of_the_lab(), str(problem)
     found = preflight.interpreter(python, chdir, config, classes, env, added)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from workerlab.bundled import target_of
 from workerlab.model import App, Server
 from workerlab.plan import SLEEP_ENV
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
@@ -28,14 +29,14 @@ class OwnApp(Struct, frozen=True):
 
 
 OWN_APPS: Mapping[str, OwnApp] = {
-    "sleep": OwnApp("waits", "apps.sleep_wsgi:app", "apps.sleep_asgi:app"),
+    "sleep": OwnApp("waits", target_of("@sleep_wsgi"), target_of("@sleep_asgi")),
     "blocking": OwnApp(
         "waits, blocking: time.sleep in async def",
-        asgi="apps.blocking_asgi:app", classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
+        asgi=target_of("@blocking_asgi"), classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
     ),
     "imported": OwnApp(
         "waits, blocking: sleep imported unpatched",
-        wsgi="apps.imported_sleep:app", classes=("gevent",), blocks=True, preload=True,
+        wsgi=target_of("@imported_sleep"), classes=("gevent",), blocks=True, preload=True,
     ),
 }  # fmt: skip
 

@@ -62,7 +62,7 @@ def apps_of(
     )
     if not serves_bundled_app(options, found.settings):
         if options.sleep is not None:
-            raise UsageError("--sleep works only with the bundled apps")
+            raise UsageError("--sleep works only with the bundled apps, such as --app @sleep_wsgi")
         target = options.app or str(found.settings["wsgi_app"])
         app = replace(common, target=target, chdir=str(chdir_of(options, found.settings)))
         return app, app

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from workerlab.bundled import EVERY_CLASS
+from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Server
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
@@ -70,7 +70,7 @@ def served(environment: Mapping[str, object], servers: Iterable[Server]) -> Find
     gunicorn = None if several["gunicorn"] else environment.get("gunicorn")
     python = environment.get("server_python") if users and not several["python"] else None
     if python is None:
-        usual = gunicorn is None or (not users and gunicorn == EVERY_CLASS)
+        usual = gunicorn is None or (not users and gunicorn == BUNDLED_GUNICORN)
         return None if usual else setting("gunicorn", str(gunicorn))
     places = {one.app.chdir for one in every}
     place = f"{places.pop()}/" if len(places) == 1 else ""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from workerlab.bundled import name_of
+from workerlab.bundled import bundled_name
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
 from workerlab.server.versions import with_version
@@ -167,7 +167,7 @@ def _next_step(launch: Launch, why: str) -> str:
     if not f"{app.target.partition(':')[0]}.".startswith(f"{name}."):
         other = ", or name the app's interpreter with --python" if app.chdir else ""
         return f"; install it for {launch.python}{other}"
-    bundled = name_of(app.target)
+    bundled = bundled_name(app.target)
     return f"; the bundled app is {bundled}" if bundled else f" in {app.chdir}; see --chdir"
 
 

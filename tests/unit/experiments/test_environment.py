@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.gunicorns import KNOWN, install
-from workerlab.bundled import EVERY_CLASS
+from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.cli import parse
 from workerlab.experiments import environment
 from workerlab.experiments.compare.command import first_plan
@@ -23,7 +23,7 @@ from workerlab.server import versions
 from workerlab.server.preflight import Interpreter
 
 LAB = pytest.mark.skipif(
-    versions.of_the_lab() != EVERY_CLASS, reason=f"the lab has no Gunicorn {EVERY_CLASS}"
+    versions.of_the_lab() != BUNDLED_GUNICORN, reason=f"the lab has no Gunicorn {BUNDLED_GUNICORN}"
 )
 
 
@@ -110,15 +110,15 @@ def test_that_of_the_apps_environment_serves_the_app(tmp_path: Path) -> None:
 def test_where_it_has_none_one_with_every_class_serves_and_that_is_said(tmp_path: Path) -> None:
     beside = make(tmp_path / ".venv")
     found = serving("--app", "shop:app")
-    assert (found.gunicorn, found.asked) == (EVERY_CLASS, EVERY_CLASS)
-    assert text(found.note) == f"{beside} has no Gunicorn: {EVERY_CLASS} serves"
+    assert (found.gunicorn, found.asked) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
+    assert text(found.note) == f"{beside} has no Gunicorn: {BUNDLED_GUNICORN} serves"
 
 
 def test_where_that_cannot_be_had_the_labs_own_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Alone: nothing else of the lab's environment gets on the path of the app."""
-    monkeypatch.setattr(environment, "EVERY_CLASS", "99.9")
+    monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
     beside = make(tmp_path / ".venv")
     found = serving("--app", "shop:app")
     own = versions.of_the_lab()
@@ -136,17 +136,19 @@ def test_where_that_cannot_be_had_the_labs_own_serves(
 @LAB
 def test_bundled_apps_get_one_with_every_class(tmp_path: Path) -> None:
     own = serving()
-    assert (own.gunicorn, own.asked, own.note) == (EVERY_CLASS, "", None)
+    assert (own.gunicorn, own.asked, own.note) == (BUNDLED_GUNICORN, "", None)
     other = make(tmp_path / "other", "99.1")
     found = serving("--python", other)
-    assert (found.gunicorn, found.asked) == (EVERY_CLASS, EVERY_CLASS)
-    assert text(found.note) == f"Gunicorn {EVERY_CLASS} serves the bundled apps; {other} has 99.1"
+    assert (found.gunicorn, found.asked) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
+    assert (
+        text(found.note) == f"Gunicorn {BUNDLED_GUNICORN} serves the bundled apps; {other} has 99.1"
+    )
 
 
 def test_where_that_cannot_be_had_they_do_without_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "EVERY_CLASS", "99.9")
+    monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
     found = serving("--python", make(tmp_path / "other", "99.1"))
     assert (found.gunicorn, found.asked, found.known) == ("99.1", "", list(KNOWN))
     said = text(found.note)
@@ -171,7 +173,7 @@ def test_interpreters_with_and_without_one_are_told_apart_in_the_plan(tmp_path: 
         plan, _ = plan_of(parse(["sweep", "sync", "2", *words]))
         assert plan.gunicorn == ""
         found = {one.python: one.gunicorn for one in plan.servers}
-        assert found == {pythons[0]: "", pythons[1]: EVERY_CLASS}
+        assert found == {pythons[0]: "", pythons[1]: BUNDLED_GUNICORN}
 
 
 # --- two sides of a comparison --------------------------------------------------------------------

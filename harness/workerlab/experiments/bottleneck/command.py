@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from workerlab.bundled import target_of
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import gunicorn_plan, installed
 from workerlab.experiments.runner import Setup
@@ -22,7 +23,7 @@ from workerlab.server import preflight
 
 GENERATORS = ("locust", "fast")  # the first that is installed
 OTHERS = ("wrk", "fast", "locust-fast")  # who shows what the server can do
-APP = App("apps.sleep_wsgi:app", "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
+APP = App(target_of("@sleep_wsgi"), "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4
 

@@ -159,6 +159,8 @@ def _python_of(options: argparse.Namespace, which: str) -> tuple[str, ...] | Non
     first, second = (side(options, one) for one in (which, *{"a", "b"} - {which}))
     if first.app is None or serves_bundled_app(first, {}):
         return None
+    if any(one.config and not one.chdir for one in (first, second)):
+        return None  # a Gunicorn file may say where the app is
     pythons = [python_of(chdir_of(one, {})) for one in (first, second)]
     return (next((one for one in pythons if one != sys.executable), sys.executable),)
 

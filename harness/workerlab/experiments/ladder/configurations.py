@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab import codec
+from workerlab.bundled import target_of
 from workerlab.model import App, Finding, Plan, Server, UsageError
 from workerlab.server.service_check import name_of
 
@@ -129,7 +130,7 @@ def _configuration(
     caches = ["redis"] * redis + ["local"] * local
     name = "-".join([storage, *caches, worker_class, f"w{workers}"])
     env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
-    target = f"apps.blog.{'asgi' if worker_class == ASYNC else 'wsgi'}:app"
+    target = target_of("@blog.asgi" if worker_class == ASYNC else "@blog.wsgi")
     app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
     server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
     cache = CACHE if redis else ""

@@ -25,7 +25,6 @@ from workerlab.terminal.interrupt import Stopped
 
 FORGOTTEN_S = 600.0  # without a tab
 LOOK_S = 0.5
-NEEDS = "the page needs starlette and uvicorn: pip install 'workerlab[live]'"
 
 
 def command(options: argparse.Namespace) -> int:
@@ -57,10 +56,8 @@ def _record(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> 
 
 
 def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> int:
-    try:
-        from workerlab.experiments.live import serving
-    except ImportError as error:
-        raise EnvironmentProblem(f"{NEEDS} ({error})") from None
+    from workerlab.experiments.live import serving  # which no other way of it needs
+
     missing = {name: why for name in CLASSES if (why := found.lacks(name))}
     token, sock = secrets.token_urlsafe(16), _listening(options.port or 0)
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
