@@ -69,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # or each full collection looks through thousands of tests
+    gc.set_threshold(20_000, 50, 100)  # little of what tests make is cyclic
     gc.enable()
 
 
