@@ -134,6 +134,20 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def stop(pids: Sequence[int]) -> None:
+    """SIGSTOP, and wait until all their threads stand still: one that runs on another core goes on
+    for a moment."""
+    send(pids, signal.SIGSTOP)
+
+    def stopped(pid: int) -> bool:
+        with suppress(OSError):  # ended meanwhile
+            stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+            return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
+        return True
+
+    until(lambda: all(map(stopped, pids)), "they stand still")
+
+
 @contextmanager
 def burning(log: Path, programs: int = 1) -> Iterator[None]:
     """So many other programs want a core all the time; `burned_s` reads their log."""

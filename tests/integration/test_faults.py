@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.processes import running
+from tests.builders.processes import running, stop
 from tests.builders.processes import send as send_all
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
 from workerlab.experiments import trial
@@ -103,7 +103,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     process = in_mid_cell(lab, worker_class)
     guards = _guards(process)
     assert guards
-    send_all(guards, signal.SIGSTOP)
+    stop(guards)
     try:
         send(process.pid, signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -27,7 +27,7 @@ from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from tests.builders.launch import launch
-from tests.builders.processes import send
+from tests.builders.processes import send, stop
 from tests.integration.conftest import until
 from workerlab.model import App, Server
 from workerlab.observe.app_metrics import sample_app_metrics
@@ -131,12 +131,12 @@ class Mortal:
     def hung(self) -> Iterator[None]:
         """It accepts connections, since the kernel does that, and says nothing."""
         mine = psutil.Process(self.pid)
-        stopped = [mine, *mine.children(recursive=True)]
-        send([process.pid for process in stopped], signal.SIGSTOP)
+        pids = [process.pid for process in (mine, *mine.children(recursive=True))]
+        stop(pids)
         try:
             yield
         finally:
-            send([process.pid for process in stopped], signal.SIGCONT)
+            send(pids, signal.SIGCONT)
 
 
 @contextmanager

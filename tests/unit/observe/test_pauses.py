@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import stand_still, started
+from tests.builders.processes import stand_still, started, stop
 from workerlab.model import Pause
 from workerlab.observe import pauses as pauses_module
 from workerlab.observe.observations import FILE, read_observations
@@ -46,7 +46,7 @@ def stopped(process: subprocess.Popen[str], place: Path) -> tuple[int, int, list
     """From when until when, for half a second, and the pauses it has seen by its next look."""
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING, "it sleeps")
     looks = len(read_observations(place).queue)
-    os.kill(process.pid, signal.SIGSTOP)
+    stop([process.pid])
     before_ns = time.monotonic_ns()
     time.sleep(0.5)
     after_ns = time.monotonic_ns()
