@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -50,15 +51,20 @@ def needs(*kinds: str) -> None:
 
 
 def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
-    """On a database and a Redis that are given by their addresses, and left as they were."""
+    """On a database and a Redis that are given by their addresses, and left as they were. Of a load
+    in which the machine stood still nothing may have been counted: then all is loaded again."""
     needs("postgresql", "redis")
     with services.service("postgresql") as storage, services.service("redis") as redis:
         words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
-        done = lab("ladder", *SMALL, *words)
-        assert done.code == 0, done.err
-        assert tables(storage.url) == []
-        assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
-    counted = rows(done.report, "storage_trips")
+        for _ in range(5):
+            shutil.rmtree(lab.place / "results", ignore_errors=True)
+            done = lab("ladder", *SMALL, *words)
+            assert done.code == 0, done.err
+            assert tables(storage.url) == []
+            assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
+            counted = rows(done.report, "storage_trips")
+            if all(row["counted_requests"] for row in counted):
+                break
     assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
         "nothing",
         "local_cache",
