@@ -26,6 +26,13 @@ def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
     return any(_inside_s(one, begins_ns, ends_ns) > 0 for one in facts.seen.pauses)
 
 
+def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
+    """How long the machine ran between two moments."""
+    return (ends_ns - begins_ns) / NS - sum(
+        _inside_s(one, begins_ns, ends_ns) for one in facts.seen.pauses
+    )
+
+
 def late_s(pauses_s: Sequence[float], load_s: float) -> float:
     """How late requests of a schedule were sent on average for these pauses, at most."""
     return CHANCE * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0

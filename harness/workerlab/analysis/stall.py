@@ -15,12 +15,14 @@ the whole machine stands still (`pauses`) no slot is idle for the network. On ke
 connections nobody knows when a worker has a request, and where slots are unlimited not how many are
 idle: there it counts only when nothing at all is in the server.
 
-It is a stall where the whole load's throughput is a tenth below the steady one, such moments last
-for half of the time that this took or more, and the kernel shows why (repeated SYNs, half-open
-connections, overflows); without that, where it is below 0.7. Then the whole load is what a cell
-reports. Rejected: a limit of 0.7, or a response above 3 * p95, for all. Under ab one request of
-twenty waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput:
-a stall for whoever watched it. FIFO servers reach 0.99 and uneven ones 0.75 or more.
+It is a stall where the whole load's throughput (per second in which the machine ran: a loop that
+blocks leaves slots idle all the time, and a pause must not make that the reason) is a tenth below
+the steady one, such moments last for half of the time that this took or more, and the kernel shows
+why (repeated SYNs, half-open connections, overflows); without that, where it is below 0.7. Then the
+whole load is what a cell reports. Rejected: a limit of 0.7, or a response above 3 * p95, for all.
+Under ab one request of twenty waited 20 s, which then is the p95, and the whole load reached 0.82
+of the steady throughput: a stall for whoever watched it. FIFO servers reach 0.99 and uneven ones
+0.75 or more.
 
 Requests under way are those the client timed; of a tool that does not tell, min(N, requests that
 are not answered yet), as in a closed loop.
@@ -33,6 +35,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
+from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import Handshakes, handshakes
@@ -148,11 +151,18 @@ def stalled(facts: Facts) -> Stall | None:
     if facts.open_model or whole is None or steady is None:
         return None
     least = SAID if _shown(handshakes(facts)) else STALLED
-    if whole.rps >= least * steady.rps:
+    (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
+    if min(whole_s, steady_s) <= 0 or whole_rps >= least * steady_rps:
         return None
     found = idle(facts, whole)
-    longer_s = whole.length_s * (1 - whole.rps / steady.rps)
+    longer_s = whole_s * (1 - whole_rps / steady_rps)
     return found if found.idle_s >= EXPLAINS * longer_s else None
+
+
+def _running(facts: Facts, window: Window) -> tuple[float, float]:
+    """How long the machine ran in it, and completions per second of that."""
+    running_s = pauses.running_s(facts, window.opens_ns, window.closes_ns)
+    return running_s, window.rps * window.length_s / running_s if running_s > 0 else 0.0
 
 
 def _shown(found: Handshakes) -> bool:

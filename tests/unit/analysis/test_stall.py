@@ -36,16 +36,18 @@ from workerlab.run_store import load
 LATE_S = 12.0
 
 
-def late(trial: TrialData, count: int, *, accepted: bool = False) -> TrialData:
+def late(
+    trial: TrialData, count: int, *, accepted: bool = False, late_s: float | None = None
+) -> TrialData:
     """The last requests reach the app long after all others, as if their packets had been dropped.
-    `accepted`: their workers wait for the client's bytes meanwhile."""
+    `accepted`: their workers wait for the client's bytes meanwhile. `late_s`: all by so much."""
     spans, said = list(trial.spans.spans), trial.measurement
     assert said is not None
     for place in range(len(spans) - count, len(spans)):
         one = spans[place]
         assert one.end_ns is not None
         assert one.accept_ns is not None
-        by = round((LATE_S + place) * NS)
+        by = round((LATE_S + place if late_s is None else late_s) * NS)
         accept_ns = one.accept_ns if accepted else one.accept_ns + by
         spans[place] = changed(
             one, start_ns=one.start_ns + by, end_ns=one.end_ns + by, accept_ns=accept_ns
@@ -82,6 +84,19 @@ def test_a_stall_is_the_headline(accepted: bool) -> None:
 def test_a_machine_that_stands_still_is_no_stall() -> None:
     trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
     *_, last, _, late_one = trial.spans.spans
+    assert last.end_ns is not None
+    assert stalled(derived(trial)) is not None
+    pause = Pause(last.end_ns, late_one.start_ns)
+    assert stalled(derived(seeing(trial, pauses=(pause,)))) is None
+
+
+def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> None:
+    """They are idle all the time: that the machine stood still must not make them the reason."""
+    trial = evidence(server("gevent", 2), 6, delay_s=0.3, slots=[1, 1])
+    before = derived(trial)
+    assert stalled(before) is None
+    trial = late(trial, 2, late_s=before.load_s)
+    *_, last, late_one, _ = trial.spans.spans
     assert last.end_ns is not None
     assert stalled(derived(trial)) is not None
     pause = Pause(last.end_ns, late_one.start_ns)
