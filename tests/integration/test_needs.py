@@ -63,7 +63,7 @@ def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -
 
 def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
     path = f"/?sleep={SLEEP_S}&cpu={1e3 * CPU_S:.0f}"
-    needs, facts = measure(sleeping(worker_class, path))
+    needs, facts = measure(sleeping(worker_class, path), duration_s=1.0)
     # The clock of the class is in every record, so that none had to be guessed
     assert all(span.cost is not None for span in facts.finished)
     assert all(one.cpu_s >= CPU_S for one in needs.requests)
@@ -102,7 +102,7 @@ def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_clas
 @pytest.mark.classes("sync", "uvicorn", "gevent", "tornado")
 def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
     light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
-    needs, _ = measure(sleeping(worker_class, light, heavy))
+    needs, _ = measure(sleeping(worker_class, light, heavy), duration_s=1.0)
     of = {one.route: one for one in needs.requests}
     assert of.keys() == {f"GET {light}", f"GET {heavy}"}
     cpu_s = {route: mean(needs, lambda one: one.cpu_s, route) for route in of}

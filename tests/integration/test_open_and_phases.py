@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from itertools import pairwise
 from typing import Any
@@ -87,7 +88,13 @@ def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     # A slot for each connection: where some wait, a busy machine may never let it be steady
     words = ("--workers", "2", "--threads", "24", "--sleep", "0.8", "--tool", "fast")
     ramp = ("--keepalive", "on", "--ramp", "3", "--duration", "7")
-    (cell,) = cells(lab, "gthread", "24", *words, *ramp)
+    for _ in range(5):
+        (cell,) = cells(lab, "gthread", "24", *words, *ramp)
+        if not stood_still(lab.run):
+            break
+        shutil.rmtree(lab.run)
+    else:
+        pytest.skip("the machine stood still in each of 5 loads")
     found = cell["phases"]
     assert [one["name"] for one in found if one["name"] != "drain"] == [
         *("ramp-up", "steady", "churn")

@@ -19,6 +19,7 @@ def paths(worker_class: str) -> list[str]:
     )
 
 
+@pytest.mark.classes("sync", "gthread", "gevent", "tornado", "uvicorn")
 def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     row = class_named(worker_class)
     slots = row.slots_of(Server(worker_class, 1, THREADS, 2048, CONNECTIONS))

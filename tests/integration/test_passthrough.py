@@ -26,6 +26,8 @@ QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json"
 
 
 once = pytest.mark.once
+# What Gunicorn and the probe do alike for every class: one of each kind of app
+each_kind = pytest.mark.classes("sync", "tornado", "uvicorn")
 
 
 FILE_APP = """
@@ -316,6 +318,7 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
     assert (found["capacity_rps"], found["knee"]) == (None, None)
 
 
+@each_kind
 def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
     """It would boot, and answer fast."""
     write(lab.place, worker_class, asgi=WSGI_OK, wsgi=ASGI_OK)
@@ -466,6 +469,7 @@ def packages(place: Path, text: str = "") -> None:
         (place / name / "__init__.py").write_text(text)
 
 
+@each_kind
 @pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "project"), marks=once)])
 def test_a_project_with_packages_named_like_the_labs_own(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
@@ -483,6 +487,7 @@ def test_a_project_with_packages_named_like_the_labs_own(
     assert (cell["app"], cell["failed"]) == ("apps.shop:app", 0)
 
 
+@each_kind
 def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) -> None:
     """In the working directory, and on the import path."""
     wrong = "raise RuntimeError('of another project')\n"
@@ -591,6 +596,7 @@ def test_an_interpreter_that_knows_nothing_of_the_lab(
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
 
 
+@each_kind
 def test_the_environment_beside_the_app(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:

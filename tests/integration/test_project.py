@@ -13,7 +13,10 @@ from tests.integration.conftest import Lab
 pytestmark = pytest.mark.once
 
 APP = """
+import time
+
 def app(environ, start_response):
+    time.sleep(0.1)
     path = environ["PATH_INFO"]
     start_response("200 OK" if path in ("/", "/cart") else "404 Not Found", [])
     return [path.encode()]

@@ -20,7 +20,7 @@ TURNS = {"/sometimes": 0}
 def app(environ, start_response):
     path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    text, status, sleep_s = b"hello", "200 OK", 0.0
+    text, status, sleep_s = b"hello", "200 OK", 0.04
     if path == "/slow":
         sleep_s = 0.05
     elif path.startswith("/post/"):
