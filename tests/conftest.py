@@ -32,10 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the Gunicorn worker class the integration tests launch",
     )
     parser.addoption(
-        "--none-is-fine", action="store_true", help="-k and -m may leave no test at all"
+        "--allow-no-tests", action="store_true", help="-k and -m may leave no test at all"
     )
     parser.addoption(
-        "--give-way",
+        "--low-priority",
         action="store_true",
         help="compute while those who measure beside us leave the processors idle",
     )
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if name in FOREIGN_NAMES or (name.startswith(FOREIGN) and name != "WORKERLAB_SCREENSHOTS"):
             del os.environ[name]
     gc.disable()  # what is collected stays
-    if not config.getoption("--give-way"):
+    if not config.getoption("--low-priority"):
         return
     os.nice(7)
     if hasattr(config, "workerinput"):  # the others hear the terminal's Ctrl-C, which ends these
@@ -75,7 +75,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     none = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-    if none and session.config.getoption("--none-is-fine"):
+    if none and session.config.getoption("--allow-no-tests"):
         session.exitstatus = pytest.ExitCode.OK
 
 

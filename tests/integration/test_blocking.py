@@ -1,5 +1,5 @@
-"""Which line of an app holds up its event loop, in real workers, quiet and beside two programs that
-burn the cores; and none where nothing does."""
+"""Which line of an app holds up its event loop, in real workers, quiet and beside a program that
+burns a core; and none where nothing does."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ HELD = {
     "tornado": [("what=sleeps&ms=40", "line", "time.sleep")],
 }
 QUIET = [(name, *case, 0) for name, cases in HELD.items() for case in cases]
-# Two programs that burn the cores, once: they slow all other tests
-BESIDE = [("uvicorn", *HELD["uvicorn"][0], 2)]
+# A program that burns a core, once: it slows all other tests
+BESIDE = [("uvicorn", *HELD["uvicorn"][0], 1)]
 
 
 def of_loop(name: str, *values: object) -> Any:
@@ -138,7 +138,7 @@ FREE = {
 def test_nothing_is_named_where_the_loop_is_free(
     look: Look, tmp_path: Path, loop: str, query: str
 ) -> None:
-    with burning(tmp_path / "burned", 2 if (loop, query) == BESIDE_FREE else 0):
+    with burning(tmp_path / "burned", 1 if (loop, query) == BESIDE_FREE else 0):
         facts = look(query)
     assert len(facts.data.stacks.samples) > 20
     assert blocking(facts) == ()

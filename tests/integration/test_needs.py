@@ -99,7 +99,7 @@ def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_clas
     assert "needs.gap_alone" in [one.code for one in needs.notes]
 
 
-@pytest.mark.classes("sync", "uvicorn", "gevent", "tornado")
+@pytest.mark.classes("sync", "uvicorn", "gevent")
 def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
     light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
     needs, _ = measure(sleeping(worker_class, light, heavy), duration_s=1.0)

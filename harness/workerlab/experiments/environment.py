@@ -73,25 +73,30 @@ def interpreters(
 
     def every(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
         pairs = product(pythons, options.gunicorn or ("",))
-        found = {(python, version): look(python, version, bundled=bundled)
-                 for python, version in pairs}  # fmt: skip
-        return {(python, version or one.asked): one for (python, version), one in found.items()}
+        by_request = {(python, version): look(python, version, bundled=bundled)
+                      for python, version in pairs}  # fmt: skip
+        return {
+            (python, version or interpreter.asked): interpreter
+            for (python, version), interpreter in by_request.items()
+        }
 
     guess = bundled
     if guess is None:
-        named = config is None or getattr(options, "app", None) is not None
-        guess = named and serves_bundled_app(options, {})
-    tried = pythons({}, bundled=guess)
-    found = every(tried, bundled=guess)
+        app_is_named = config is None or getattr(options, "app", None) is not None
+        guess = app_is_named and serves_bundled_app(options, {})
+    paths = pythons({}, bundled=guess)
+    serving = every(paths, bundled=guess)
     if config:  # it may name the app and its directory
-        settings = next(iter(found.values())).settings
-        known = serves_bundled_app(options, settings) if bundled is None else bundled
-        if (known, its := pythons(settings, bundled=known)) != (guess, tried):
-            found = every(its, bundled=known)
-    several_pythons, several_versions = (len(set(names)) > 1 for names in zip(*found, strict=True))
+        settings = next(iter(serving.values())).settings
+        is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
+        final_paths = pythons(settings, bundled=is_bundled)
+        if (is_bundled, final_paths) != (guess, paths):
+            serving = every(final_paths, bundled=is_bundled)
+    names = zip(*serving, strict=True)
+    several_pythons, several_versions = (len(set(of_all)) > 1 for of_all in names)
     return {
-        (python if several_pythons else "", version if several_versions else ""): one
-        for (python, version), one in found.items()
+        (python if several_pythons else "", version if several_versions else ""): interpreter
+        for (python, version), interpreter in serving.items()
     }
 
 
@@ -117,23 +122,27 @@ def _serving(
             raise
     try:
         versions.provide(BUNDLED_GUNICORN)
-        added, why = BUNDLED_GUNICORN, ""
+        added, why_not = BUNDLED_GUNICORN, ""
     except EnvironmentProblem as problem:
-        added, why = "" if own else versions.of_the_lab(), str(problem)
-    found = preflight.interpreter(python, chdir, config, classes, env, added)
-    return replace(found, note=_note(found, own, why, bundled=bundled))
+        added, why_not = "" if own else versions.of_the_lab(), str(problem)
+    serving = preflight.interpreter(python, chdir, config, classes, env, added)
+    return replace(serving, note=_note(serving, own, why_not, bundled=bundled))
 
 
 def _note(
-    found: preflight.Interpreter, own: preflight.Interpreter | None, why: str, *, bundled: bool
+    serving: preflight.Interpreter,
+    own: preflight.Interpreter | None,
+    why_not: str,
+    *,
+    bundled: bool,
 ) -> Finding:
-    """Which Gunicorn serves in place of the interpreter's `own`. `why`: the one that should cannot
-    be had."""
-    values = {"python": found.python, "gunicorn": found.gunicorn, "why": why}
+    """Which Gunicorn serves in place of the interpreter's `own`. `why_not`: why that is not
+    `BUNDLED_GUNICORN`; "" where it is."""
+    values = {"python": serving.python, "gunicorn": serving.gunicorn, "why": why_not}
     if not bundled:
-        return Finding("plan.gunicorn.added.labs" if why else "plan.gunicorn.added", values)
-    if not why:
+        return Finding("plan.gunicorn.added.labs" if why_not else "plan.gunicorn.added", values)
+    if not why_not:
         return Finding("plan.gunicorn.bundled", {**values, "own": own and own.gunicorn})
     named = [name for name, row in WORKER_CLASSES.items() if not row.path]
-    lacking = tuple(name for name in named if name not in found.known)
+    lacking = tuple(name for name in named if name not in serving.known)
     return Finding("plan.gunicorn.bundled.other", {**values, "lacking": lacking})
