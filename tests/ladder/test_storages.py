@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -426,6 +427,19 @@ def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
         assert (await storage.page(1)).posts == 2
 
     prepared(face, use)
+
+
+def test_who_prepares_sqlite_waits_for_another_who_does(tmp_path: Any) -> None:
+    path = tmp_path / "posts.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+
+    async def use(storage: Storage) -> None:
+        assert (await storage.page(1)).posts == 0
+
+    prepared(Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True), use)
+    other.close()
 
 
 def test_a_writer_of_sqlite_is_waited_for(tmp_path: Any) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +18,7 @@ from apps.blog.settings import Settings
 from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
 BUSY_S = 5.0  # until a file that others write to is called unreachable
+RETRY_S = 0.01
 SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
 
 
@@ -31,7 +33,7 @@ class Storage(Sql):
         try:
             db = self._connected()
             try:
-                db.execute("PRAGMA journal_mode = WAL")
+                _log_ahead(db)
                 db.execute("BEGIN IMMEDIATE")
                 db.execute(MADE)
                 ((at,),) = db.execute(AT)
@@ -80,3 +82,17 @@ class Storage(Sql):
         db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
         db.execute("PRAGMA synchronous = NORMAL")
         return db
+
+
+def _log_ahead(db: sqlite3.Connection) -> None:
+    """Where another process writes, SQLite refuses to change the journal at once, without the
+    connection's timeout: workers that boot together would fail."""
+    give_up = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(RETRY_S)
