@@ -202,10 +202,12 @@ def mortal_mongodb() -> Iterator[Mortal]:
     port = services.free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"
     made = _mongo()
-    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # it lives for seconds
-    argv = ["java", *quick, "-cp", f"{made}:{made}/*", "Server", str(port)]
+    argv = ["java", *QUICK_JVM, "-cp", f"{made}:{made}/*", "Server", str(port)]
     with mortal("mongodb", url, argv, "TERM") as server:
         yield server
+
+
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # what lives for seconds
 
 
 def _mongo() -> Path:
@@ -231,13 +233,21 @@ def _mongo() -> Path:
                     "dependency:copy-dependencies",
                     "-DoutputDirectory=jars",
                 ]
+                options = f"{' '.join(QUICK_JVM)} {os.environ.get('MAVEN_OPTS', '')}"
                 done = subprocess.run(
-                    words, cwd=place, capture_output=True, text=True, timeout=FETCH_S, check=False
+                    words,
+                    cwd=place,
+                    env={**os.environ, "MAVEN_OPTS": options},
+                    capture_output=True,
+                    text=True,
+                    timeout=FETCH_S,
+                    check=False,
                 )
                 if done.returncode:
                     pytest.skip(f"Maven cannot fetch the server: {done.stdout[-300:]}")
-                words = ["javac", "-cp", f"{place}/jars/*", "-d", f"{place}/jars", str(source)]
-                subprocess.run(words, check=True, timeout=FETCH_S)
+                quick = [f"-J{option}" for option in QUICK_JVM]
+                words = ["javac", *quick, "-cp", f"{place}/jars/*", "-d", f"{place}/jars"]
+                subprocess.run([*words, str(source)], check=True, timeout=FETCH_S)
                 Path(place, "jars").rename(jars)
     return jars
 
