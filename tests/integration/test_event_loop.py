@@ -17,10 +17,12 @@ LOOPS |= {"gevent": "blocking_wsgi", "eventlet": "blocking_wsgi"}
 CODE = "diagnosis.blocked_loop"
 
 
-def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str, dict[str, Any]]:
-    """All that is found of 8 connections on 2 workers in 3 s, by code."""
+def findings(
+    lab: Lab, worker_class: str, query: str, app: str = "", seconds: int = 3
+) -> dict[str, dict[str, Any]]:
+    """All that is found of 8 connections on 2 workers in so many seconds, by code."""
     done = lab(
-        "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
+        "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", str(seconds),
         "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS),
         "--path", f"/?{query}", "--format", "json",
     )  # fmt: skip
@@ -56,7 +58,7 @@ def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: s
 @pytest.mark.classes("asgi", "eventlet")
 def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
     """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
-    assert CODE not in findings(lab, worker_class, "compute=30")
+    assert CODE not in findings(lab, worker_class, "compute=30", seconds=2)
 
 
 @pytest.mark.classes("tornado")

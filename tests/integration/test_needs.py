@@ -143,7 +143,7 @@ def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> N
     place.mkdir()
     (place / "computes.py").write_text(COMPUTES)
     mix = (Route("/without"), Route("/within"))
-    needs, _ = measure(App("computes:app", str(place), path="/without", mix=mix), duration_s=6.0)
+    needs, _ = measure(App("computes:app", str(place), path="/without", mix=mix), duration_s=3.0)
     assert mean(needs, lambda one: one.nogil_s, "GET /within") == 0
     assert mean(needs, lambda one: one.cpu_s, "GET /within") >= CPU_S
     assert mean(needs, lambda one: one.nogil_s, "GET /without") > CPU_S / 4
