@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -268,6 +268,20 @@ def stood_still(run: Path) -> bool:
     load of a run: what a test says of time may then not be so."""
     found = (read_observations(path.parent) for path in run.rglob(FILE))
     return any(seen.pauses for seen in found)
+
+
+T = TypeVar("T")
+
+
+def right_unless_still(lab: Lab, attempt: Callable[[], T], right: Callable[[T], bool]) -> T:
+    """What `attempt` gives. Where that is not `right` and the machine stood still in the only run
+    that it leaves, it is made again, up to five times."""
+    for _ in range(5):
+        outcome = attempt()
+        if right(outcome) or not stood_still(lab.run):
+            break
+        shutil.rmtree(lab.run)
+    return outcome
 
 
 def kept(record: dict[str, Any]) -> bool:

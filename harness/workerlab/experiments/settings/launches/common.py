@@ -144,9 +144,13 @@ def _hooks(site: Site) -> list[str]:
     def replaced(before: set[int]) -> bool:
         return bool(set(site.pids) - before)
 
+    signalled: set[int] = set()
     for number, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
         before = set(site.pids)
-        os.kill(min(before), number)
+        # The oldest: a worker that still boots or already leaves ends without its hook
+        worker = next(pid for pid in site.pids if pid not in signalled)
+        signalled.add(worker)
+        os.kill(worker, number)
         site.until(partial(called, hook), AWHILE_S / 2)
         site.until(partial(replaced, before), AWHILE_S / 2)
     site.stop()
