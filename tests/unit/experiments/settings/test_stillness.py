@@ -61,7 +61,7 @@ def test_a_launch_during_which_it_stood_still_is_made_again(
     monkeypatch.setattr(lanes.Lanes, "_look", look)
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     cell = Cell(server, "", 1, name="sync-stop")
-    plan = Plan("settings", (cell,), 1, 1, 0, "python", None, (), {})
+    plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
     (planned,) = trials(plan)
     assert Lanes(tmp_path, plan).make(planned, lambda _: None).fault is None
     assert len(made) == len(set(made)) == 3
