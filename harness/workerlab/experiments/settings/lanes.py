@@ -149,6 +149,7 @@ class Lanes:
             try:
                 site.wait(0.0)  # what came up as all ended is in no set that was ended
                 seen = launch.look(site)
+                site.wait(0.0)  # what is seen of a server that was ended is nothing it does itself
             finally:
                 self._up.discard(site)
         run_store.write_synced(site.directory / SEEN, seen)

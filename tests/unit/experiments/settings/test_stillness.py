@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from workerlab.experiments.settings import lanes
 from workerlab.experiments.settings.lanes import Lanes
 from workerlab.experiments.settings.launches.launch import Launch
-from workerlab.experiments.settings.site import Site
+from workerlab.experiments.settings.site import Ended, Site
 from workerlab.experiments.settings.stillness import STILL_S, Stillness, StoodStill, undisturbed
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
@@ -65,6 +66,30 @@ def test_a_launch_during_which_it_stood_still_is_made_again(
     (planned,) = trials(plan)
     assert Lanes(tmp_path, plan).make(planned, lambda _: None).fault is None
     assert len(made) == len(set(made)) == 3
+
+
+def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gave no answer, and so it was not killed for being late."""
+    ended = threading.Event()
+
+    def look(_: Site) -> dict[str, bool]:
+        ended.set()
+        return {"killed": False}
+
+    @contextmanager
+    def up(site: Site) -> Iterator[Site]:
+        site.directory.mkdir(parents=True)
+        yield site
+
+    monkeypatch.setattr(Site, "up", up)
+    server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
+    site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
+    plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
+    with site.statsd, pytest.raises(Ended):
+        Lanes(tmp_path, plan)._look(site, Launch("stop", lambda _: {}, look, 1.0))
+    assert list(site.directory.iterdir()) == []
 
 
 def test_a_connection_is_watched_on_after_a_pause_at_the_end(tmp_path: Path) -> None:
