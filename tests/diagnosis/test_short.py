@@ -46,7 +46,7 @@ def test_nothing_is_said_that_is_not_so(
 ) -> None:
     for number in range(1, TRIES + 1):
         ran = run.run(scenario, tmp_path, False, number, own_networks, MOST_S)
-        if not stood_still_before_a_load(tmp_path / f"{ran.name}.zip"):
+        if not stood_still_before_a_load(tmp_path / f"{ran.name}{store.PACKED}"):
             break
     else:
         pytest.skip("each time the machine stood still while lone requests were timed")

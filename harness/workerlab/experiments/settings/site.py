@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from workerlab.experiments.settings.stillness import STILL_S, TRIES, Stillness, undisturbed
 from workerlab.model import Server
 from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
@@ -33,6 +34,7 @@ from workerlab.server.worker_classes import class_named
 BOOT_S = 30.0
 STOP_S = 8.0  # after TERM
 POLL_S = 0.02
+LONG_S = 30.0  # a bound for what every server does in the end, however busy the machine is
 ANSWER_S = 15.0  # longer than any request of the experiments
 HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # a client's own, and one that the server may trust
 FAR = "10.1.2.3"  # the client that a proxy tells of
@@ -55,6 +57,9 @@ def worker_exit(server, worker): _tell("worker_exit")
 def child_exit(server, worker): _tell("child_exit")
 def on_exit(server): _tell("on_exit")
 """
+
+
+T = TypeVar("T")
 
 
 class Ended(Exception):
@@ -111,6 +116,7 @@ class Site:
         self.port, self.start_s = 0, 0.0
         self.statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # what a server may tell
         self.process: Guarded
+        self.stillness = Stillness()
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
@@ -126,6 +132,7 @@ class Site:
         began = time.monotonic()
         with (
             self.statsd,
+            self.stillness,
             Guarded(
                 argv, cwd=self.directory, env=env, stdout=self.log, grace_s=STOP_S
             ) as self.process,
@@ -188,6 +195,41 @@ class Site:
                 return None
             self.wait(POLL_S)
         return time.monotonic() - began
+
+    def surely(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for what every server does. Raises ValueError where it does not: that it was not
+        seen proves nothing."""
+        if self.until(condition, LONG_S) is None:
+            raise ValueError(f"not within {LONG_S:g} s: {what}")
+
+    def undisturbed(
+        self,
+        measure: Callable[[], T],
+        certain: Callable[[T], bool] = lambda _: False,
+        tries: int = TRIES,
+    ) -> T:
+        """What `measure` gives while the machine does not stand still; see `undisturbed`."""
+        return undisturbed(measure, self._still_s, certain, tries)
+
+    def _still_s(self, since: float) -> float:
+        return self.stillness.longest_s(since, time.monotonic())
+
+    def begun(self) -> None:
+        """Wait until a worker has accepted a connection, where the kernel tells that."""
+        with contextlib.suppress(OSError):
+            self.surely(self.accepted, "a worker accepts a connection")
+
+    def closes_within(self, connection: socket.socket, seconds: float) -> float | None:
+        """When the server closes it; None: not within so many seconds in which it could. A machine
+        that stands still at their end lets nobody close anything."""
+        began = time.monotonic()
+        closed_s = closes_within(connection, seconds)
+        still_s = self._still_s(began)
+        if closed_s is not None or still_s < STILL_S:
+            return closed_s
+        before_s = time.monotonic() - began
+        closed_s = closes_within(connection, still_s)
+        return None if closed_s is None else before_s + closed_s
 
     def text(self) -> str:
         """Its log by now."""

@@ -1,4 +1,4 @@
-"""Which worker gets a signal, to see whether its hook is called."""
+"""Which worker gets a signal, to see whether its hook is called, and until when that is awaited."""
 
 from __future__ import annotations
 
@@ -12,23 +12,58 @@ from workerlab.experiments.settings.launches.common import _hooks
 
 
 class SlowSite:
-    """On a machine so slow that no worker ends, or is replaced, while somebody waits for it."""
+    """On a machine so slow that a worker that got a signal calls its hook, leaves and is replaced
+    each only after a long while. `hooks`: those that its class heeds."""
 
-    pids = (32_767, 12)  # the older first: numbers begin anew
+    def __init__(self, *hooks: str, stop_s: float | None = 1.0) -> None:
+        self.hooks, self.stop_s = hooks, stop_s
+        self.pids = [32_767, 12]  # the older first: numbers begin anew
+        self.sent: list[tuple[int, int]] = []
+        self._called: list[list[str]] = []
+
+    def kill(self, pid: int, number: int) -> None:
+        self.sent.append((pid, number))
 
     def called(self) -> list[list[str]]:
-        return []
+        return self._called
 
-    def until(self, condition: Callable[[], object], seconds: float) -> None:
-        assert seconds > 0
-        assert not condition()
+    def surely(self, condition: Callable[[], object], what: str) -> None:
+        assert not condition(), what
+        pid, number = self.sent[-1]
+        hook = {signal.SIGINT: "worker_int", signal.SIGABRT: "worker_abort"}[signal.Signals(number)]
+        steps: list[Callable[[], object]] = [
+            lambda: self._called.append([hook, "None"]) if hook in self.hooks else None,
+            lambda: self.pids.remove(pid) if pid in self.pids else None,
+            lambda: self.pids.append(pid + 100),
+        ]
+        for step in steps:
+            step()
+            if condition():
+                return
+        raise AssertionError(what)
 
-    def stop(self) -> None:
-        pass
+    def stop(self) -> float | None:
+        return self.stop_s
+
+
+def hooks_of(site: SlowSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(os, "kill", site.kill)
+    return _hooks(site)  # type: ignore[arg-type]
 
 
 def test_no_worker_gets_a_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    assert _hooks(SlowSite()) == []  # type: ignore[arg-type]
-    assert sent == [(32_767, signal.SIGINT), (12, signal.SIGABRT)]
+    site = SlowSite()
+    assert hooks_of(site, monkeypatch) == []
+    assert site.sent == [(32_767, signal.SIGINT), (12, signal.SIGABRT)]
+
+
+def test_a_hook_that_is_called_late_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = SlowSite("worker_int", "worker_abort")
+    assert hooks_of(site, monkeypatch) == ["worker_abort", "worker_int"]
+
+
+def test_of_a_server_that_had_to_be_killed_nobody_knows_its_last_hook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="did not end in time"):
+        hooks_of(SlowSite(stop_s=None), monkeypatch)

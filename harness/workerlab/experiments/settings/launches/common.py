@@ -1,5 +1,6 @@
 """What two launches of a few seconds prove: sockets, processes, limits, headers, logs, hooks."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from workerlab.experiments.settings.launches.launch import Launch, Seen
-from workerlab.experiments.settings.site import FAR, HOST, TRUSTED, Site
+from workerlab.experiments.settings.site import FAR, HOST, LONG_S, TRUSTED, Site
 from workerlab.server.preflight import sysctl
 
 BACKLOG, UMASK, WORKERS = 7, 0o027, 2
@@ -20,7 +21,6 @@ LIMIT = 1_000_000  # of requests, and its jitter: two workers draw the same one 
 SOCKET = "lab.sock"  # relative: the paths of sockets are short
 HUGE_BACKLOG = 1_000_000
 GRACE_S = 3  # of a stop with nothing under way
-AWHILE_S = 3.0  # for what a process does after something else
 WAITS_S = 0.4
 TURNS = 1.6  # times as long as one wait: two that take turns need twice as long
 
@@ -53,7 +53,7 @@ def _settings(site: Site) -> Mapping[str, object]:
 
 
 def _look(site: Site) -> Seen:
-    site.until(lambda: len(site.pids) >= WORKERS, AWHILE_S)
+    site.until(lambda: len(site.pids) >= WORKERS, LONG_S)
     about = site.ask("/about").about
     seen: Seen = {
         "queue": [one.send_queue for one in site.listeners()],
@@ -78,7 +78,7 @@ def _limits_drawn(site: Site) -> list[int]:
     def told() -> list[int]:
         return [int(limit) for _, limit in site.called() if limit != "None"]
 
-    site.until(lambda: len(told()) >= WORKERS, AWHILE_S)
+    site.surely(lambda: len(told()) >= WORKERS, "each worker loads the app")
     return sorted(set(told()))
 
 
@@ -90,14 +90,17 @@ def _metrics(site: Site) -> list[str]:
         names.update(site.metrics())
         return "gunicorn.workers" in names
 
-    site.until(all_there, AWHILE_S)
+    site.until(all_there, LONG_S)
     return sorted(names)
 
 
 def _opened(pid: int, directory: Path) -> bool:
     """Whether a process has a file of that directory open; it may be deleted there."""
-    links = (os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
-    return any(link.startswith(f"{directory}/") for link in links)
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed by now
+            if os.readlink(link).startswith(f"{directory}/"):
+                return True
+    return False
 
 
 def _socket_mode(directory: Path) -> int | None:
@@ -141,6 +144,9 @@ def _hooks(site: Site) -> list[str]:
     def called(name: str) -> bool:
         return any(line[0] == name for line in site.called())
 
+    def called_or_gone(hook: str, worker: int) -> bool:
+        return called(hook) or worker not in site.pids
+
     def replaced(before: set[int]) -> bool:
         return bool(set(site.pids) - before)
 
@@ -151,9 +157,10 @@ def _hooks(site: Site) -> list[str]:
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
         os.kill(worker, number)
-        site.until(partial(called, hook), AWHILE_S / 2)
-        site.until(partial(replaced, before), AWHILE_S / 2)
-    site.stop()
+        site.surely(partial(called_or_gone, hook, worker), f"a worker ends by {number.name}")
+        site.surely(partial(replaced, before), "a worker is replaced")
+    if site.stop() is None and not called("on_exit"):
+        raise ValueError("the server did not end in time")
     return sorted({line[0] for line in site.called()})
 
 
@@ -166,18 +173,28 @@ def _preload_settings(_site: Site) -> Mapping[str, object]:
     }
 
 
+def _is_at_once(stop_s: float | None) -> bool:
+    """That it did not wait for its grace is so whatever stood still."""
+    return stop_s is not None and stop_s < GRACE_S - 1
+
+
 def _preload_look(site: Site) -> Seen:
     about = site.ask("/about").about
-    both = site.ask_at_once([f"/wait?s={WAITS_S}"] * 2).answers()
+
+    def both() -> float:
+        answers = site.ask_at_once([f"/wait?s={WAITS_S}"] * 2).answers()
+        return max(answer.took_s for answer in answers)
+
+    both_s = site.undisturbed(both)
     site.ask("/file")
     return {
         "imported_by_arbiter": about.get("imported_by") == site.process.pid,
         "queue": [one.send_queue for one in site.listeners()],
         "unpatched": about.get("unpatched"),
         "most_queue": int(sysctl("net.core.somaxconn") or ""),
-        "both_s": max(one.took_s for one in both),
+        "both_s": both_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
-        "stop_s": site.stop(),
+        "stop_s": site.undisturbed(site.stop, _is_at_once, tries=1),
     }
 
 

@@ -5,12 +5,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
+from functools import partial
 
 from workerlab.experiments.settings.launches.launch import Launch, Seen
-from workerlab.experiments.settings.site import Site
+from workerlab.experiments.settings.site import LONG_S, Site
 
 BACKLOG, BACKLOG_AFTER = 7, 9
-REPLACED_S = 5.0  # for workers to be replaced
+REPLACED_S = LONG_S  # for workers to be replaced
 LIMIT, UNDER_WAY_S, GRACE_S, BEGUN_S = 4, 5.0, 2, 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
 
@@ -42,9 +43,15 @@ def _recycled(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_request_under_way(site: Site) -> Seen:
-    """Others reach the limit of its worker meanwhile."""
+    """Others reach the limit of its worker meanwhile. It is cut only if the grace ends before it
+    does, which it may not where all stand still."""
+    return site.undisturbed(partial(_request_under_way, site), tries=1)
+
+
+def _request_under_way(site: Site) -> Seen:
     pids = set(site.pids)
     under_way = site.ask_at_once([f"/wait?s={UNDER_WAY_S:g}"])
+    site.begun()
     site.wait(BEGUN_S)
     others = site.ask_at_once(["/about"] * LIMIT)
     (answer,) = under_way.answers()
@@ -67,7 +74,9 @@ def _look_at_crowd(site: Site) -> Seen:
         for _ in range(CROWD):
             stack.enter_context(site.connect())
         site.wait(CROWD_S)
-    answer = site.ask("/about", timeout_s=PATIENCE_S)
+    answer = site.undisturbed(
+        lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda answer: answer.status == 200
+    )
     return {"status": answer.status, "took_s": answer.took_s}
 
 

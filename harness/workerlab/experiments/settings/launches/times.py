@@ -3,9 +3,10 @@
 import socket
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from workerlab.experiments.settings.launches.launch import Launch, Seen
-from workerlab.experiments.settings.site import FAR, HOST, Site, closes_within, exchange
+from workerlab.experiments.settings.site import FAR, HOST, Answer, Site, exchange
 from workerlab.server.services import free_port
 
 KEEPALIVE_S, WATCHED_S = 3, 8.0
@@ -28,23 +29,40 @@ def _sockets(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_sockets(site: Site) -> Seen:
-    site.until(lambda: len(site.pids) >= 2, WATCHED_S)
+    # Each has made its sockets before it loads the app
+    site.surely(lambda: _loaded(site) >= 2, "each worker loads the app")
     site.until(lambda: len(site.listeners()) >= 2, 1.0)
     told = site.ask("/about", first=f"PROXY TCP4 {FAR} {HOST} 1000 2000\r\n")
-    with site.connect() as connection:
-        answer = exchange(connection, "/about")
-        closed_s = closes_within(connection, WATCHED_S)
+    answer, closed_s = site.undisturbed(partial(_kept_open, site), _is_open)
     if answer.status != 200:
         raise ValueError(f"the app did not answer: {answer.error or answer.status}")
     return {
         "listeners": len(site.listeners()),
         "shared": _binds(site.port),
-        "proxied": told.status,
+        "proxied": told.refusal,
         "proxied_address": told.about["address"] if told.status == 200 else None,
         "answered": answer.status,
         "says_close": answer.closed,
         "closed_s": closed_s,
     }
+
+
+def _loaded(site: Site) -> int:
+    """Workers that have loaded the app, by now."""
+    return sum(name == "post_worker_init" for name, _ in site.called())
+
+
+def _kept_open(site: Site) -> tuple[Answer, float | None]:
+    """The answer to a request, and when the server closed its connection after it."""
+    with site.connect() as connection:
+        answer = exchange(connection, "/about")
+        return answer, site.closes_within(connection, WATCHED_S)
+
+
+def _is_open(seen: tuple[Answer, float | None]) -> bool:
+    """That it was not closed, long after it should have been, is so whatever stood still."""
+    answer, closed_s = seen
+    return answer.status == 200 and closed_s is None
 
 
 def _binds(port: int) -> bool:
@@ -64,23 +82,36 @@ def _short_timeout(_site: Site) -> Mapping[str, object]:
 
 def _looks_at(path: str) -> Launch:
     def look(site: Site) -> Seen:
-        site.wait(SETTLED_S)
-        before = site.killed()
-        answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
-        return {
-            "status": answer.status,
-            "took_s": answer.took_s,
-            "killed": site.killed() > before,
-        }
+        # Nobody reports while all stand still, so that Gunicorn kills whom it may not
+        return site.undisturbed(partial(_too_long, site, path), _is_not_killed)
 
     return Launch(f"timeout_{path}", _short_timeout, look, 9.0)
 
 
+def _too_long(site: Site, path: str) -> Seen:
+    site.wait(SETTLED_S)
+    before = site.killed()
+    answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
+    return {
+        "status": answer.status,
+        "took_s": answer.took_s,
+        "killed": site.killed() > before,
+    }
+
+
+def _is_not_killed(seen: Seen) -> bool:
+    return not seen["killed"]
+
+
 def _look_at_silence(site: Site) -> Seen:
+    return site.undisturbed(partial(_silence, site), _is_not_killed)
+
+
+def _silence(site: Site) -> Seen:
     site.wait(SETTLED_S)
     before, began = site.killed(), time.monotonic()
     with site.connect() as connection:
-        closed_s = closes_within(connection, SILENT_S)
+        closed_s = site.closes_within(connection, SILENT_S)
     site.until(lambda: site.killed() > before, 0.5)
     return {
         "closed_s": closed_s,
@@ -95,8 +126,9 @@ def _short_grace(_site: Site) -> Mapping[str, object]:
 
 def _look_at_stop(site: Site) -> Seen:
     under_way = site.ask_at_once([f"/wait?s={UNDER_WAY_S:g}"])
+    site.begun()
     site.wait(0.5)
-    stop_s = site.stop()
+    stop_s = site.undisturbed(site.stop, tries=1)
     (answer,) = under_way.answers()
     return {"stop_s": stop_s, "status": answer.status}
 
