@@ -341,12 +341,12 @@ def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
 def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
     one = RedisCache(replace(frail, answer_s=IMPATIENT_S), async_mode=False)
 
-    def kept() -> bool:
+    def holds() -> bool:
         """Not where the machine stands still for longer than it waits."""
         finish(one.put("post:1", b"{}", 1, 60.0))
         return finish(one.get("post:1")) == b"{}"
 
-    until(kept, "Redis holds it")
+    until(holds, "Redis holds it")
     with server.hung():
         assert finish(one.get("post:1")) is None
         finish(one.put("post:1", b"{}", 2, 60.0, sure=True))

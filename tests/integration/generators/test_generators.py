@@ -23,8 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -205,7 +205,7 @@ def test_every_fault_has_its_name(name: str, tmp_path: Path) -> None:
         given_s = list[float]()
         timed = replace(load, duration_s=end_s - 2, deadline_s=end_s)
         began_s = time.monotonic()
-        with one_request_each(lambda given_s=given_s: next_fault(faults, given_s)) as url:
+        with one_request_each(partial(next_fault, faults, given_s)) as url:
             said = run(name, timed, url, tmp_path / f"tool-{end_s}")
         if len(given_s) == len(faults) and given_s[-1] - began_s < end_s - STILL_S:
             break
@@ -256,14 +256,9 @@ def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path)
         )
         given = list[tuple[int, bytes]]()
 
-        def answer(_: object, order: Any = order, given: Any = given) -> tuple[int, bytes]:
-            given.append(next(order))
-            time.sleep(0.01)
-            return given[-1]
-
         load = a_load(keepalive=True, same_body=True, expect_status=201, concurrency=1)
         timed = replace(load, duration_s=duration_s)
-        with serving(answer, keepalive=True) as url:
+        with serving(partial(next_of, order, given), keepalive=True) as url:
             said = run(name, timed, url, tmp_path / f"tool-{duration_s}")
         if len(given) > 4:
             break
@@ -272,6 +267,15 @@ def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path)
     assert said.errors == {"status": of_status, "body": given.count((201, b"b"))}
     assert said.body_sha256 is None
     assert said.connections in (None, 1)
+
+
+def next_of(
+    order: Iterator[tuple[int, bytes]], given: list[tuple[int, bytes]], _: object
+) -> tuple[int, bytes]:
+    """`given`: all until now, also this one."""
+    given.append(next(order))
+    time.sleep(0.01)
+    return given[-1]
 
 
 # --- what all bodies were, where it is said -------------------------------------------------
