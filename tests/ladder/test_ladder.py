@@ -133,11 +133,15 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     with_cache, *without = rows(done.report, "storage_trips")
     assert len(without) == 2
     for row in (with_cache, *without):
-        if not row["counted_requests"]:
+        if not (requests := row["counted_requests"]):
             assert stood_still(lab.run), "nothing was counted on a machine that ran"
             continue
         assert row["redis_trips"] == 0
-        assert (row["storage_trips"] > 0.9) == (row is not with_cache)
+        trips = row["storage_trips"] * requests
+        if row is with_cache:  # where the machine stands still, all six may find it expired at once
+            assert trips <= 6 * 5
+        else:  # at either end some of the six have made a trip and have no answer yet
+            assert trips == pytest.approx(requests, abs=6 + ROUNDED * requests)
 
 
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:

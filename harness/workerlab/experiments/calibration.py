@@ -6,8 +6,8 @@ connections: some seconds, once per machine, as the figures are kept in a cache 
 no cell came near what even a slow machine's tool does, nothing is measured: which is known once its
 trials have ended.
 
-A load in which other programs kept the tool or its server waiting for a core says nothing of what
-the tool can do, and is kept nowhere.
+A load in which other programs kept the tool or its server waiting for a core, or in which the whole
+machine stood still, says nothing of what the tool can do, and is kept nowhere.
 
 Nothing here stops a sweep but a full disk: where a ceiling cannot be had, the run says why and does
 without.
@@ -203,6 +203,8 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
             return f"{measured.failed} of its requests failed"
         if not measured.rps:
             return "it says no rate"
+        if data.observations.pauses:
+            continue
         if (cores := disturbance(data)) is not None:
             others = max(others, cores)
         elif timed or number > 1:
@@ -212,6 +214,8 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
             busy.append(counted.cpu_s / measured.duration_s if counted and known else 0.0)
         else:  # the first one shows how many requests take a second
             requests = max(requests, math.ceil(measured.rps * DURATION_S))
+    if not rates and not others:
+        return "the machine stood still meanwhile; the next run measures it"
     if not rates:
         return f"other programs used {others:.1f} cores meanwhile; close them for the next run"
     return Ceiling(*one, rps=median(rates), at_least=median(busy) >= SERVER_BUSY)

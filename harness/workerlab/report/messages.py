@@ -1575,6 +1575,8 @@ generators.note.gaps = CPU and memory were sampled at least every {gap_s:.2f} s[
     more than {limit_s:g} s apart in {wide} of {loads:# load}]].
 generators.note.others = {times} of {loads:# load} had to wait for cores that others used. The
     worst: {noise}
+generators.note.stood_still = this machine stood still, as when a host stops its guests, in {times}
+    of {loads:# load}; the figures contain that time
 generators.note.wrk = wrk corrects its response times with samples that it makes up, and uses two
     threads above 64 connections.
 generators.not_measured = Inconclusive: no generator was measured at full speed.

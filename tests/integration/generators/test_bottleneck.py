@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.integration.conftest import Lab, fake_program, until
+from tests.integration.conftest import Done, Lab, fake_program, right_unless_still, until
 from workerlab import run_store as store
 from workerlab.experiments import calibration
 from workerlab.experiments.bottleneck.command import GENERATORS
@@ -28,6 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # A library's, which the app comes near on any machine
 TOOL = "coroutines"
+KEY = CeilingKey(TOOL, keepalive=False, processes=1, connections=16)
 
 
 def swept(lab: Lab, worker_class: str, cache: Path, *words: str) -> Any:
@@ -41,12 +42,25 @@ def swept(lab: Lab, worker_class: str, cache: Path, *words: str) -> Any:
     return done
 
 
+def came_near(cell: dict[str, Any]) -> bool:
+    """Whether the app came near what the tool does on any machine: not where this one was too busy
+    or stood still, nor where its cell is invalid."""
+    rps = cell["throughput_rps"] or 0.0
+    return calibration.near_its_limit(KEY, {KEY: rps})
+
+
 def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, cache: Path) -> None:
-    first = swept(lab, worker_class, cache)
+    for _ in range(5):
+        first = swept(lab, worker_class, cache)
+        if came_near(first.report["cells"][0]):
+            break
+    else:
+        pytest.skip("the app came near no limit in any of 5 loads: the machine is too busy")
     assert f"measuring what {TOOL}, 16 connections can do here" in first.err
     environment = first.report["environment"]
     if missing := environment["ceilings_missing"]:  # whoever tests beside us keeps the cores busy
-        assert "other programs used" in missing[f"{TOOL}, 16 connections"]
+        why = missing[f"{TOOL}, 16 connections"]
+        assert "other programs used" in why or "stood still" in why
         assert not cache.exists()
         return
     (ceiling,) = environment["ceilings"]
@@ -90,8 +104,15 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert first.returncode == 130, err
     assert "bottleneck --resume" in err
     assert "not finished. Resume with: workerlab bottleneck --resume" in " ".join(out.split())
-    made_smaller(lab.run)
-    done = lab("bottleneck", "--resume", str(lab.run), "--format", "json")
+    directory = lab.run
+    smaller = made_smaller(directory)
+
+    def resume() -> Done:
+        store.create(directory, smaller.plan, smaller.environment)
+        return lab("bottleneck", "--resume", str(directory), "--format", "json")
+
+    # Of two seconds in which the machine stood still too little may be left
+    done = right_unless_still(lab, resume, lambda done: done.code == 0)
     assert done.code == 0, (done.err, done.report["findings"], done.report["notes"])
     assert "measuring" not in done.err  # a server that sleeps is nobody's limit
     found = done.report
@@ -107,8 +128,9 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert again.report == found
 
 
-def made_smaller(directory: Path) -> None:
-    """The same run with fewer users, on an app that sleeps: it keeps no core busy."""
+def made_smaller(directory: Path) -> store.Run:
+    """The same run with fewer users, on an app that sleeps: it keeps no core busy. Its directory is
+    gone."""
     run = store.load(directory)
     cells = []
     for cell in run.plan.cells:
@@ -118,4 +140,4 @@ def made_smaller(directory: Path) -> None:
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
     shutil.rmtree(directory)
     plan = replace(run.plan, cells=tuple(cells), trials=1, duration_s=2.0)
-    store.create(directory, plan, run.environment)
+    return replace(run, plan=plan)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Done, Lab, run_once, send, until
+from tests.integration.conftest import LONG_S, Done, Lab, run_once, send, until
 
 FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
 
@@ -107,7 +107,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:
     process = lab.start("generators", *words)
     until(lambda: len(list((lab.place / "results").glob("*/raw/*/tool/stdout"))) > 1, "two loads")
     send(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 130
     assert "was not measured" in " ".join(out.split())
     assert "generators --resume" in err

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,7 @@ def test_every_fault_has_its_name(name: str, tmp_path: Path) -> None:
         given_s = list[float]()
         timed = replace(load, duration_s=end_s - 2, deadline_s=end_s)
         began_s = time.monotonic()
-        with one_request_each(lambda given_s=given_s: next_fault(faults, given_s)) as url:
+        with one_request_each(partial(next_fault, faults, given_s)) as url:
             said = run(name, timed, url, tmp_path / f"tool-{end_s}")
         if len(given_s) == len(faults) and given_s[-1] - began_s < end_s - STILL_S:
             break
@@ -249,22 +250,32 @@ def test_no_files_are_left(name: str, tmp_path: Path) -> None:
 def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path) -> None:
     """All on one connection. The first body is the measure; an answer with another status is
     compared with nothing."""
-    order = itertools.chain([(201, b"a")], itertools.cycle([(201, b"b"), (200, b"a"), (200, b"b")]))
-    given: list[tuple[int, bytes]] = []
+    for duration_s in (1.0, 4.0, 16.0):  # a machine that stands still leaves few requests
+        order = itertools.chain(
+            [(201, b"a")], itertools.cycle([(201, b"b"), (200, b"a"), (200, b"b")])
+        )
+        given = list[tuple[int, bytes]]()
 
-    def answer(_: object) -> tuple[int, bytes]:
-        given.append(next(order))
-        time.sleep(0.01)
-        return given[-1]
-
-    load = a_load(keepalive=True, same_body=True, expect_status=201, concurrency=1)
-    with serving(answer, keepalive=True) as url:
-        said = run(name, load, url, tmp_path / "tool")
+        load = a_load(keepalive=True, same_body=True, expect_status=201, concurrency=1)
+        timed = replace(load, duration_s=duration_s)
+        with serving(partial(next_of, order, given), keepalive=True) as url:
+            said = run(name, timed, url, tmp_path / f"tool-{duration_s}")
+        if len(given) > 4:
+            break
     assert said.requests == said.sent == len(given) > 4
     of_status = sum(status == 200 for status, _ in given)
     assert said.errors == {"status": of_status, "body": given.count((201, b"b"))}
     assert said.body_sha256 is None
     assert said.connections in (None, 1)
+
+
+def next_of(
+    order: Iterator[tuple[int, bytes]], given: list[tuple[int, bytes]], _: object
+) -> tuple[int, bytes]:
+    """`given`: all until now, also this one."""
+    given.append(next(order))
+    time.sleep(0.01)
+    return given[-1]
 
 
 # --- what all bodies were, where it is said -------------------------------------------------
@@ -386,8 +397,12 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
 
     kept = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "duration_s": 2.0}
     load = a_load(concurrency=40, processes=processes, **kept)
-    with serving(answer) as url:
-        said = run(name, load, url, tmp_path / "tool")
+    for number in range(5):  # a machine that stands still all the time sends nothing
+        arrived.clear()
+        with serving(answer) as url:
+            said = run(name, load, url, tmp_path / f"tool-{number}")
+        if arrived:
+            break
     due = schedule("poisson", 40, 2, 30_001)
     assert said.errors == {}
     assert (said.sent or 0) + (said.unsent or 0) == len(due)
@@ -408,14 +423,22 @@ def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_
     """Two users, 0.1 s an answer: 20 of 60 requests a second."""
     needing(name)
     load = a_load(concurrency=2, rate_rps=60.0, duration_s=2.0)
-    said, seen = against(name, load, tmp_path, NullServer(delay_s=(0.1, 0.1)))
-    assert (said.sent or 0) + (said.unsent or 0) == 120
+    for number in range(5):  # a machine that stands still lets them send less
+        place = tmp_path / str(number)
+        place.mkdir()
+        said, seen = against(name, load, place, NullServer(delay_s=(0.1, 0.1)))
+        if seen.requests > 20:
+            break
+    assert seen.requests > 20
+    assert said.sent is not None
+    assert said.sent + (said.unsent or 0) == 120
     assert said.sent == said.requests == seen.requests
     assert said.sent <= 2 * 2.0 / 0.1 + 2
     assert said.lag.max is not None
     assert said.response.max is not None
-    # The last that was sent was due before 0.7 s, and users that are busy take them until 2 s
-    assert said.lag.max >= 0.5
+    # Before the last that was sent, each user had waited for all others of its own
+    last = said.sent - 1
+    assert said.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6
     assert said.response.max >= said.lag.max
     assert [note.code for note in said.notes] == ["note.never_sent"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from workerlab.experiments.calibration import (
     read_cache,
     write_cache,
 )
-from workerlab.model import App, Plan, Server
+from workerlab.model import App, Observations, Pause, Plan, Server
 from workerlab.plan import product
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
@@ -158,3 +159,25 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     path = tmp_path / "file" / "below" / "ceilings.json"
     write_cache(path, {"good": CEILING})
     assert read_cache(path) == {}
+
+
+@pytest.mark.parametrize(("paused", "rps"), [((), 500.0), ((1, 2), 900.0), ((1, 2, 3), None)])
+def test_a_load_in_which_the_machine_stood_still_says_nothing_of_a_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: tuple[int, ...], rps: float | None
+) -> None:
+    """Else a tool would be slow for good: its ceiling is kept."""
+    rates = {1: 100.0, 2: 500.0, 3: 900.0}
+
+    def load(_one: CeilingKey, _requests: int, number: int, _place: Path) -> SimpleNamespace:
+        measured = SimpleNamespace(failed=0, rps=rates[number], duration_s=1.0)
+        seen = Observations(pauses=(Pause(1, 2),) if number in paused else ())
+        return SimpleNamespace(measurement=measured, null=None, observations=seen)
+
+    monkeypatch.setattr(calibration, "_load", load)
+    found = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
+    if rps is None:
+        assert isinstance(found, str)
+        assert "stood still" in found
+    else:
+        assert isinstance(found, Ceiling)
+        assert found.rps == rps

@@ -22,6 +22,7 @@ from workerlab.model import (
     NullCounts,
     NullServer,
     Observations,
+    Pause,
     ProcessSample,
     Record,
     Summary,
@@ -260,6 +261,20 @@ def test_who_did_not_keep_the_low_rate_does_not_win() -> None:
     assert found.evidence[-1] == Finding(
         "generators.low_rate.slow", {"name": "ab", "rps": pytest.approx(100)}
     )
+
+
+def test_whom_a_machine_that_stood_still_kept_from_the_low_rate_is_not_called_slow() -> None:
+    slow = trial("ab", 25, low=True, rps=100, cores=0.0001)
+    assert slow.record is not None
+    assert slow.record.load_end_ns is not None
+    pause = Pause(slow.record.load_end_ns - 2 * NS, slow.record.load_end_ns)
+    seen = replace(slow.observations, pauses=(pause,))
+    trials = (*FOUR, replace(slow, observations=seen))
+    codes = [evidence.code for evidence in concluded("low_rate", trials).evidence]
+    assert "generators.low_rate.slow" not in codes
+    notes = [one for one in study(run(), trials).notes if isinstance(one, Finding)]
+    (note,) = [one for one in notes if one.code == "generators.note.stood_still"]
+    assert note.values == {"times": 1, "loads": len(trials)}
 
 
 def test_who_sends_most_and_that_a_busy_server_makes_it_a_lower_bound() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from workerlab.load.generators import share
-from workerlab.load.generators.document import CAUSES, cause_of_errno
+from workerlab.load.generators.document import CAUSES, Tally, cause_of_errno
 from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.words import Words
 
@@ -33,6 +35,26 @@ def test_no_more_requests_when_the_time_is_over() -> None:
     over = share.Share(words(requests=None, duration_s=1e-9))
     over.begin()
     assert not over.take()
+
+
+def test_processes_that_stood_still_with_their_parent_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When all go on, its time is over, and none of them has had a moment to say what it saw."""
+    result, child = Pipe(duplex=False)
+    waits = list[float]()
+
+    def wait(waiting: list[Connection], for_s: float) -> list[Connection]:
+        waits.append(for_s)
+        if len(waits) == 1:
+            return []
+        child.send(Tally(sent=7))
+        return waiting
+
+    monkeypatch.setattr(share, "wait", wait)
+    of = share.of_processes(words())
+    assert share._collect(of, [result]).sent == 7
+    assert len(waits) == 2
 
 
 def test_the_ramp_is_dealt_evenly() -> None:

@@ -143,5 +143,7 @@ def _notes(usages: Sequence[Usage]) -> Iterable[Finding]:
         times = sum(disturbed([usage]) is not None for usage in usages)
         counts = {"times": times, "loads": len(usages)}
         yield Finding("generators.note.others", {**counts, "noise": noise})
+    if times := sum(usage.stood_still for usage in usages):
+        yield Finding("generators.note.stood_still", {"times": times, "loads": len(usages)})
     if any(usage.tool == "wrk" for usage in usages):
         yield Finding("generators.note.wrk")

@@ -62,7 +62,7 @@ def _low_rate(usages: Usages) -> Finding:
     evidence += [
         Finding("generators.low_rate.slow", {"name": usage.name, "rps": usage.rps})
         for usage in usages
-        if usage.rps < KEPT * asked
+        if usage.rps < KEPT * asked and not usage.stood_still
     ]
     if min(len(usage.costs_s) for usage, _ in known) < 2:
         return _answer("low_rate", "few", {"trials": TRIALS}, evidence)

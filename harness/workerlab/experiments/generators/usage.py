@@ -24,7 +24,15 @@ from msgspec.structs import replace
 from workerlab.analysis.core_wait import Stretch, wait_in, worst
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.samples import NS, per_second
-from workerlab.model import CoreWait, Finding, Measurement, ProcessSample, Record, Summary
+from workerlab.model import (
+    CoreWait,
+    Finding,
+    Measurement,
+    Observations,
+    ProcessSample,
+    Record,
+    Summary,
+)
 
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
@@ -38,7 +46,8 @@ class Usage(Struct, frozen=True):
 
     `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
     its end. `memory_bytes`: the most; pages that processes share count in each of them.
-    `core_wait`: what it cost to wait for a core, and who had it.
+    `core_wait`: what it cost to wait for a core, and who had it. `stood_still`: whether the machine
+    did, in a part of the load.
     """
 
     measured: Measurement
@@ -61,6 +70,7 @@ class Usage(Struct, frozen=True):
     doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
     rates: tuple[float, ...] = ()  # `rps` of each trial
     costs_s: tuple[float, ...] = ()  # `cpu_per_request_s` of each, where it is known
+    stood_still: bool = False
 
     @property
     def name(self) -> str:
@@ -120,6 +130,7 @@ def _pooled(trials: Sequence[Usage]) -> Usage:
         doubt=next((one.doubt for one in trials if one.doubt), None),
         rates=rates,
         costs_s=costs,
+        stood_still=any(one.stood_still for one in trials),
     )  # fmt: skip
 
 
@@ -178,7 +189,15 @@ def usage_of(data: TrialData) -> Usage | None:
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps, default=None),
         doubt=doubt,
+        stood_still=_stood_still(seen, record),
     )
+
+
+def _stood_still(seen: Observations, record: Record) -> bool:
+    begin_ns, end_ns = record.load_start_ns, record.load_end_ns
+    if begin_ns is None or end_ns is None:
+        return bool(seen.pauses)
+    return any(one.from_ns < end_ns and one.to_ns > begin_ns for one in seen.pauses)
 
 
 def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:

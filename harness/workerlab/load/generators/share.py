@@ -155,7 +155,8 @@ def _child(
 def _collect(share: Share, results: list[Connection]) -> Tally:
     tally, waiting = Tally(), list(results)
     while waiting:
-        ready = wait(waiting, share.left_s() + SLACK_S)
+        # Again, as all of them may have stood still together until the time was over
+        ready = wait(waiting, share.left_s() + SLACK_S) or wait(waiting, SLACK_S)
         if not ready:
             raise OSError(f"{len(waiting)} of {len(results)} processes did not keep the deadline")
         for one in ready:
