@@ -50,7 +50,7 @@ from workerlab.analysis.knee import REACHED
 from workerlab.analysis.load_tool import CEILING, INSIDE
 from workerlab.analysis.occupancy import FULL, occupancy
 from workerlab.analysis.series import HALF, Series
-from workerlab.analysis.stall import headline, stalled
+from workerlab.analysis.stall import stalled, stood_still
 from workerlab.analysis.uneven import uneven_dealing
 from workerlab.model import Finding, Verdict
 
@@ -76,7 +76,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
-    disturbed, lost, still = disturbance(facts), _stood_still(facts), pauses.note(facts)
+    disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.note(facts)
     paused = stood_still_alone(facts, series)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
@@ -94,18 +94,10 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 def stood_still_alone(facts: Facts, series: Series) -> bool:
     """Whether no more than that the machine stood still made requests take longer than a lone one.
     Where they are more than the slots, some of them wait all the same."""
-    n, lost = facts.connections, _stood_still(facts)
+    n, lost = facts.connections, stood_still(facts)
     if not lost or (facts.slots and n > OVER * facts.slots):
         return False
     return series.served(n) / (1 - lost) >= REACHED
-
-
-def _stood_still(facts: Facts) -> float:
-    """The part of the time that the throughput is of in which the machine did, where it is told."""
-    part = headline(facts)
-    if part is None or pauses.note(facts) is None:
-        return 0.0
-    return min(LOST, sum(pauses.lengths_s(facts, part)) / part.length_s)
 
 
 def _explains(facts: Facts, series: Series) -> bool:
