@@ -80,7 +80,8 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     paused = stood_still_alone(facts, series)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
-    if still and lost and series.served(n) < REACHED and not (paused and lost <= HALF):
+    slow = n > 1 and series.served(n) < REACHED
+    if still and lost and slow and not (paused and lost <= HALF):
         return "inconclusive", _finding("stood_still", **still.values)
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("fills_slots", connections=n, slots=slots)
