@@ -191,3 +191,8 @@ def test_a_pause_excuses_nothing_where_requests_wait(pause_s: float) -> None:
     pause = Pause(ended_ns - NS // 4, ended_ns + 3 * NS)
     (cell,) = sweep(seeing(trial, pauses=(pause,))).cells
     assert cell.verdict == "saturated"
+
+
+def test_a_single_connection_waits_for_nobody_however_long_the_machine_stood_still() -> None:
+    (cell,) = sweep(paused(UVICORN, 1, 2, 0.5, 2.5)).cells
+    assert cell.verdict == "below capacity"
