@@ -12,6 +12,8 @@ What a cell shows of the server is not more than its load allows (`_doubt`):
                                         it would be without what the others took of the times: of
                                         all in a saturated cell, else of the fastest request, which
                                         waited least for a core
+    the machine stood still             what times are broken, only those that would be without its
+                                        longest pause, or by the fastest request
     a backlog grows as long as the      what is met is so only for as long as the load lasted
     load lasts (at a rate)
 """
@@ -21,6 +23,7 @@ from math import inf
 
 from msgspec.structs import replace
 
+from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.target import Requests, judge, word
 from workerlab.model import Cell, CellResult, Finding
@@ -39,7 +42,9 @@ def with_targets(
     }
     counts = _over_trials(cells, every)
     return [
-        replace(cell, target=_outcomes(terms, cell, every[key], counts[cell.trial.cell]))
+        replace(
+            cell, target=_outcomes(terms, cell, every[key], counts[cell.trial.cell], facts[key])
+        )
         if (key := cell.trial.key) in every
         else cell
         for cell in cells
@@ -84,17 +89,21 @@ def _over_trials(cells: Iterable[CellResult], every: dict[str, Requests]) -> dic
 
 
 def _outcomes(
-    terms: Sequence[Term], cell: CellResult, own: Requests, counts: Requests
+    terms: Sequence[Term], cell: CellResult, own: Requests, counts: Requests, facts: Facts
 ) -> tuple[Finding, ...]:
     return tuple(
-        _allowed(term, judge(term, counts if term.kind == "errors" else own), cell, own)
+        _allowed(term, judge(term, counts if term.kind == "errors" else own), cell, own, facts)
         for term in terms
     )
 
 
-def _allowed(term: Term, outcome: Finding, cell: CellResult, own: Requests) -> Finding:
+def _allowed(
+    term: Term, outcome: Finding, cell: CellResult, own: Requests, facts: Facts
+) -> Finding:
     """The outcome, or that it is not shown, and why."""
-    why = None if word(outcome) == "not_shown" else _doubt(term, outcome, cell, own)
+    why = None
+    if word(outcome) != "not_shown":
+        why = _doubt(term, outcome, cell, own) or _paused(term, outcome, own, facts)
     if why is None:
         return outcome
     return Finding("target.not_shown", {**outcome.values, "why": why})
@@ -115,6 +124,17 @@ def _doubt(term: Term, outcome: Finding, cell: CellResult, own: Requests) -> Fin
     if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.taken)):
         return None
     return Finding("target.disturbed", {"share": wait.taken})
+
+
+def _paused(term: Term, outcome: Finding, own: Requests, facts: Facts) -> Finding | None:
+    """Where a time is not met, and may be without the longest pause. (The interval of a throughput
+    contains what a pause took.)"""
+    still, value_s = pauses.note(facts), outcome.values.get("value")
+    if word(outcome) == "met" or term.kind != "time" or still is None or value_s is None:
+        return None
+    fastest_s = own.times_s[0] if own.times_s else 0.0
+    without_s = max(fastest_s, value_s - still.values["longest_s"])
+    return Finding("target.stood_still", still.values) if term.holds(without_s) else None
 
 
 def _errors(term: Term) -> bool:

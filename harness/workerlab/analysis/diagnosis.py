@@ -35,6 +35,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import failing, shedding
 from workerlab.analysis.series import Series
 from workerlab.analysis.shared import shared
+from workerlab.analysis.verdict import stood_still_alone
 from workerlab.model import CellResult, Finding
 
 FULL = 0.9  # of all cores
@@ -164,7 +165,8 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Finding, .
     before, causes = _asked(BEFORE, facts, cell), _causes(facts, cell, series)
     disturbed = [found for found in (disturbance(facts),) if found is not None]
     if not (before or many or causes or disturbed):
-        causes = [without_cause(facts, cell, waits=series.waits(facts))]
+        waits = series.waits(facts) and not stood_still_alone(facts, series)
+        causes = [without_cause(facts, cell, waits=waits)]
     if cell.verdict == "inconclusive":
         return (*disturbed, *before, *many, *causes, *few)
     return (*before, *many, *causes, *few, *disturbed)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
+from workerlab.analysis.window import Window
 from workerlab.model import Finding, Pause
 
 UNSEEN_S = 0.1  # of each: before the observer was due
@@ -14,11 +15,14 @@ CHANCE = 2.0  # times as many may be due in it by chance, or wait for those that
 TOLD = 0.01  # of the load
 
 
-def lengths_s(facts: Facts) -> tuple[float, ...]:
-    """How long each pause was at most, of those during the load, as it was planned or as it was."""
+def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
+    """How long each pause was at most, of those during this part of the load; else during the load,
+    as it was planned or as it was."""
     planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
-    until_ns = max(facts.ended_ns, facts.started_ns + planned_ns)
-    seen = (_inside_s(one, facts.started_ns, until_ns) for one in facts.seen.pauses)
+    from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
+    if part is not None:
+        from_ns, until_ns = part.opens_ns, part.closes_ns
+    seen = (_inside_s(one, from_ns, until_ns) for one in facts.seen.pauses)
     return tuple(length_s + UNSEEN_S for length_s in seen if length_s > 0)
 
 

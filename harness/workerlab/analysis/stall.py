@@ -46,6 +46,7 @@ from workerlab.model import Finding, Span
 SAID = 0.9  # of the steady throughput: below, the whole load's is told
 STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
 MOSTLY = 0.95  # of the requests are successes
+MOST_STILL = 0.9  # of the time: what is left of it then says nothing
 EXPLAINS = 0.5  # of the time that the load took longer
 ASKED, BEGUN, QUEUED, PAUSED = range(4)
 PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
@@ -131,6 +132,14 @@ def _successes_rps(facts: Facts, window: Window) -> float:
 def headline(facts: Facts) -> Window | None:
     """The part of the load that a cell's throughput and breakdown are of."""
     return whole_load(facts) if stalled(facts) else facts.window
+
+
+def stood_still(facts: Facts) -> float:
+    """The part of that time in which the machine did, where that is told; less than 1."""
+    part = headline(facts)
+    if part is None or pauses.note(facts) is None:
+        return 0.0
+    return min(MOST_STILL, sum(pauses.lengths_s(facts, part)) / part.length_s)
 
 
 def apart(facts: Facts) -> tuple[Finding, ...]:

@@ -11,8 +11,10 @@
     nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
                      than waiting, is not below 0.95 beyond its interval: at capacity where the
                      connections reach the knee, else below
-    stood still      the machine did, and without that time u is still below 0.95, though its
-                     interval, which that widens, is not: inconclusive
+    stood still      the machine did, in the part of the load that X is of. Where there may be slots
+                     for all, and without that time u is 0.95 and more, nothing waited; or, of a
+                     part that was mostly such time, nobody knows: inconclusive. So it is where u
+                     is below 0.95, though its interval, which that widens, is not
     accept queue full: the kernel dropped handshakes: saturated
     requests wait, and slots are free: something else is the limit, or nothing is yet.
                      saturated where there are more connections than slots (which idle: dealt
@@ -48,7 +50,7 @@ from workerlab.analysis.knee import REACHED
 from workerlab.analysis.load_tool import CEILING, INSIDE
 from workerlab.analysis.occupancy import FULL, occupancy
 from workerlab.analysis.series import HALF, Series
-from workerlab.analysis.stall import stalled
+from workerlab.analysis.stall import stalled, stood_still
 from workerlab.analysis.uneven import uneven_dealing
 from workerlab.model import Finding, Verdict
 
@@ -74,11 +76,12 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
     if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
-    disturbed, still = disturbance(facts), pauses.note(facts)
-    whole = still is not None and _without_pauses(facts, series) >= REACHED
-    if series.waits(facts) and not whole and not (disturbed and _explains(facts, series)):
+    disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.note(facts)
+    paused = stood_still_alone(facts, series)
+    if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
-    if still is not None and not whole:
+    slow = n > 1 and series.served(n) < REACHED
+    if still and lost and slow and not (paused and lost <= HALF):
         return "inconclusive", _finding("stood_still", **still.values)
     if slots and n >= REACHED * slots:
         return "at capacity", _finding("fills_slots", connections=n, slots=slots)
@@ -89,10 +92,13 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     return "below capacity", _finding("slots_free", connections=n, **used)
 
 
-def _without_pauses(facts: Facts, series: Series) -> float:
-    """u without the time in which the machine stood still."""
-    part = min(LOST, sum(pauses.lengths_s(facts)) / facts.load_s) if facts.load_s > 0 else 0.0
-    return min(1.0, series.served(facts.connections) / (1 - part))
+def stood_still_alone(facts: Facts, series: Series) -> bool:
+    """Whether no more than that the machine stood still made requests take longer than a lone one.
+    Where they are more than the slots, some of them wait all the same."""
+    n, lost = facts.connections, stood_still(facts)
+    if not lost or (facts.slots and n > OVER * facts.slots):
+        return False
+    return series.served(n) / (1 - lost) >= REACHED
 
 
 def _explains(facts: Facts, series: Series) -> bool:

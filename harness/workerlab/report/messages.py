@@ -333,6 +333,8 @@ target.tool_was_limit = {tool} was the limit, not the server
 target.backlog = the backlog grew, and responses would take longer under a longer load
 target.disturbed = waiting for a core that other programs used was {share:percent} of the response
     time
+target.stood_still = for up to {paused_s:duration} of {load_s:duration} ({longest_s:duration} at
+    once) this machine stood still, or the lab was stopped
 target.step = {slow:# request} of {requests:count} ({share:fraction}) took {above_s:duration} and
     more, nearly all others {below_s:duration} and less, so {metric} is one or the other by chance
 target.step_to_failed = {slow:# request} of {requests:count} ({share:fraction}) failed, nearly all

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import SYNC, derived, evidence, saying, server
+from tests.builders.analysis import (
+    SYNC,
+    derived,
+    evidence,
+    ns,
+    recording,
+    saying,
+    seeing,
+    server,
+)
 from tests.builders.open_model import opened
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.cell_targets import requests, with_targets
 from workerlab.analysis.target import word
-from workerlab.model import CellResult, CoreWait, Document, Finding, Rate, Summary
+from workerlab.model import CellResult, CoreWait, Document, Finding, Pause, Rate, Summary
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
 from workerlab.slo import parse
@@ -160,6 +169,30 @@ def test_a_saturated_cell_is_slow_without_other_programs_too(limit: str, expecte
     cell = replace(plain(trial), core_wait=noise)
     assert cell.verdict == "saturated"
     assert word(outcome_of(cell, trial, f"p95<{limit}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("max<150ms", "not_shown"),
+        ("max<90ms", "broken"),  # so was the fastest
+        ("max<2s", "met"),
+        ("rps>=60", "broken"),
+    ],
+)
+def test_what_a_pause_broke_is_not_shown_to_be_broken(target: str, expected: str) -> None:
+    """Four requests of 100 ms stood still with the machine for one second of one and a half."""
+    slow = range(9, 13)
+    trial = evidence(SYNC, 4, tool="fast", delays=lambda number: 1.1 if number in slow else 0.1)
+    trial = recording(trial, lone_s=(0.1,))
+    quiet = outcome_of(plain(trial), trial, target)
+    trial = seeing(trial, pauses=(Pause(ns(0.35), ns(1.35)),))
+    found = outcome_of(plain(trial), trial, target)
+    assert word(found) == expected
+    if expected == "not_shown":
+        assert word(quiet) == "broken"
+        assert found.values["why"].code == "target.stood_still"
+        assert "stood still" in text(found)
 
 
 def test_a_backlog_that_grows_keeps_no_time_for_long() -> None:

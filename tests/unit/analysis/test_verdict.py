@@ -5,11 +5,21 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.builders.analysis import SYNC, derived, evidence, ns, recording, saying, with_spans
+from tests.builders.analysis import (
+    NS,
+    SYNC,
+    derived,
+    evidence,
+    ns,
+    recording,
+    saying,
+    seeing,
+    with_spans,
+)
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.occupancy import occupancy, overhead_s
-from workerlab.model import Report, Server, Span
+from workerlab.model import Pause, Report, Server, Span
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
 
@@ -140,3 +150,49 @@ def test_a_gain_within_chance_decides_nothing() -> None:
     cells = sweep(*lone).cells
     assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
     assert cells[0].reason.code == "verdict.chance"
+
+
+def paused(asked: Server, connections: int, rounds: int, at_s: float, pause_s: float) -> TrialData:
+    """The machine stood still in the second round of requests that sleep for a second, `at_s`
+    after it began; their sleep went on meanwhile."""
+    second = range(1 + connections, 1 + 2 * connections)
+    slow_s = at_s + max(1 - at_s, pause_s)
+    trial = evidence(
+        asked, connections, rounds=rounds, delays=lambda number: slow_s if number in second else 1.0
+    )
+    pause = Pause(ns(2 + at_s), ns(2 + at_s + pause_s))
+    return seeing(recording(trial, lone_s=(1.0,)), pauses=(pause,))
+
+
+@pytest.mark.parametrize("pause_s", [0.5, 1.0, 1.5, 2.5])
+@pytest.mark.parametrize("at_s", [0.05, 0.3, 0.6, 0.95])
+def test_a_machine_that_stood_still_saturates_nothing(at_s: float, pause_s: float) -> None:
+    """Of two rounds the steady part is one second, and much of what it takes is the pause."""
+    for rounds, words in ((2, {"below capacity", "inconclusive"}), (5, {"below capacity"})):
+        (cell,) = sweep(paused(UVICORN, 10, rounds, at_s, pause_s)).cells
+        assert cell.verdict in words
+        assert cell.diagnosis is not None
+        assert cell.diagnosis.code == "diagnosis.nothing_waits"
+        assert cell.throughput_rps is not None
+        if cell.verdict == "inconclusive":
+            assert cell.reason.code == "verdict.stood_still"
+            assert cell.throughput_rps < 9.5
+
+
+@pytest.mark.parametrize("pause_s", [0.5, 1.5, 2.5])
+def test_a_pause_excuses_nothing_where_requests_wait(pause_s: float) -> None:
+    """For slots, or before and after it, too."""
+    (cell,) = sweep(paused(Server("gevent", 2, 1, 2048, 3), 10, 2, 0.5, pause_s)).cells
+    assert cell.verdict == "saturated"
+    trial = slowed(20, 0.2)
+    (cell,) = sweep(trial).cells
+    assert cell.verdict == "saturated"
+    ended_ns = derived(trial).ended_ns
+    pause = Pause(ended_ns - NS // 4, ended_ns + 3 * NS)
+    (cell,) = sweep(seeing(trial, pauses=(pause,))).cells
+    assert cell.verdict == "saturated"
+
+
+def test_a_single_connection_waits_for_nobody_however_long_the_machine_stood_still() -> None:
+    (cell,) = sweep(paused(UVICORN, 1, 2, 0.5, 2.5)).cells
+    assert cell.verdict == "below capacity"
