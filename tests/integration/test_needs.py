@@ -4,6 +4,7 @@ the machine is, for an app burns CPU by its thread's own clock, and a sleep is n
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -45,9 +46,8 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
 
     def one(app: App, *, preload: bool = False, **cell: Any) -> tuple[Needs, Any]:
         server = Server(worker_class, 2, 1, 2048, 1000, app=app, preload=preload)
-        for number in range(5):
-            place = tmp_path / f"run-{number}"
-            place.mkdir()
+        for _ in range(5):
+            place = Path(tempfile.mkdtemp(dir=tmp_path))
             facts = carried_out(place, Cell(server, "fast", 4, inside="needs", **cell))
             if len(facts.finished) >= FEWEST or not facts.seen.pauses:
                 break
@@ -150,10 +150,15 @@ def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> N
     place.mkdir()
     (place / "computes.py").write_text(COMPUTES)
     mix = (Route("/without"), Route("/within"))
-    needs, _ = measure(App("computes:app", str(place), path="/without", mix=mix), duration_s=3.0)
-    assert mean(needs, lambda one: one.nogil_s, "GET /within") == 0
-    assert mean(needs, lambda one: one.cpu_s, "GET /within") >= CPU_S
-    assert mean(needs, lambda one: one.nogil_s, "GET /without") > CPU_S / 4
+    app = App("computes:app", str(place), path="/without", mix=mix)
+    for duration_s in (3.0, 6.0, 12.0):
+        needs, _ = measure(app, duration_s=duration_s)
+        assert mean(needs, lambda one: one.nogil_s, "GET /within") == 0
+        assert mean(needs, lambda one: one.cpu_s, "GET /within") >= CPU_S
+        without_s = mean(needs, lambda one: one.nogil_s, "GET /without")
+        if without_s:  # else too few looks at the GIL to say so: on a busy machine it takes longer
+            break
+    assert without_s > CPU_S / 4
     assert all(one.nogil_s + one.cpu_s >= CPU_S - EXACT_S for one in needs.requests)
 
 
