@@ -12,8 +12,8 @@ or a file may block a thread.
 """
 
 import os
-from threading import Event
-from time import monotonic_ns, process_time_ns, thread_time_ns
+from threading import Event, Thread
+from time import monotonic_ns, process_time_ns, sleep, thread_time_ns
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from workerlab.server.inside.heartbeat import SCHEDSTAT, Others, counted_ns
 LEAST_NS = 50_000_000  # far more than a timer is late on a machine that is merely busy
 LEAST_AWAKE_NS = 200_000_000
 COMPUTED = 0.1  # of the time in question, by other threads of this process
+TICK_S = 0.02  # of the thread that watches while another is blocked
 
 
 class Moment(Struct, frozen=True):
@@ -93,3 +94,39 @@ def _still_ns(begun: Moment, ended: Moment, planned_ns: int = 0) -> int:
     still_ns = ended.at_ns - begun.at_ns - planned_ns - waited_ns
     others_ns = ended.all_computed_ns - begun.all_computed_ns - own_ns
     return still_ns if others_ns <= COMPUTED * still_ns else 0
+
+
+class PauseWatch:
+    """As a context manager: a thread that looks for pauses while another one is blocked."""
+
+    def __init__(self) -> None:
+        self._stop = Event()
+        self._pauses: list[Pause] = []
+        self._looked_ns = monotonic_ns()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "PauseWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def stood_still(self, since_ns: int) -> bool:
+        """Whether the machine did, after this moment of CLOCK_MONOTONIC."""
+        now_ns = monotonic_ns()
+        while self._looked_ns < now_ns - LEAST_NS and self._thread.is_alive():
+            sleep(TICK_S)  # it may have been in the middle of a pause, too
+        return any(pause.to_ns > since_ns for pause in tuple(self._pauses))
+
+    def _watch(self) -> None:
+        pauses = Pauses()
+        try:
+            while not self._stop.is_set():
+                pause = pauses.sleep(self._stop, TICK_S)
+                if pause is not None:
+                    self._pauses.append(pause)
+                self._looked_ns = monotonic_ns()
+        finally:
+            pauses.close()

@@ -198,3 +198,34 @@ def test_old_runs_have_none(tmp_path: Path) -> None:
     assert read_observations(tmp_path).pauses == ()
     (tmp_path / FILE).write_text('{"pauses":{"from_ns":1,"to_ns":2}}\n{"end":3}\n')
     assert read_observations(tmp_path).pauses == (Pause(1, 2),)
+
+
+WATCHING = """
+import time
+from workerlab.observe.pauses import PauseWatch
+with PauseWatch() as watch:
+    print("watching", flush=True)
+    since_ns = time.monotonic_ns()
+    input()
+    print(watch.stood_still(since_ns), watch.stood_still(time.monotonic_ns()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("still", [True, False])
+def test_a_thread_that_is_blocked_learns_of_a_pause(still: bool) -> None:
+    words = [sys.executable, "-c", WATCHING]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    for _ in range(5):
+        with started(words, cwd=ROOT, **pipes) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == "watching\n"
+            if still:
+                stop([process.pid])
+                time.sleep(0.5)
+                os.kill(process.pid, signal.SIGCONT)
+            before, after = process.communicate("\n", timeout=LONG_S)[0].split()
+        if (before, after) == (str(still), "False"):
+            break
+    else:  # the machine stood still each time, or the pause was not seen
+        pytest.fail(f"stood still: {before}, then {after}")

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
+from workerlab.observe.pauses import PauseWatch
 from workerlab.server.running import Faulty, Running
-from workerlab.server.warmup import LONE_FEWEST, Lone, answering, ask_alone, routes_of
+from workerlab.server.warmup import LONE_FEWEST, PAUSED_MOST, Lone, answering, ask_alone, routes_of
 
 MIX = (
     Route("/", weight=6),
@@ -93,6 +94,31 @@ def test_lone_requests_go_round_the_routes(tmp_path: Path) -> None:
     assert set(seen.values()) == {len(lone_s) // 3}
     assert len(lone_s) // 3 >= LONE_FEWEST
     assert begun_ns == sorted(begun_ns)
+
+
+def test_a_lone_request_in_which_the_machine_stood_still_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    def stood_still(_: PauseWatch, since_ns: int) -> bool:
+        asked.append(since_ns)
+        return len(asked) in (1, 2, 4)
+
+    monkeypatch.setattr(PauseWatch, "stood_still", stood_still)
+    with serving(tmp_path, (), Counter()) as server:
+        ask_alone(server, lones(server))
+    assert server.lone_begun_ns == [asked[2], *asked[4:]]
+
+
+def test_where_it_always_stands_still_the_last_ones_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PauseWatch, "stood_still", lambda *_: True)
+    seen = Counter[str]()
+    with serving(tmp_path, MIX, seen) as server:
+        ask_alone(server, lones(server))
+    assert sum(seen.values()) == len(server.lone_s) * (1 + PAUSED_MOST)
 
 
 def test_routes_that_never_answer_as_expected_are_told_together(tmp_path: Path) -> None:
