@@ -96,7 +96,9 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     assert 0 < gap_s < SLEEP_S
     assert "needs.gap_alone" not in [one.code for one in needs.notes]
     held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s
-    assert held_s >= SLEEP_S
+    # It may have been without a core when the sleep had begun already
+    queued_s = fmean(span.cost.queued_ns for span in facts.finished) / 1e9
+    assert held_s >= SLEEP_S - queued_s - EXACT_S
     assert facts.rps * SLEEP_S <= 2
 
 
