@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LOW_PRIORITY = 3  # a niceness: at 7 the unit tests were left over at the end, alone for a minute
 # Of whoever runs the tests
 FOREIGN = ("ASGI_", "BLOG_", "GUNICORN_", "UVICORN_", "WORKERLAB_")
 FOREIGN_NAMES = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PORT", "WEB_CONCURRENCY")
@@ -60,11 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # what is collected stays
     if not config.getoption("--low-priority"):
         return
-    os.nice(7)
+    os.nice(LOW_PRIORITY)
     if hasattr(config, "workerinput"):  # the others hear the terminal's Ctrl-C, which ends these
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
-            Path("/proc/self/autogroup").write_text("7")
+            Path("/proc/self/autogroup").write_text(str(LOW_PRIORITY))
 
 
 def pytest_collection_finish() -> None:
