@@ -63,7 +63,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
             assert tables(storage.url) == []
             assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
             counted = rows(done.report, "storage_trips")
-            if all(row["counted_requests"] for row in counted):
+            if all(row["counted_requests"] for row in counted) or not stood_still(lab.run):
                 break
     assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
         "nothing",

@@ -19,7 +19,7 @@ import pytest
 from apps.blog.blocking import finish
 from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
-from apps.blog.storage import Storage, mongodb, sql, storage_of
+from apps.blog.storage import Storage, mongodb, sql, sqlite, storage_of
 from tests.integration.conftest import ROOT
 from tests.ladder.conftest import (
     ANSWER_S,
@@ -440,6 +440,18 @@ def test_who_prepares_sqlite_waits_for_another_who_does(tmp_path: Any) -> None:
 
     prepared(Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True), use)
     other.close()
+
+
+def test_another_error_than_a_busy_sqlite_file_is_told_at_once(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "posts.db"
+    sqlite3.connect(path).execute("CREATE TABLE posts (number)").connection.close()
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it tries again"))
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        sqlite.log_ahead(db)
+    db.close()
 
 
 def test_a_writer_of_sqlite_is_waited_for(tmp_path: Any) -> None:

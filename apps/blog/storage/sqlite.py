@@ -33,7 +33,7 @@ class Storage(Sql):
         try:
             db = self._connected()
             try:
-                _log_ahead(db)
+                log_ahead(db)
                 db.execute("BEGIN IMMEDIATE")
                 db.execute(MADE)
                 ((at,),) = db.execute(AT)
@@ -84,15 +84,16 @@ class Storage(Sql):
         return db
 
 
-def _log_ahead(db: sqlite3.Connection) -> None:
-    """Where another process writes, SQLite refuses to change the journal at once, without the
-    connection's timeout: workers that boot together would fail."""
+def log_ahead(db: sqlite3.Connection) -> None:
+    """Switch the file to write-ahead logging. SQLite ignores the connection's timeout for this while
+    another process writes, so workers that boot together would fail."""
     give_up = time.monotonic() + BUSY_S
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > give_up:
+        except sqlite3.OperationalError as problem:
+            busy = problem.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # or an extended code of it
+            if not busy or time.monotonic() > give_up:
                 raise
         time.sleep(RETRY_S)

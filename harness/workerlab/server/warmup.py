@@ -31,7 +31,7 @@ STEADY_MOST, STEADY_S = 5, 0.5
 LONE_FEWEST, LONE_MOST, LONE_S = 3, 30, 3.0  # of any other app
 LONE_ERROR = 0.05  # enough of them: the standard error of their mean, by the mean
 WARMUP_S = 1.0
-PAUSED_MOST = 5  # requests in a row, left out for the machine stood still
+PAUSED_MOST = 5  # repetitions of a lone request during which the machine stood still
 TRIES, PATIENCE_S = 5, 10.0  # so many failures, or so long of them, before a server is given up
 SHOWN_ROUTES = 3  # of a mix, that never answer as expected
 MOSTLY = 2  # failures to each answer
@@ -113,8 +113,8 @@ def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
 
 
 def _without_pause(lone: "Lone", watch: PauseWatch) -> float:
-    """Seconds of a lone request; again, up to PAUSED_MOST times, where the machine stood still: one
-    of them would make the bound too low, and seems to show a server that serves more at once."""
+    """Seconds of a lone request, repeated up to PAUSED_MOST times while the machine stood still: a
+    pause would make the bound too low, and the server seem to serve more than it has slots."""
     took_s = lone.ask()
     for _ in range(PAUSED_MOST):
         if not watch.stood_still(lone.begun_ns):
