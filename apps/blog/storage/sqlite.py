@@ -85,15 +85,15 @@ class Storage(Sql):
 
 
 def log_ahead(db: sqlite3.Connection) -> None:
-    """Switch the file to write-ahead logging. SQLite ignores the connection's timeout for this while
-    another process writes, so workers that boot together would fail."""
+    """Switch the file to write-ahead logging. While another process writes, SQLite ignores the
+    connection's timeout for this, so workers that boot together would fail."""
     give_up = time.monotonic() + BUSY_S
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as problem:
-            busy = problem.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # or an extended code of it
+            busy = problem.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
             if not busy or time.monotonic() > give_up:
                 raise
         time.sleep(RETRY_S)
