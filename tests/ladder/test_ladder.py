@@ -16,7 +16,7 @@ from tests.integration.conftest import Lab, processes, stood_still, until
 from tests.integration.conftest import lab as lab
 from workerlab.server import services
 
-SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "1")
+SMALL = ("--quick", "--users", "6", "--tools", "fast", "--duration", "0.5")
 
 ROUNDED = 1e-5  # figures in JSON have six digits
 
