@@ -116,6 +116,16 @@ class Done:
         return found
 
 
+def why_invalid(out: str) -> str:
+    """A line for each invalid cell of a JSON document: for whoever reads why a test failed."""
+    try:
+        cells = json.loads(out).get("cells", ())
+    except (ValueError, AttributeError):
+        return ""
+    invalid = [cell["reason"]["text"] for cell in cells if cell["verdict"] == "invalid"]
+    return "".join(f"invalid: {reason}\n" for reason in invalid)
+
+
 class Lab:
     """The program, run in `place`; its runs are kept in `place`/results."""
 
@@ -144,7 +154,7 @@ class Lab:
         except BaseException:
             process.kill()
             raise
-        return Done(process.returncode, out, err)
+        return Done(process.returncode, out, err + why_invalid(out))
 
     @property
     def run(self) -> Path:

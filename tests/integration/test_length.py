@@ -46,7 +46,7 @@ def within(record: dict[str, Any], at_ns: int) -> bool:
     return bool(record["load_start_ns"] <= at_ns <= record["load_end_ns"])
 
 
-@pytest.mark.classes("sync", "gthread", "gevent", "tornado", "uvicorn")
+@pytest.mark.classes("sync", "gthread", "uvicorn")
 def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     lab: Lab, worker_class: str
 ) -> None:

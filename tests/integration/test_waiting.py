@@ -48,8 +48,10 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
     installed(tool)
     (cell,) = (one for one in limited.cells if one["tool"] == tool)
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
-    # 8 wait; at the moment when 2 more are answered and ask again, before they are accepted, 10 do
-    assert LIMITED_N - LIMITED.workers <= cell["kernel"]["accept_queue_max"] <= LIMITED_N
+    # 8 wait; at the moment when 2 more are answered and ask again, before they are accepted, 10 do.
+    # wrk first makes one more, to see whether anybody listens, and closes it
+    most = LIMITED_N + (tool == "wrk")
+    assert LIMITED_N - LIMITED.workers <= cell["kernel"]["accept_queue_max"] <= most
     assert cell["kernel"]["accept_queue_limit"] == 2048
     # Little's law; a worker that others keep from a core makes both sides of it larger
     waiting_ms = 1e3 * (LIMITED_N - LIMITED.workers) / cell["throughput_rps"]
