@@ -12,7 +12,8 @@ only of tools whose mean is one of real requests and only where every request wa
 lower side only of tools that count, since one that runs for a time leaves its slowest unanswered.
 
 A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
-average, one worker waited is allowed on top. So is the time in which the machine stood still
+average, one worker waited is allowed on top; while the tool waits, nobody sends the next request
+of a connection whose answer it has read. So is the time in which the machine stood still
 (`pauses`): at either end it is in what one of them counts alone.
 
 A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
@@ -27,7 +28,7 @@ from collections.abc import Callable
 
 from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS, waited_for_core_s
+from workerlab.analysis.samples import NS, tool_waited_s, waited_for_core_s
 from workerlab.analysis.window import Window
 from workerlab.model import Finding
 
@@ -159,8 +160,8 @@ def little(facts: Facts) -> Finding | None:
     longest_s = measured.response.max
     if longest_s is None or not facts.data.counted:
         return None
-    still_s = sum(pauses.lengths_s(facts))
-    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - still_s)
+    late_s = sum(pauses.lengths_s(facts)) + tool_waited_s(facts.seen)
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - late_s)
     if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
         return None
     return Finding("check.idle_connections", numbers)

@@ -43,8 +43,13 @@ def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -
 def waited_for_core_s(seen: Observations, workers: int) -> float:
     """How long the load tool and, on average, one of so many workers were ready to run and had no
     core; what the kernel does not tell is not in it."""
-    last = seen.processes[-1] if seen.processes else None
-    return (last.server_wait_s or 0.0) / workers + (last.tool_wait_s or 0.0) if last else 0.0
+    servers_s = seen.processes[-1].server_wait_s if seen.processes else None
+    return (servers_s or 0.0) / workers + tool_waited_s(seen)
+
+
+def tool_waited_s(seen: Observations) -> float:
+    """The load tool alone."""
+    return (seen.processes[-1].tool_wait_s or 0.0) if seen.processes else 0.0
 
 
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:

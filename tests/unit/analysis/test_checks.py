@@ -17,6 +17,7 @@ from tests.builders.analysis import (
     saying,
     server,
 )
+from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.outcomes import outcome
 from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
@@ -183,6 +184,14 @@ def test_an_expected_redirect_is_no_failure() -> None:
     cell = judged(redirected)
     assert (cell.failed, dict(cell.errors)) == (0, {})
     assert cell.throughput_rps == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("waits", "idle"), [(0.05, True), (0.2, False)])
+def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
+    waits: float, idle: bool
+) -> None:
+    cell = judged(noisy(saying(BASE, response=mean(1.2)), tool_wait=waits))
+    assert ("check.idle_connections" in every(cell.reason)) == idle
 
 
 def test_an_unexpected_success_is_a_failure() -> None:
