@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -66,6 +67,19 @@ def pytest_configure(config: pytest.Config) -> None:
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
             Path("/proc/self/autogroup").write_text(str(LOW_PRIORITY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a lab that the test ran said last is part of the report of its failure."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for fixture in item.funcargs.values():
+            if said := getattr(fixture, "what_it_said", None):
+                report.sections.append(("what the lab said last", said()))
+    return report
 
 
 def pytest_collection_finish() -> None:

@@ -103,6 +103,9 @@ def listening_ports() -> set[int]:
     return {int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"}
 
 
+SAID_CHARS = 20_000  # of what a failed test shows of standard output
+
+
 @dataclass(frozen=True)
 class Done:
     code: int
@@ -117,7 +120,7 @@ class Done:
 
 
 def why_invalid(out: str) -> str:
-    """A line for each invalid cell of a JSON document: for whoever reads why a test failed."""
+    """A line for each invalid cell of a JSON document."""
     try:
         cells = json.loads(out).get("cells", ())
     except (ValueError, AttributeError):
@@ -131,6 +134,7 @@ class Lab:
 
     def __init__(self, place: Path, path: Path | None = None) -> None:
         self.place = place
+        self.last: Done | None = None
         self.program = [sys.executable, "-m", "workerlab"]
         self.env = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1"}
         if path is not None:  # programs that stand before the real ones
@@ -154,7 +158,15 @@ class Lab:
         except BaseException:
             process.kill()
             raise
-        return Done(process.returncode, out, err + why_invalid(out))
+        self.last = done = Done(process.returncode, out, err)
+        return done
+
+    def what_it_said(self) -> str:
+        """For the report of a test that failed."""
+        if self.last is None:
+            return ""
+        code, out, err = self.last.code, self.last.out, self.last.err
+        return f"exit code {code}\n{err}\n{why_invalid(out)}\n{out[:SAID_CHARS]}"
 
     @property
     def run(self) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.runs import recorded
-from tests.integration.conftest import Done, Lab
+from tests.integration.conftest import Done, Lab, stood_still
 from workerlab import run_store
 
 QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
@@ -64,12 +64,15 @@ def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
 
 
 def test_two_saved_runs(lab: Lab) -> None:
-    """What differs beside the figures is told first; the servers' setting, and no load, may."""
-    # Long enough that a machine that pauses for seconds in a launch or two does not make 4 workers
-    # slower than 2
-    load = ("sweep", "sync", "8", "--tool", "fast", "--sleep", "0.15", "--rounds", "6")
+    """What differs beside the figures is told first; the servers' setting, and no load, may. Runs
+    in which the machine stood still are made again: of these nothing is said."""
+    load = ("sweep", "sync", "8", "--tool", "fast", "--sleep", "0.15", "--rounds", "4")
     for name, workers in (("one", "2"), ("other", "4")):
-        done = lab(*load, "--trials", "3", "--workers", workers, "--out", name)
+        for _ in range(8):
+            shutil.rmtree(lab.place / name, ignore_errors=True)
+            done = lab(*load, "--trials", "3", "--workers", workers, "--out", name)
+            if not stood_still(lab.place / name):
+                break
         assert done.code == 0, done.err
     done = lab("compare", "one", "other", "--format", "json", "--fail-if", "rps<-5%")
     assert done.code == 0, done.err

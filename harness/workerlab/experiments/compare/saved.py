@@ -165,7 +165,7 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
     """The cells in common. Raises UsageError where there are none."""
     limits = parse(options.fail_if) if options.fail_if else ()
     joined, found = _joined(a, b), []
-    for one, other in joined:
+    for one, other in [[list(map(_spoilt, cells)) for cells in pair] for pair in joined]:
         valid = [[cell for cell in cells if cell.verdict != "invalid"] for cells in (one, other)]
         of_a, of_b = (
             [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
@@ -179,6 +179,13 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
         found.append(Compared(group, launches, changes, left_out, outcomes))
     names = apart([one.group for one in found])
     return [one._replace(apart=name) for one, name in zip(found, names, strict=True)]
+
+
+def _spoilt(cell: CellResult) -> CellResult:
+    """As invalid where this machine stood still: launches of a sweep may run side by side, so that
+    one such moment spoils all launches of a setting alike, and no interval over them shows it."""
+    still = next((note for note in cell.notes if note.code == "note.stood_still"), None)
+    return cell if still is None else replace(cell, verdict="invalid", reason=still)
 
 
 # --- which cell belongs to which ------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.builders.runs import recorded
+from workerlab import run_store
 from workerlab.cli import main
 from workerlab.report import publish
 
@@ -18,6 +20,23 @@ def test_a_page_of_two_saved_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["compare", run, other, "--html", str(page)]) in (0, 1)
     assert f"wrote {page}" in capsys.readouterr().err
     assert "How long responses take" in page.read_text()
+
+
+def test_launches_in_which_the_machine_stood_still_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded("trials")
+    other = shutil.copytree(run, tmp_path / "other")
+    for record in run_store.load(run).records.values():
+        assert record.load_start_ns is not None
+        begins_ns = record.load_start_ns + 10**8
+        pause = {"pauses": {"from_ns": begins_ns, "to_ns": begins_ns + 10**9}}
+        observed = other / "raw" / record.key / "observed.jsonl"
+        header, *lines = observed.read_text().splitlines()
+        observed.write_text("\n".join((header, json.dumps(pause), *lines, "")))
+    limited = ["--fail-if", "rps<-5%"]
+    assert main(["compare", str(run), str(other), *limited]) == 1
+    assert "this machine stood still" in capsys.readouterr().out
 
 
 def test_a_run_is_not_compared_with_itself(
