@@ -16,6 +16,7 @@ from workerlab import run_store
 from workerlab.analysis.blocking import blocking
 from workerlab.analysis.cells import invalid
 from workerlab.analysis.diagnosis_loop import blocked_loop
+from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
@@ -28,6 +29,8 @@ APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()
 ASGI = ("asgi", "uvicorn")
 LOOPS = (*ASGI, "gevent", "eventlet", "tornado")
+
+HARDLY_RAN = 0.3  # of the time it waited for a core
 
 Look = Callable[..., Facts]
 
@@ -46,8 +49,8 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         words = (sys.executable, str(own), {}, ())
         plan = Plan("sweep", (cell,), 1, 3, 1, *words, duration_s=2.0)
         (planned,) = trials(plan)
-        for number in range(5):
-            directory = tmp_path / f"run-{number}"
+        for _ in range(5):
+            directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
             run_store.create(directory, plan, {})
             record = trial.run(task_for(plan, planned, directory), lambda _: None)
             found = facts_of(evidence(planned, record, plan, directory))
@@ -108,7 +111,11 @@ def test_the_line_that_holds_up_a_loop_is_named(
     """The one with the marker, before any other."""
     config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
     with burning(tmp_path / "burned", programs):
-        facts = look(query, config)
+        for _ in range(3):  # where the loop hardly had a core, too little of it may be seen
+            facts = look(query, config)
+            use = loop_use(facts)
+            if blocking(facts) or use is None or use.worst.core_wait < HARDLY_RAN:
+                break
     what = query.partition("&")[0].removeprefix("what=")
     if loop != "tornado" and facts.window:  # a WSGI app blocks tornado by design
         assert (alarm(facts) is not None) == (kind == "line")

@@ -9,7 +9,8 @@ sum is at most N*T. A closed loop keeps N in flight but while the lone first req
 and while it drains, which lasts no longer than the longest response Rmax: the sum is at least
 r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. It is asked
 only of tools whose mean is one of real requests and only where every request was answered; the
-lower side only of tools that count, since one that runs for a time leaves its slowest unanswered.
+lower side only of tools that count, since one that runs for a time leaves its slowest unanswered,
+and not where the kernel dropped handshakes: whoever tries again is busy, and in no response.
 
 A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
 average, one worker waited is allowed on top; while the tool waits, nobody sends the next request
@@ -158,7 +159,7 @@ def little(facts: Facts) -> Finding | None:
         return Finding("check.too_many_in_flight", {**numbers, "mean_s": mean_s})
     alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
     longest_s = measured.response.max
-    if longest_s is None or not facts.data.counted:
+    if longest_s is None or not facts.data.counted or facts.overflowed:
         return None
     late_s = sum(pauses.lengths_s(facts)) + tool_waited_s(facts.seen)
     floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - late_s)

@@ -4,9 +4,9 @@ request of its worker.
 Where the loops were observed, their beats say it (`event_loop`): 1 % of the time or more, by calls
 that made at least three beats late by more than 10 ms; or 10 % of it, however short the calls. Less
 delays no request in a hundred; and one or two late beats are what the machine does to any program
-now and then. It is said where some worker had more than one connection to serve: a loop is not
-missed by those who are not there. Of a worker with one slot (tornado with a WSGI app) it is how the
-class works, and the slots say it.
+now and then, so that their time is left out. It is said where some worker had more than one
+connection to serve: a loop is not missed by those who are not there. Of a worker with one slot
+(tornado with a WSGI app) it is how the class works, and the slots say it.
 
 Where they were not observed (an older run, a kernel without schedstat), the spans say it, but only
 of loops that are blocked all the time: workers that could serve many requests serve one at a time.
@@ -56,8 +56,11 @@ def _serves_many(facts: Facts) -> bool:
 def _by_beats(facts: Facts, use: LoopUse) -> Finding | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
-    least = SHARE if late >= LATE and worst.late >= EACH else SHORT
-    if blocked < least or not _shared(facts):
+    if late >= LATE and worst.late >= EACH:
+        alarm = blocked >= SHARE
+    else:
+        alarm = blocked - worst.late * worst.longest_s / worst.observed_s >= SHORT
+    if not alarm or not _shared(facts):
         return None
     beats = sum(worker.beats for worker in use.workers)
     found: dict[str, object]

@@ -33,7 +33,7 @@ from tests.builders.null import serving as serving_null
 from tests.builders.processes import default_signals, running
 from tests.integration.conftest import LONG_S, until
 from workerlab.load.registry import TOOLS
-from workerlab.model import Load, Measurement, NullServer, Output
+from workerlab.model import Load, Measurement, NullServer, Output, ParseError
 from workerlab.numbers.arrivals import schedule
 from workerlab.server.null.replies import TEXT
 from workerlab.server.null_server import COUNTS
@@ -173,7 +173,11 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
         connections.clear()
         place = tmp_path / f"tool-{duration_s}"
         with serving(answer, keepalive=True) as url:
-            said = run(name, replace(load, duration_s=duration_s), url, place)
+            try:
+                said = run(name, replace(load, duration_s=duration_s), url, place)
+            except ParseError:
+                assert not asked
+                continue
         assert said.errors == {}
         assert said.requests == said.sent == len(asked)
         if len(asked) > 4:

@@ -175,6 +175,7 @@ SELDOM = row(each=50, late=40.0)  # 4 % of the time
 SMALL = row(each=5, late=9.0)  # 8 %, and nobody waits for 10 ms
 SHORT = row(each=1, late=5.0)  # 20 %: a loop that is full of short calls
 NOW_AND_THEN = [*row(), beat(2.0, late=300.0)]
+ONCE = [*row(length_s=2.0), beat(2.6, late=500.0)]  # 20 % of a short load
 
 
 @pytest.mark.parametrize(
@@ -184,11 +185,21 @@ NOW_AND_THEN = [*row(), beat(2.0, late=300.0)]
         (SMALL, False),
         (SHORT, True),
         (NOW_AND_THEN, False),
+        (ONCE, False),
         (row(each=4, late=40.0, cpu=40.0), False),
         (row(each=4, late=40.0, queued=38.0), False),
         (row(), False),
     ],
-    ids=["seldom", "small", "short", "now and then", "computing", "waiting for a core", "free"],
+    ids=[
+        "seldom",
+        "small",
+        "short",
+        "now and then",
+        "once",
+        "computing",
+        "waiting for a core",
+        "free",
+    ],
 )
 def test_what_matters_is_said(beats: list[Beat], says: bool) -> None:
     assert (said(beating(ASGI, beats)) is not None) == says

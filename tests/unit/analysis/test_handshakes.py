@@ -213,3 +213,13 @@ def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
     assert "diagnosis.failing" not in {one.code for one in cell.findings}
     assert cell.breakdown.transfer_s is None  # ab's means hold what was never accepted
     assert cell.breakdown.connect_s is not None
+
+
+def test_a_connection_that_is_tried_again_is_not_idle() -> None:
+    """Where the requests are used up before it is there, no response has its time."""
+    trial = dropping()
+    assert trial.measurement is not None
+    brief = replace(trial.measurement.response, mean=(trial.measurement.response.mean or 0.0) / 8)
+    none = seeing(trial, counters=Counters(0, 0, 0, 0))
+    assert "check.idle_connections" in every(judged(saying(none, response=brief)).reason)
+    assert "check.idle_connections" not in every(judged(saying(trial, response=brief)).reason)
