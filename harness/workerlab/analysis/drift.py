@@ -16,7 +16,8 @@ A server that becomes faster all the time drifts.
 
 Other programs come and go, too. All that waiting for a core cost could lie in the first requests,
 or in one half of the load: both findings must exceed it by a quarter. A drift may show instead in
-the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more some have their core.
+the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more, over a second and
+more, some have their core.
 Neither is asked where the server itself takes the cores.
 
 Requests count from the one that began first; for a drift those that began in the steady window.
@@ -43,6 +44,7 @@ from workerlab.numbers.trend import mann_kendall, slope
 FEWEST = 16  # of a batch, for its fastest to have had a core
 BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
 BEYOND = 1.25  # times what waiting for a core can explain
+BATCH_S = 1.0  # least: in less all of a batch may have waited for a core
 FASTEST = 2.6  # |z| of the fastest request of each batch
 STEADILY = 3.3  # |z| of eight means of which each is above the one before
 FEW = 0.01  # of the requests may be failures
@@ -167,7 +169,9 @@ def drift(facts: Facts) -> Drift | None:
     theirs = disturbance(facts) is not None and (found is None or abs(found.z) < STEADILY)
     if not theirs and apart_s >= BEYOND * _lost_s(facts, times_s):
         return found
-    return _drift(times_s, min, FASTEST) if len(times_s) >= BATCHES * FEWEST else None
+    if len(times_s) < BATCHES * FEWEST or window.length_s < BATCHES * BATCH_S:
+        return None
+    return _drift(times_s, min, FASTEST)
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:

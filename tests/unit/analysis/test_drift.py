@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.analysis import NS, SYNC, derived, evidence, judged, seeing
-from workerlab.analysis.drift import drift_of, slow_first_of
+from tests.builders.noise import noisy
+from workerlab.analysis.drift import drift, drift_of, slow_first_of
 from workerlab.model import Pause
 
 SEEDS = 200
@@ -96,3 +97,17 @@ def test_a_moment_of_load_says_nothing() -> None:
     short = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.001 + number / 40_000)
     assert derived(short).window is not None
     assert "diagnosis.drift" not in [one.code for one in judged(short).findings]
+
+
+@pytest.mark.parametrize(("typical_s", "seen"), [(0.1, False), (0.3, True)])
+def test_beside_others_the_fastest_of_a_second_show_a_drift(typical_s: float, seen: bool) -> None:
+    """Of less than a second all may have waited for a core."""
+
+    def drifting(number: int) -> float:
+        step = (0, 1, 2, 4, 3, 5, 6, 7)[min(7, number * 8 // 200)]  # each above the other is more
+        return typical_s * (1.4 - 0.05 * step)
+
+    trial = evidence(SYNC, 4, rounds=50, delay_s=typical_s, delays=drifting, tool="fast")
+    found = drift(derived(noisy(trial, server_wait=0.8, others=1.8)))
+    assert (found is not None) == seen
+    assert drift(derived(trial)) is not None
