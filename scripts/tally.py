@@ -7,6 +7,7 @@ test: its environment was cut short, and silence would look like success.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +23,16 @@ def outcomes(path: Path) -> Iterator[str]:
         yield failed or ("skipped" if "skipped" in tags else "passed")
 
 
+def run_again(path: Path) -> Iterator[str]:
+    """Tests that failed while the machine stood still and were run again, each with how it failed
+    at first."""
+    with suppress(ElementTree.ParseError):
+        for case in ElementTree.parse(path).iter("testcase"):
+            for one in case.iter("property"):
+                if one.get("name") == "run again":
+                    yield f"{case.get('classname')}::{case.get('name')} ({one.get('value')})"
+
+
 def tally(paths: Iterable[Path]) -> str:
     """The line for all files. Paths that do not exist are left out: no environment ran tests."""
     count = Counter(outcome for path in paths if path.exists() for outcome in outcomes(path))
@@ -29,4 +40,7 @@ def tally(paths: Iterable[Path]) -> str:
 
 
 if __name__ == "__main__":
-    print(tally(Path(name) for name in sys.argv[1:]))
+    files = [path for path in map(Path, sys.argv[1:]) if path.exists()]
+    for name in (name for path in files for name in run_again(path)):
+        print(f"run again, since this machine stood still: {name}")
+    print(tally(files))

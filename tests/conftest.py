@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Generator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from workerlab.observe.pauses import PauseWatch
 from workerlab.server.worker_classes import CLASSES
+
+HERE = Path(__file__).parent
 
 # Machines are shared: how long an example takes says nothing about it
 settings.register_profile(
@@ -67,6 +73,47 @@ def pytest_configure(config: pytest.Config) -> None:
         with suppress(OSError):  # Linux weighs whole sessions: this one has the weight of its own
             os.setsid()
             Path("/proc/self/autogroup").write_text(str(LOW_PRIORITY))
+
+
+# Tests of real servers: what they say of time is not so where the machine stands still meanwhile
+TIMED = ("integration", "ladder", "browser", "diagnosis", "packaging")
+TIMES, LOOK_S = 3, 0.5
+WATCH = pytest.StashKey[PauseWatch]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if any(map(timed, items)):
+        config.stash[WATCH] = watch = PauseWatch(LOOK_S)
+        watch.__enter__()
+        config.add_cleanup(partial(watch.__exit__))
+
+
+def timed(item: pytest.Item) -> bool:
+    return item.path.relative_to(HERE).parts[0] in TIMED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A test of real servers that fails is run again where this machine was seen to stand still
+    while it ran, and only there: `scripts/tally.py` tells which, and how it failed. Rejected:
+    pytest-rerunfailures, whose processes talk to each other by a socket that they may not reach on
+    such a machine."""
+    if not timed(item):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for again in reversed(range(TIMES)):
+        begun_ns = time.monotonic_ns()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        failed = [report for report in reports if report.failed]
+        if not (failed and again and item.config.stash[WATCH].stood_still(begun_ns)):
+            break
+        crash = getattr(failed[0].longrepr, "reprcrash", None)  # the rest is not worth a report
+        why = crash.message if crash else str(failed[0].longrepr)
+        item.user_properties.append(("run again", why.partition("\n")[0]))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,7 +31,8 @@ PROGRAMS = [
     "mktemp",
 ]
 PROGRAMS += ["rm", "tail", "tee", "uname"]
-tally = runpy.run_path(str(ROOT / "scripts" / "tally.py"))["tally"]
+TALLY = runpy.run_path(str(ROOT / "scripts" / "tally.py"))
+tally, run_again = TALLY["tally"], TALLY["run_again"]
 
 # Makes environments and fills them as python3 does, in no time, and can do it; is the real one
 # otherwise, which starts quickly without its site.
@@ -350,3 +351,14 @@ def test_tally(tmp_path):
     second.write_text("<testsuites><testsuite><testcase><error/></testcase></testsuite>")
     assert tally([first, tmp_path / "none.xml"]) == "1 passed, 1 failed, 1 skipped"
     assert tally([first, second]) == "1 passed, 2 failed, 1 skipped"
+
+
+def test_what_was_run_again_is_told_with_its_failure(tmp_path):
+    path = tmp_path / "1.xml"
+    path.write_text(
+        '<testsuites><testsuite><testcase classname="tests.a" name="one"><properties>'
+        '<property name="run again" value="assert 1 == 2"/></properties></testcase>'
+        '<testcase classname="tests.a" name="two"/></testsuite></testsuites>'
+    )
+    assert list(run_again(path)) == ["tests.a::one (assert 1 == 2)"]
+    assert tally([path]) == "2 passed, 0 failed, 0 skipped"

@@ -97,9 +97,11 @@ def _still_ns(begun: Moment, ended: Moment, planned_ns: int = 0) -> int:
 
 
 class PauseWatch:
-    """As a context manager: a thread that looks for pauses while another one is blocked."""
+    """As a context manager: a thread that looks for pauses while another one is blocked, every
+    `tick_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_s: float = TICK_S) -> None:
+        self._tick_s = tick_s
         self._stop = Event()
         self._pauses: list[Pause] = []
         self._looked_ns = monotonic_ns()
@@ -124,7 +126,7 @@ class PauseWatch:
         pauses = Pauses()
         try:
             while not self._stop.is_set():
-                pause = pauses.sleep(self._stop, TICK_S)
+                pause = pauses.sleep(self._stop, self._tick_s)
                 if pause is not None:
                     self._pauses.append(pause)
                 self._looked_ns = monotonic_ns()
