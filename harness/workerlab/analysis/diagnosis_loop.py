@@ -4,9 +4,9 @@ request of its worker.
 Where the loops were observed, their beats say it (`event_loop`): 1 % of the time or more, by calls
 that made at least three beats late by more than 10 ms; or 10 % of it, however short the calls. Less
 delays no request in a hundred; and one or two late beats are what the machine does to any program
-now and then, so that their time is left out. It is said where some worker had more than one
-connection to serve: a loop is not missed by those who are not there. Of a worker with one slot
-(tornado with a WSGI app) it is how the class works, and the slots say it.
+now and then, so that their time is left out, unless it is half of all. It is said where some worker
+had more than one connection to serve: a loop is not missed by those who are not there. Of a worker
+with one slot (tornado with a WSGI app) it is how the class works, and the slots say it.
 
 Where they were not observed (an older run, a kernel without schedstat), the spans say it, but only
 of loops that are blocked all the time: workers that could serve many requests serve one at a time.
@@ -23,7 +23,8 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import most_open
 from workerlab.model import CellResult, Finding, Span
 
-SHARE, SHORT = 0.01, 0.1  # of the time: by calls that make beats late, by calls of any length
+# Of the time: by calls that make beats late, by calls of any length, by one or two long ones
+SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5
 LATE, EACH = 3, 2  # late beats, and those of the most blocked worker
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
 LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
@@ -59,7 +60,8 @@ def _by_beats(facts: Facts, use: LoopUse) -> Finding | None:
     if late >= LATE and worst.late >= EACH:
         alarm = blocked >= SHARE
     else:
-        alarm = blocked - worst.late * worst.longest_s / worst.observed_s >= SHORT
+        few = worst.late * worst.longest_s / worst.observed_s
+        alarm = blocked >= MOSTLY or blocked - few >= SHORT
     if not alarm or not _shared(facts):
         return None
     beats = sum(worker.beats for worker in use.workers)

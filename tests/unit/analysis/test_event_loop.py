@@ -175,7 +175,8 @@ SELDOM = row(each=50, late=40.0)  # 4 % of the time
 SMALL = row(each=5, late=9.0)  # 8 %, and nobody waits for 10 ms
 SHORT = row(each=1, late=5.0)  # 20 %: a loop that is full of short calls
 NOW_AND_THEN = [*row(), beat(2.0, late=300.0)]
-ONCE = [*row(length_s=2.0), beat(2.6, late=500.0)]  # 20 % of a short load
+ONCE = [*row(length_s=4.0), beat(4.6, late=500.0)]  # 20 % of a short steady part
+TWO_LONG = [beat(3.0, late=300.0), beat(3.4, late=300.0)]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,7 @@ ONCE = [*row(length_s=2.0), beat(2.6, late=500.0)]  # 20 % of a short load
         (SHORT, True),
         (NOW_AND_THEN, False),
         (ONCE, False),
+        (TWO_LONG, True),
         (row(each=4, late=40.0, cpu=40.0), False),
         (row(each=4, late=40.0, queued=38.0), False),
         (row(), False),
@@ -196,6 +198,7 @@ ONCE = [*row(length_s=2.0), beat(2.6, late=500.0)]  # 20 % of a short load
         "short",
         "now and then",
         "once",
+        "two long ones",
         "computing",
         "waiting for a core",
         "free",
