@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Tests of real servers: what they say of time is not so where the machine stands still meanwhile
 TIMED = ("integration", "ladder", "browser", "diagnosis", "packaging")
-TIMES, LOOK_S = 3, 0.5
+TIMES, LOOK_S = 5, 0.5
 WATCH = pytest.StashKey[PauseWatch]()
 
 
@@ -85,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if any(map(timed, items)):
         config.stash[WATCH] = watch = PauseWatch(LOOK_S)
         watch.__enter__()
-        config.add_cleanup(partial(watch.__exit__))
+        config.add_cleanup(watch.__exit__)
 
 
 def timed(item: pytest.Item) -> bool:
@@ -107,7 +106,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         failed = [report for report in reports if report.failed]
         if not (failed and again and item.config.stash[WATCH].stood_still(begun_ns)):
             break
-        crash = getattr(failed[0].longrepr, "reprcrash", None)  # the rest is not worth a report
+        crash = getattr(failed[0].longrepr, "reprcrash", None)  # one line of it is enough
         why = crash.message if crash else str(failed[0].longrepr)
         item.user_properties.append(("run again", why.partition("\n")[0]))
     for report in reports:

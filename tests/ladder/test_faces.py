@@ -7,15 +7,13 @@ import importlib.util
 import io
 import json
 import socket
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pytest
 from PIL import Image
 
 from tests.integration.conftest import until
 from tests.ladder.conftest import Blog, Blogs, blogs
-from workerlab.observe.pauses import PauseWatch
 from workerlab.server.worker_classes import CLASSES
 
 PACKAGES = {"uvicorn": "uvicorn_worker", "gevent": "gevent", "eventlet": "eventlet"}
@@ -37,23 +35,9 @@ def served(
         yield found
 
 
-def said(blog: Blog, parts: Sequence[bytes], *, ends: bool = False) -> bytes:
+def said(blog: Blog, parts: Iterable[bytes], *, ends: bool = False) -> bytes:
     """All that the server answers to these bytes. `ends`: nothing comes after them, and the server
-    is told so. Asked again where the machine stood still and there is no answer: Gunicorn waits for
-    the head of a request for 2 s."""
-    with PauseWatch() as watch:
-        for _ in range(5):
-            begun_ns = time.monotonic_ns()
-            try:
-                if (answer := exchanged(blog, parts, ends)) or not watch.stood_still(begun_ns):
-                    return answer
-            except OSError:
-                if not watch.stood_still(begun_ns):
-                    raise
-    raise AssertionError("five times the machine stood still while it was asked")
-
-
-def exchanged(blog: Blog, parts: Sequence[bytes], ends: bool) -> bytes:
+    is told so."""
     with socket.create_connection((blog.server.host, blog.server.port), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)

@@ -60,8 +60,8 @@ def _by_beats(facts: Facts, use: LoopUse) -> Finding | None:
     if late >= LATE and worst.late >= EACH:
         alarm = blocked >= SHARE
     else:
-        few = worst.late * worst.longest_s / worst.observed_s
-        alarm = blocked >= MOSTLY or blocked - few >= SHORT
+        by_late_beats = worst.late * worst.longest_s / worst.observed_s  # at most
+        alarm = blocked >= MOSTLY or blocked - by_late_beats >= SHORT
     if not alarm or not _shared(facts):
         return None
     beats = sum(worker.beats for worker in use.workers)

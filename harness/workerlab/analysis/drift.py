@@ -17,8 +17,7 @@ A server that becomes faster all the time drifts.
 Other programs come and go, too. All that waiting for a core cost could lie in the first requests,
 or in one half of the load: both findings must exceed it by a quarter. A drift may show instead in
 the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more, over a second and
-more, some have their core.
-Neither is asked where the server itself takes the cores.
+more, some have their core. Neither is asked where the server itself takes the cores.
 
 Requests count from the one that began first; for a drift those that began in the steady window.
 Those during which the machine stood still (`pauses`) say nothing, and are left out.

@@ -22,7 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.processes import default_signals
-from tests.integration.conftest import LONG_S, ROOT, stood_still, until
+from tests.integration.conftest import LONG_S, ROOT, until
 from workerlab.load.locust import FAST, RESULT, worker_command
 from workerlab.model import Load, Measurement, Output
 from workerlab.numbers.arrivals import schedule
@@ -227,14 +227,11 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     command = until(lambda: pattern.search(said()), "it says what to run on the hosts")[1]
     for number, host in enumerate(senders):
         host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
-    code, still = sweep.wait(LONG_S * 3), stood_still(tmp_path / "lab")
-    assert code == 0 or (code == 1 and still), said()
+    assert sweep.wait(LONG_S * 3) == 0, said()
     report = json.loads(text(tmp_path / "lab" / "stdout")())
     few, many = report["cells"]
-    if not still:  # else the load may have been over before all users had begun
-        # Four users start too slowly to fill two slots, at times
-        assert few["verdict"] != "invalid"
-        assert many["verdict"] == "saturated"
+    assert few["verdict"] != "invalid"  # four users start too slowly to fill two slots, at times
+    assert many["verdict"] == "saturated"
     assert all(cell["failed"] == 0 for cell in report["cells"])
     listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
     assert {one["address"][0] for one in listening} == {here.address}

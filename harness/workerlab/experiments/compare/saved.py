@@ -158,14 +158,14 @@ def _side(name: str) -> Side:
         raise UsageError(
             f"{run.name} is a run of `{run.plan.kind}`: compare takes those of a sweep"
         )
-    return Side(run, report_of(run).cells)
+    return Side(run, tuple(map(_spoilt, report_of(run).cells)))
 
 
 def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
     """The cells in common. Raises UsageError where there are none."""
     limits = parse(options.fail_if) if options.fail_if else ()
     joined, found = _joined(a, b), []
-    for one, other in [[list(map(_spoilt, cells)) for cells in pair] for pair in joined]:
+    for one, other in joined:
         valid = [[cell for cell in cells if cell.verdict != "invalid"] for cells in (one, other)]
         of_a, of_b = (
             [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
