@@ -87,9 +87,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="workerlab-") as name:
         place = Path(name)
-        shutil.unpack_archive(
-            ROOT / "tests" / "data" / "runs" / "ladder.tar.xz", place, filter="data"
-        )
+        shutil.unpack_archive(ROOT / "tests" / "data" / "runs" / "ladder.tar.xz", place)
         runs = [repeated(place / "ladder", place / f"trials-{n}", n) for n in (4, 8)]
         growth("twice the trials", *runs)
         growth("twice the timings", swept(place / "short", 5.0), swept(place / "long", 10.0))

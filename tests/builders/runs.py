@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,15 @@ CORPUS = tuple(name for name in ARCHIVES if name.endswith(("-quiet", "-noise")))
 NAMES = tuple(name for name in ARCHIVES if name not in CORPUS)
 
 
+# Unknown to Python 3.11.2, which Debian 12 has; later ones warn where it is not said
+FILTER = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
+def unpack(archive: Path, place: Path) -> None:
+    """Every Python from 3.11.0 on can."""
+    shutil.unpack_archive(archive, place, **FILTER)
+
+
 @cache
 def _unpacked() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="workerlab-runs-")
@@ -24,6 +34,6 @@ def recorded(name: str) -> Path:
     """The directory of a recorded run, for reading only; it goes with this process."""
     place = Path(_unpacked().name) / name
     if not place.exists():
-        shutil.unpack_archive(ARCHIVES[name], place, filter="data")
+        unpack(ARCHIVES[name], place)
     (directory,) = place.iterdir()
     return directory

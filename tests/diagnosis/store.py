@@ -8,7 +8,6 @@ whose line is there is done, so that the corpus can be ended at any moment and g
 from __future__ import annotations
 
 import io
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tests.builders.runs import unpack
 from tests.diagnosis.judge import judged
 from tests.diagnosis.statement import FALSE, Statement
 from tests.diagnosis.truth import Scenario
@@ -71,7 +71,7 @@ def pack(directory: Path, archive: Path) -> None:
 def unpacked(archive: Path) -> Iterator[Path]:
     """The run directory in an archive, for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="workerlab-corpus-") as place:
-        shutil.unpack_archive(archive, place, filter="data")
+        unpack(archive, Path(place))
         (directory,) = Path(place).iterdir()
         yield directory
 

@@ -275,6 +275,9 @@ def limited(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Swee
 
 OPEN_WORKERS, OPEN_THREADS, OPEN_N, OPEN_ROUNDS = 2, 2, 6, 3
 OPEN_BUSY_S = 0.01  # what a request computes: the kernel counts CPU in as much
+# So long that there is a moment at which nothing begins or ends, even where each request of the six
+# has moved to a time of its own
+OPEN_SLEEP_S = 2
 
 
 @pytest.fixture(scope="session")
@@ -284,7 +287,7 @@ def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str)
     threads = ("--threads", str(OPEN_THREADS)) if worker_class == "gthread" else ()
     return sweep_once(
         tmp_path_factory, "closed-and-kept", worker_class, str(OPEN_N), "--keepalive", "off,on",
-        "--tool", "fast", "--workers", str(OPEN_WORKERS), *threads, "--sleep", "1",
+        "--tool", "fast", "--workers", str(OPEN_WORKERS), *threads, "--sleep", str(OPEN_SLEEP_S),
         "--path", f"/?cpu={1000 * OPEN_BUSY_S:.0f}", "--rounds", str(OPEN_ROUNDS),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"
 )
 
-SLEEP_S, CPU_S, MB = 0.05, 0.02, 1 << 20
+SLEEP_S, CPU_S, MB = 0.05, 0.01, 1 << 20
 ASGI = ("asgi", "uvicorn")
 SLOTS = ("sync", "gthread")
 FEWEST = 20  # requests: twice as many as a gap or a route is known by

@@ -130,6 +130,14 @@ def test_every_file_names_this_version_and_address() -> None:
     assert f"@v{__version__}\n" in (ROOT / "docs" / "compare.md").read_text()
 
 
+def test_every_pinned_version_runs_on_the_oldest_python() -> None:
+    """Else no environment can be made on Debian 12, whose Python is 3.11.2."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = f"{project['requires-python'].removeprefix('>=')}.0"
+    words = ("--quiet", "--no-deps", "--no-build", "--python-version", oldest)
+    uv("pip", "compile", *words, "--output-file", os.devnull, ROOT / "constraints.txt")
+
+
 def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     home, place = tmp_path / "home", tmp_path / "empty"
     home.mkdir()
