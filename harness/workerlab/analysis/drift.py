@@ -43,6 +43,7 @@ from workerlab.numbers.trend import mann_kendall, slope
 FEWEST = 16  # of a batch, for its fastest to have had a core
 BATCHES, LEAST, LEAST_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
 BEYOND = 1.25  # times what waiting for a core can explain
+COMPUTES = 0.1  # of the fastest request's time is CPU: others' programs stretch that, too
 BATCH_S = 1.0  # least: in less all of a batch may have waited for a core
 FASTEST = 2.6  # |z| of the fastest request of each batch
 STEADILY = 3.3  # |z| of eight means of which each is above the one before
@@ -169,6 +170,9 @@ def drift(facts: Facts) -> Drift | None:
     if not theirs and apart_s >= BEYOND * _lost_s(facts, times_s):
         return found
     if len(times_s) < BATCHES * FEWEST or window.length_s < BATCHES * BATCH_S:
+        return None
+    used = facts.usage.server_cores
+    if used is None or used >= COMPUTES * min(times_s) * facts.rps:
         return None
     return _drift(times_s, min, FASTEST)
 
