@@ -92,7 +92,11 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
                    "--format", "json")  # fmt: skip
         assert done.code == 0, done.err
         record, raw = only_record(lab)
-        took_ns = [(span.end_ns or 0) - span.start_ns for span in read_spans(raw).spans]
+        took_ns = [
+            (span.end_ns or 0) - span.start_ns
+            for place in (raw, *raw.glob("pilot*"))  # the load that varied is the first
+            for span in read_spans(place).spans
+        ]
         if record["pilot_s"] is None or not (stood_still(lab.run) or max(took_ns) > 1.2e9):
             break
         shutil.rmtree(lab.run)
