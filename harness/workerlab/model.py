@@ -392,6 +392,11 @@ class Record(Struct, frozen=True):
     schedule: int = 0  # what `workerlab.numbers.arrivals.schedule` makes again
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the lab was ended before it was: it is made again."""
+        return self.fault is not None and self.fault.kind == "interrupted"
+
+    @property
     def alone_s(self) -> tuple[float, ...]:
         """What a lone request costs: of a mix the mean of each round, by weight."""
         count = len(self.lone_weights)

@@ -42,7 +42,7 @@ def analyse(
     terms: Sequence[Term] = (),
 ) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan; those without a
-    record are unfinished, which a note says. Series appear in the order of their first trial, their
+    record, or whose record says that they were interrupted, are unfinished, which a note says. Series appear in the order of their first trial, their
     cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
     the timeline of each cell; `place`: what a command takes for the run, its name if nothing;
     `terms`: of a target that its cells may keep."""
@@ -68,9 +68,13 @@ def analyse(
         setup_s={
             name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
         },
-        notes=tuple(_notes(place or run, len(trials) - len(done), every)),
+        notes=tuple(_notes(place or run, sum(map(unfinished, trials)), every)),
         timelines=timelines(facts for series in every for facts in series.valid if over_time),
     )
+
+
+def unfinished(trial: TrialData) -> bool:
+    return trial.record is None or trial.record.interrupted
 
 
 def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:

@@ -56,6 +56,7 @@ class TrialData(Struct, dict=True, frozen=True):
     counted: bool  # the load is a number of requests; False: for a time
     follows: bool = False  # the load tool can follow every request, where it is asked to
     expect_status: int = 200
+    good: range | None = None  # statuses that the load tool counts as good, whatever is expected
     worker_class: WorkerClass = ANY_CLASS
     observations: Observations = field(default_factory=Observations)
     ramp_s: float = 0.0  # the connections begin one after the other over this time
@@ -190,7 +191,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def outcome(self) -> Outcome:
-        found = outcome(self.measurement, self.data.expect_status)
+        found = outcome(self.measurement, self.data.expect_status, self.data.good)
         if self.data.counted and self.overflowed:
             return excused(found, self.measurement, self.spans)
         return found

@@ -41,18 +41,18 @@ class Outcome(Struct, frozen=True):
         return (self.answered - self.wrong) / self.answered if self.answered else 0.0
 
 
-def outcome(measurement: Measurement, expect_status: int) -> Outcome:
-    """Read a tool's counts in the light of the status the app is expected to answer. A tool that
-    only tells 2xx from the rest (ab) calls an expected 302 a failure and does not complain of an
-    unexpected 200: where the expected status is outside 200-299 and the tool did not judge each
-    request by itself, its non-2xx answers are the good ones."""
+def outcome(measurement: Measurement, expect_status: int, good: range | None = None) -> Outcome:
+    """Read a tool's counts in the light of the status the app is expected to answer. `good`:
+    statuses that the tool counts as good whatever it is asked for (ab: 2xx; wrk: below 400); None:
+    it was told what to expect. Such a tool calls an expected 404 a failure and does not complain of
+    an unexpected 200: where the expected status is none of `good`, what it calls wrong is right."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
-    if not measurement.timings and not 200 <= expect_status < 300:
-        good = min(errors.pop("non_2xx", 0), measurement.requests)
-        failed = max(0, failed - good) + measurement.requests - good
-        if measurement.requests > good:
-            errors[UNEXPECTED] = measurement.requests - good
+    if good is not None and expect_status not in good:
+        expected = min(errors.pop("non_2xx", 0), measurement.requests)
+        failed = max(0, failed - expected) + measurement.requests - expected
+        if measurement.requests > expected:
+            errors[UNEXPECTED] = measurement.requests - expected
     wrong = sum(count for cause, count in errors.items() if cause in ANSWERED)
     unanswered = sum(errors.values()) - wrong
     return Outcome(

@@ -112,6 +112,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         counted=counted,
         follows=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
+        good=tool.GOOD,
         worker_class=_class_of(trial, record),
         observations=read_observations(raw),
         null=None if trial.cell.server.null is None else null_counts(raw),
@@ -175,8 +176,12 @@ def trial_data(run: Run, known: Known | None = None) -> tuple[TrialData, ...]:
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
     """Of its plan, and whether that was carried out, but for what cannot run here."""
+    def unfinished(one: Trial) -> bool:
+        record = run.records.get(one.key)
+        return record is None or record.interrupted
+
     missing = sum(
-        one.key not in run.records and one.cell.server.variant not in run.plan.unavailable
+        unfinished(one) and one.cell.server.variant not in run.plan.unavailable
         for one in grid(run.plan)
     )
     values = {"trials": missing, "command": run.plan.kind, "run": as_argument(run)}

@@ -73,6 +73,7 @@ class Ab(Tool):
     NAME = PROGRAM = "ab"
     VERSION_ARGV = ("ab", "-V")
     LONE_FIRST = True
+    GOOD = range(200, 300)
     NO_KEEPALIVE = {  # noqa: RUF012
         "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives"
         " up",

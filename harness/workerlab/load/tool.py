@@ -17,6 +17,7 @@ class Tool(ABC):
     COUNTED = True  # it sends `load.requests`; False: it runs for `load.duration_s`
     TIMED = False  # it can run for `load.duration_s`
     LONE_FIRST = False  # its first request is sent alone, the others when that one was answered
+    GOOD: range | None = None  # statuses that it counts as good; None: what it was told to expect
     NAMES_REQUESTS = False  # each request bears a name of its own in the header X-Workerlab-Request
     OPEN_MODEL = False  # it can send at `load.rate_rps`
     PROCESSES = False  # it can send from `load.processes`

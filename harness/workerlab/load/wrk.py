@@ -148,6 +148,7 @@ class Wrk(Tool):
     VERSION_ARGV = ("wrk", "-v")
     COUNTED = False
     TIMED = True
+    GOOD = range(100, 400)
     INSTALL_HINT = (
         "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
     )

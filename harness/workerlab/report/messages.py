@@ -825,7 +825,8 @@ advise.untried = The budget ended before {classes:list} could be launched, so th
     forecast is known.
 advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
     requests on this machine.
-advise.nothing = Nothing that was tried meets the target.[[ {candidate} comes nearest.]]
+advise.nothing = No setting is known that meets the target.[[ Of those launched {candidate} comes
+    nearest.]]
 advise.undecidable = The target cannot be decided: it lies where response times jump.
 advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/launches}, so that too
     few say anything. Stop them, or try again later.
@@ -877,9 +878,9 @@ advise.caution.memory_grows = Memory grew in each launch, by {per_request_bytes:
     or
     more: at this rate about {hour_bytes:bytes} an hour. max_requests restarts workers before that
     matters.
-advise.limit.alone = A request that has the server to itself takes {value_s:duration} where {term}
-    is
-    asked: no setting of Gunicorn changes that.
+advise.limit.alone = Requests that have the server to themselves take too long for {term}: {metric} is
+    {value_s:duration}[[; too slow are {share:percent} of all, those of {routes:list}]]. No setting of
+    Gunicorn changes that.
 advise.limit.memory = The memory is the limit: the smallest candidate takes about
     {least_bytes:bytes}, of {limit_bytes:bytes}.
 advise.limit.load_tool = The load tool {tool} is the limit, so that this says nothing of the
@@ -1390,8 +1391,6 @@ compare.not_measured = not measured
 compare.question.gate = May it pass?
 compare.not_followed = {tool} does not follow each request of a load that lasts for a time, so the
     parts of response times are estimates
-compare.short = nothing is known before {pairs:# pair} of launches, which take about
-    {needed_s:duration}; --budget is {budget_s:duration}
 compare.gate.exceeded = No, beyond {limits:; }.
 compare.gate.inconclusive = Not known: {limits:; }.
 compare.gate.kept = Yes, within {limits:; }.
@@ -1775,7 +1774,7 @@ open.stood_still = what was sent or served late, or not at all, may have been du
     machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
     the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
 cause.non_2xx = status other than 2xx
-cause.unexpected_2xx = unexpected status 2xx
+cause.unexpected_2xx = unexpected success
 cause.status, cause.wrong_status = unexpected status
 cause.length = body of another length
 cause.body = unexpected body

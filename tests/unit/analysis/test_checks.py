@@ -20,6 +20,8 @@ from tests.builders.analysis import (
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.outcomes import outcome
+from workerlab.load.ab import AB
+from workerlab.load.wrk import WRK
 from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
 
 
@@ -179,9 +181,19 @@ def test_failures_are_shown_and_only_successes_counted() -> None:
     assert failures == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
-def test_an_expected_redirect_is_no_failure() -> None:
-    redirected = replace(saying(BASE, failed=41, errors={"non_2xx": 41}), expect_status=302)
-    cell = judged(redirected)
+REFUSED = {"failed": 41, "errors": {"non_2xx": 41}}
+
+
+@pytest.mark.parametrize(
+    ("good", "expect_status", "counted"),
+    [(AB.GOOD, 302, REFUSED), (WRK.GOOD, 404, REFUSED), (WRK.GOOD, 302, {}), (None, 302, {})],
+    ids=["ab calls a redirect wrong", "wrk calls 404 wrong", "wrk does not a redirect", "told"],
+)
+def test_an_expected_status_is_no_failure(
+    good: range | None, expect_status: int, counted: dict[str, Any]
+) -> None:
+    """Whether or not the tool times each request."""
+    cell = judged(replace(saying(BASE, **counted), expect_status=expect_status, good=good))
     assert (cell.failed, dict(cell.errors)) == (0, {})
     assert cell.throughput_rps == pytest.approx(4.0)
 
@@ -195,9 +207,9 @@ def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
 
 
 def test_an_unexpected_success_is_a_failure() -> None:
-    found = outcome(replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302)
+    found = outcome(replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302, AB.GOOD)
     assert (found.failed, found.wrong, dict(found.errors)) == (11, 11, {"unexpected_2xx": 11})
-    assert outcome(said(BASE), 302).success == 0
+    assert outcome(said(BASE), 302, AB.GOOD).success == 0
 
 
 def test_a_span_that_never_ended_is_no_contradiction_in_a_timed_load() -> None:

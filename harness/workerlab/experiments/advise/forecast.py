@@ -76,6 +76,12 @@ def holds(response: Summary, terms: Iterable[Term]) -> bool:
     return all(term.holds(value) for term, value in values if value is not None)
 
 
+def distance(response: Summary, terms: Iterable[Term]) -> float:
+    """How many times its limit the worst of these times is; 0 where none is known."""
+    values = ((term, getattr(response, term.metric, None)) for term in terms if term.kind == "time")
+    return max((value / term.limit for term, value in values if value is not None), default=0.0)
+
+
 def expected(server: Server, needs: Needs, question: Question) -> Expected:
     """At the rate that is asked for."""
     found = _at(server, needs, question, question.rate_rps, DRAWS)

@@ -76,7 +76,7 @@ def result_of(search: Search) -> Result:
     word: Word = "recommended"
     if server is None:
         word = _without(search)
-        server = _nearest(search)
+        server = search.nearest()
     rows = tuple(_row(search, one, server if word == "recommended" else None)
                  for one in search.servers)  # fmt: skip
     if server is None:
@@ -134,17 +134,6 @@ def _tried(search: Search) -> set[str]:
     """What became of those that were launched at the target's rate."""
     launched = [one for one in search.servers if search.study.at(one, search.target_rps)]
     return {search.standing(one).word for one in launched}
-
-
-def _nearest(search: Search) -> Server | None:
-    """Of those that were launched the one that holds the target up to the highest rate; else the
-    one of which that is expected."""
-    tried = [one for one in search.order() if search.study.of(one)]
-    return max(
-        tried,
-        key=lambda one: (search.reach(one).last or 0.0, search.highest(one)),
-        default=None,
-    )
 
 
 # --- why not the others ---------------------------------------------------------------------------

@@ -20,7 +20,8 @@ them: candidates that are forecast alike may differ by more than others do.
 
 The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
 before the others, by memory, then by threads. Where none meets the target, the best one's rate is
-lowered instead, to say up to which rate the target would hold.
+lowered instead, to say up to which rate the target would hold. Where it holds at no rate, those go
+first whose times are the fewest times the limit.
 
 Everything here is a function of what is on file, so that a run that was stopped goes on as it
 would have. The k-th launch at a rate has schedule k, whichever candidate it is of.
@@ -33,9 +34,9 @@ from msgspec import Struct
 
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of, word
-from workerlab.experiments.advise.forecast import Expected
+from workerlab.experiments.advise.forecast import Expected, distance
 from workerlab.experiments.advise.standing import LEAST, Standing, passes, standing
-from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
+from workerlab.experiments.advise.study import NOISE, Launch, Study, holds, pooled
 from workerlab.model import Finding, Needs, Plan, Server
 from workerlab.slo import Term, parse
 
@@ -96,6 +97,9 @@ class Search(Struct, frozen=True):
 
         def place(server: Server) -> tuple[object, ...]:
             highest = self.highest(server)
+            if not best:  # at no rate: who comes nearest
+                central = self.expected[server.key].central
+                return distance(central, self.terms), *self.cost(server)
             near = highest >= NEAR * best
             return (not near, *((0.0, *self.cost(server)) if near else (-highest,)))
 
@@ -215,7 +219,7 @@ class Search(Struct, frozen=True):
         nearly = {one.variant: one for one in reversed(order)
                   if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
         first = sorted(nearly.values(), key=self.highest, reverse=True)
-        return [*able, *first[:TRIES]] or list(order[:TRIES])
+        return [*able, *first[:TRIES]] or _first_of_each(order)[:TRIES]
 
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once something meets the target: whether there is better, and what the best reaches."""
@@ -342,11 +346,36 @@ class Search(Struct, frozen=True):
         ]
         return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
 
+    def missed_by(self, server: Server) -> float:
+        """How many times its limit the worst time was, in its launches at the target's rate."""
+        launches = self.study.at(server, self.target_rps)
+        requests = pooled(launches)
+        values = [
+            (value_of(term.metric, requests), term.limit)
+            for term in self.terms
+            if term.kind == "time"
+        ]
+        return max((value / limit for value, limit in values if value is not None), default=0.0)
+
+    def nearest(self) -> Server | None:
+        """Of those that were launched the one that holds the target up to the highest rate, or
+        whose times come nearest to it."""
+        tried = [one for one in self.order() if self.study.of(one)]
+
+        def short(server: Server) -> tuple[float, float]:
+            at_target = self.study.at(server, self.target_rps)
+            missed = self.missed_by(server) if at_target else math.inf
+            return -(self.reach(server).last or 0.0), missed
+
+        return min(tried, key=short, default=None)
+
     def _lower(self, order: Sequence[Server]) -> Next | None:
         """The best candidate, below the rate that nobody keeps the target at."""
         if not order:
             return None
         server = max(order[:TRIES], key=self.highest)
+        if not self.highest(server):
+            server = self.nearest() or server
         reach = self.reach(server)
         if reach.first is None:
             return self._launch(server, self.target_rps)
@@ -360,6 +389,14 @@ class Search(Struct, frozen=True):
             if reach.last < middle < reach.first:
                 return self._launch(server, middle)
         return None
+
+
+def _first_of_each(order: Sequence[Server]) -> list[Server]:
+    """The first candidate of each variant."""
+    first: dict[str, Server] = {}
+    for one in order:
+        first.setdefault(one.variant, one)
+    return list(first.values())
 
 
 def between(last: float, first: float) -> float:
@@ -391,7 +428,15 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
     alone = requests_of(times_s)
     for term in terms:
         if term.kind == "time" and term.metric != "max" and word(judge(term, alone)) == "broken":
-            values = {"term": str(term), "value_s": value_of(term.metric, alone)}
+            timed = zip(needs.requests, times_s, strict=True)
+            slow = [one.route for one, took_s in timed if not term.holds(took_s)]
+            values = {
+                "term": str(term),
+                "metric": term.metric,
+                "value_s": value_of(term.metric, alone),
+                "routes": tuple(sorted(set(filter(None, slow)))) or None,
+                "share": len(slow) / len(times_s),
+            }
             return Finding("advise.limit.alone", values)
     return None
 

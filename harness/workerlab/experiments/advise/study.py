@@ -169,7 +169,8 @@ def study_of(run: Run) -> Study:
     launches = tuple(
         _launch(cells[one.trial.key], facts[one.trial.key], terms)
         for one in trials
-        if one.trial.key in cells and one.cell.rate is not None and not _interrupted(one)
+        if one.trial.key in cells and one.cell.rate is not None
+        and not (one.record and one.record.interrupted)
     )
     unavailable = {
         name: Finding("advise.left_out.unavailable", {"why": why})
@@ -223,7 +224,7 @@ def _needs(
         if one.cell.inside != "needs" or one.cell.server.preload or record is None:
             continue
         if record.fault is not None:
-            if record.fault.kind != "interrupted" and route is None:
+            if not record.interrupted and route is None:
                 why = {"why": record.fault.reason}
                 left_out[name] = Finding("advise.left_out.fault", why, (record.key,))
             continue
@@ -277,12 +278,6 @@ def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs |
             found = needs_of(seen)
             return found if isinstance(found, Needs) else None
     return None
-
-
-def _interrupted(one: TrialData) -> bool:
-    """It is made again."""
-    fault = one.record.fault if one.record else None
-    return fault is not None and fault.kind == "interrupted"
 
 
 def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:

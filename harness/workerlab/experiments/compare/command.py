@@ -81,7 +81,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     if all(one.a.server.variant in unavailable for one in groups):
         raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
     asked = asked_of(options, groups)
-    notes = (*map(_without_advice, base.notes), *_short(asked, base.duration_s))
+    check_budget(asked, base.duration_s)
+    notes = tuple(map(_without_advice, base.notes))
     plan = replace(base, unavailable=unavailable, details=codec.plain(asked), notes=notes)
     return replace(plan, cells=pair(plan, groups, 1)), found
 
@@ -103,12 +104,14 @@ def _without_advice(note: Finding) -> Finding:
     return Finding("compare.not_followed", note.values) if note.code == FOLLOWS else note
 
 
-def _short(asked: Asked, load_s: float | None) -> Iterator[Finding]:
-    """Where the budget may be over before anything can be known."""
+def check_budget(asked: Asked, load_s: float | None) -> None:
+    """Raises UsageError where it would be over before anything can be known."""
     needed_s = LOOKS[0] * len(asked.groups) * len(SIDES) * ((load_s or LOAD_S) + AROUND_S)
     if asked.budget_s < needed_s:
-        values = {"pairs": LOOKS[0], "needed_s": needed_s, "budget_s": asked.budget_s}
-        yield Finding("compare.short", values)
+        raise UsageError(
+            f"--budget: nothing is known before {LOOKS[0]} pairs of launches, which take about"
+            f" {needed_s:.0f} s: allow more time, or compare fewer classes and levels"
+        )
 
 
 def asked_of(options: argparse.Namespace, groups: tuple[Group, ...]) -> Asked:
@@ -189,11 +192,13 @@ def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
     """The next pair of every group of which something is still unknown; none where the budget ends
-    before it would be looked at."""
+    before it would be looked at. The first look is made anyway: less shows nothing."""
     run = run_store.load(directory)
     groups = compared(run)
     needed_s, number = to_go_on_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
-    if needed_s is None or needed_s > budget.left_s() or number > MOST:
+    if needed_s is None or number > MOST:
+        return None
+    if needed_s > budget.left_s() and number > LOOKS[0]:
         return None
     undecided = [one.group for one in groups if one.goes_on]
     return replace(plan, cells=(*plan.cells, *pair(plan, undecided, number)))
