@@ -12,13 +12,17 @@ from workerlab.terminal.progress import Progress, Within
 BESIDE_S = 0.5  # of a trial: files, the reading of them, what is planned next
 
 
+def load_s(record: Record) -> float:
+    """How long its load took; 0 where it had none."""
+    if record.load_start_ns is None or record.load_end_ns is None:
+        return 0.0
+    return (record.load_end_ns - record.load_start_ns) / 1e9
+
+
 def used_s(record: Record) -> float:
     """How long a trial took, as far as its record tells."""
-    load_s = 0.0
-    if record.load_start_ns is not None and record.load_end_ns is not None:
-        load_s = (record.load_end_ns - record.load_start_ns) / 1e9
     parts = (record.start_s, record.warmup_s, record.stop_s)
-    return BESIDE_S + load_s + sum(part or 0.0 for part in parts)
+    return BESIDE_S + load_s(record) + sum(part or 0.0 for part in parts)
 
 
 class Budget:

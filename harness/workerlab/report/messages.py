@@ -856,6 +856,8 @@ advise.reach.last.few = The target was kept at {rps:number} requests/s in
     too few to promise it
 advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
     it[[: {why:; }]]
+advise.reach.first.few = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke it,
+    which does not show that it breaks there[[: {why:; }]]
 advise.reach.first.close = at {rps:number} requests/s {launches:# launch/launches} kept it, but not
     by enough to promise the next one[[: {why:; }]]
 advise.why.failed = {failed:count} of {requests:count} requests failed[[ ({causes:counts})]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from workerlab.experiments.advise.blocked import blocked
 from workerlab.experiments.advise.cautions import cautions
 from workerlab.experiments.advise.result import Result, limit_of, name_of
-from workerlab.experiments.advise.search import BEYOND, HOPE, STEP, launches_at
+from workerlab.experiments.advise.search import BEYOND, HOPE, WIDE, launches_at
 from workerlab.experiments.advise.standing import LEAST
 from workerlab.experiments.advise.study import holds
 from workerlab.experiments.advise.why import reasons
@@ -105,15 +105,15 @@ def _unit(term: str, value: float | None) -> Finding | None:
 
 
 def _reach(result: Result) -> Iterable[Finding]:
-    reach, server = result.reach, result.server
-    if server is None or (reach.last is None and reach.first is None):
+    reach, server, first_rps = result.reach, result.server, result.first_rps
+    if server is None or (reach.last is None and first_rps is None):
         return
     values = {
         "last": None if reach.last is None else _last(result, server, reach.last),
-        "first": None if reach.first is None else _first(result, server, reach.first),
+        "first": None if first_rps is None else _first(result, server, first_rps),
         "gap": Finding("advise.reach.gap") if _gap(result, server) else None,
     }
-    code = "none" if reach.last is None else "open" if reach.first is None else "between"
+    code = "none" if reach.last is None else "open" if first_rps is None else "between"
     yield answer("advise", "reach", f"reach.{code}", values)
 
 
@@ -125,9 +125,9 @@ def _goes_on(result: Result, server: Server) -> bool:
 
 def _gap(result: Result, server: Server) -> bool:
     """Whether nothing is known of the rates between the last and the first."""
-    last, first = result.reach.last or math.inf, result.reach.first or 0.0
+    last, first = result.reach.last or math.inf, result.first_rps or 0.0
     between = (one.rps for one in result.study.of(server) if last < one.rps < first)
-    return first > STEP * last and not any(between)
+    return first > WIDE * last and not any(between)
 
 
 def _last(result: Result, server: Server, rps: float) -> Finding:
@@ -142,7 +142,7 @@ def _last(result: Result, server: Server, rps: float) -> Finding:
 
 
 def _first(result: Result, server: Server, rps: float) -> Finding:
-    """The lowest rate at which it was not, and what was busy there."""
+    """The lowest rate at which it was shown not to be, else was not, and what was busy there."""
     launches = result.study.at(server, rps)
     broke = sum(not holds(one, result.search.terms) for one in launches)
     values = {
@@ -151,7 +151,8 @@ def _first(result: Result, server: Server, rps: float) -> Finding:
         "broke": broke,
         "why": tuple(reasons(result, result.breaks)) if result.breaks else (),
     }
-    code = "advise.reach.first" if broke else "advise.reach.first.close"
+    shown = result.search.breaks_at(server) == rps
+    code = "advise.reach.first" if shown else f"advise.reach.first.{'few' if broke else 'close'}"
     return Finding(code, values, tuple(one.key for one in launches))
 
 

@@ -1,7 +1,8 @@
 """Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -13,10 +14,12 @@ from workerlab.experiments.advise.candidates import candidates
 from workerlab.experiments.advise.forecast import Question, forecast
 from workerlab.experiments.advise.search import Next, search_of
 from workerlab.experiments.advise.study import TOOL, Study, alone, many, study_of
-from workerlab.experiments.budget import Budget
+from workerlab.experiments.budget import Budget, load_s, used_s
 from workerlab.experiments.execution import Predict
 from workerlab.load.programs import FOLLOWED
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
+from workerlab.plan import trials
+from workerlab.run_store import Run
 from workerlab.server import limits as machine
 from workerlab.server.worker_classes import class_named
 from workerlab.terminal.console import tell
@@ -25,6 +28,7 @@ from workerlab.terminal.progress import Progress
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+SHORT = 0.5  # times as long: a launch that shows which rates are worth a long one
 AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
 MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
 # Times what loads of each route, or of many at once, take is left of the budget, or there are none
@@ -32,7 +36,8 @@ BESIDE_COST = 3
 # A load of many at once: its seconds; of requests that wait so many times as long as they compute;
 # the most connections
 MANY_S, WAITS, MANY_MOST = 4.0, 5, 500
-AROUND_S = 3.0  # lone requests, stop, reading, planning what comes next
+AROUND_S = 3.0  # of a class none of whose trials has ended: lone requests, stop, planning
+END_S = 3.0  # of the budget: before the first trial, and for what is printed in the end
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
 
@@ -115,11 +120,12 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
         yield replace(cell, inside="stacks")
 
 
-def launch_s(rps: float, target: str) -> float:
+def launch_s(rps: float, target: str, *, short: bool = False) -> float:
     """How long requests arrive in a launch: no more than the load tool times each of."""
     parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = BEYOND / min(parts, default=0.05)
-    lasts_s = min(max(SHORTEST_S, round(requests / rps)), LONGEST_S)
+    share = SHORT if short else 1.0
+    lasts_s = share * min(max(SHORTEST_S, round(requests / rps)), LONGEST_S)
     return float(min(lasts_s, max(1, math.floor(FOLLOWED / rps))))
 
 
@@ -131,6 +137,8 @@ class Growth:
         self._budget = Budget(budget_s, resumed=resumed)
         self._idle = resumed  # nothing was launched since it was resumed
         self._disturbed: int | None = None if resumed else 0  # launches, before it was resumed
+        self._beside_s: Mapping[str, float] = {}
+        self._planning_s = 0.0
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
@@ -140,7 +148,15 @@ class Growth:
         return show(directory, plan, todo, predict)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
-        study = study_of(run_store.load(directory))
+        began_s, run = time.monotonic(), run_store.load(directory)
+        study = study_of(run)
+        self._beside_s = beside_s(run)
+        try:
+            return self._next_plan(plan, study)
+        finally:
+            self._planning_s = max(self._planning_s, time.monotonic() - began_s)
+
+    def _next_plan(self, plan: Plan, study: Study) -> Plan | None:
         if self._disturbed is None:
             self._disturbed = study.disturbed
         if "expected" not in plan.details and (more := self._more_needs(plan, study)):
@@ -177,18 +193,34 @@ class Growth:
     def _launches_left(self, study: Study) -> float:
         """At the target's rate, where they last longest."""
         asked = study.asked
-        lasts_s = launch_s(asked.rate_rps, asked.slo) + self._around_s(study)
-        return self._budget.left_s() // lasts_s
+        around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
+        return (self._budget.left_s() - END_S) // (launch_s(asked.rate_rps, asked.slo) + around_s)
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
         """Whether the budget does: of each its load, and what is beside it."""
-        needed_s = sum((cell.duration_s or 0.0) + self._around_s(study) for cell in cells)
-        return needed_s <= self._budget.left_s()
+        needed_s = sum(
+            (cell.duration_s or 0.0) + self._around_s(study, cell.server.variant) for cell in cells
+        )
+        return needed_s <= self._budget.left_s() - END_S
 
-    def _around_s(self, study: Study) -> float:
-        """The boot of the slowest class, and what is beside it."""
-        boots = [needs.start_s or 0.0 for needs in study.needs.values()]
-        return max(boots, default=1.0) + AROUND_S
+    def _around_s(self, study: Study, variant: str) -> float:
+        """What a trial of this class takes beside its load, by those that were made: some take half
+        a minute to stop."""
+        needs = study.needs.get(variant)
+        unknown_s = AROUND_S + ((needs.start_s or 0.0) if needs else 1.0)
+        return self._beside_s.get(variant, unknown_s) + self._planning_s
+
+
+def beside_s(run: Run) -> dict[str, float]:
+    """Of each variant: the longest that one of its trials took beside its load."""
+    found: dict[str, float] = {}
+    for trial in trials(run.plan):
+        record = run.records.get(trial.key)
+        if record is not None and record.fault is None:
+            name = trial.cell.server.variant
+            took_s = used_s(record) - load_s(record)
+            found[name] = max(found.get(name, 0.0), took_s)
+    return found
 
 
 def with_forecast(plan: Plan, study: Study) -> Plan:
@@ -225,5 +257,5 @@ def launch_cell(following: Next, target: str) -> Cell:
         *(server, TOOL, connections),
         rate=Rate(rps=rps),
         schedule=following.schedule,
-        duration_s=launch_s(rps, target),
+        duration_s=launch_s(rps, target, short=following.short),
     )

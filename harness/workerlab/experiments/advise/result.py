@@ -37,7 +37,8 @@ class Row(Struct, frozen=True):
 
 class Result(Struct, frozen=True):
     """`server`: recommended, or what comes nearest where nothing is; `breaks`: the launch at the
-    lowest rate at which it broke the target; `cores`: what it computed at the target's rate."""
+    lowest rate at which it was shown to break the target, else failed, `first_rps`; `cores`: what
+    it computed at the target's rate."""
 
     word: Word
     search: Search
@@ -47,6 +48,7 @@ class Result(Struct, frozen=True):
     reach: Reach = Reach()
     launches: tuple[Launch, ...] = ()
     breaks: Launch | None = None
+    first_rps: float | None = None
 
     @property
     def study(self) -> Study:
@@ -83,12 +85,14 @@ def result_of(search: Search) -> Result:
         return Result(word, search, rows)
     launches = search.study.at(server, search.target_rps)
     reach = search.reach(server)
-    failed = search.study.at(server, reach.first) if reach.first is not None else ()
+    first_rps = search.breaks_at(server) or reach.first
+    failed = search.study.at(server, first_rps) if first_rps is not None else ()
     return Result(
         *(word, search, rows, server, search.standing(server), reach, launches),
         breaks=next(
             (one for one in failed if not holds(one, search.terms)), next(iter(failed), None)
         ),
+        first_rps=first_rps,
     )
 
 

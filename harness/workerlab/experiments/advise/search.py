@@ -1,16 +1,19 @@
 """Which launch comes next: a search, not a grid.
 
     1. in the order of the forecast: the first candidate whose prediction bound keeps the target
-    2. the rate is raised on it, a launch each, until one that passes and one that fails are within
-       CLOSE: it leads, once a second launch holds at the last rate that passed
-    3. tried a little beyond what the leader reached are, of its own class, as many workers as the
+    2. the rate is raised on it, short launches first: the forecast, which is a guess, then between
+       the last rate that passed and the first that failed, until the two are within WIDE. The best
+       of a second class is launched before the rate is raised a second time
+    3. the two are brought within CLOSE: it leads, once a second launch holds at the last rate that
+       passed
+    4. tried a little beyond what the leader reached are, of its own class, as many workers as the
        rule of thumb says, a few more, fewer, and more threads; and of every other class the first
        that is expected to go about as far; one that passes there leads, and is raised in turn
-    4. who leads in the end, or when the budget allows no more, is launched at the target's rate
+    5. who leads in the end, or when the budget allows no more, is launched at the target's rate
        until its bound is known; where that breaks the target the next one leads
-    5. the last rate that passes on it is seen as often as a prediction takes, or a lower one is
-    6. it is launched until its requests are enough to show that few fail
-    7. as long as the budget lasts, the best of each class that has had no launch is tried a little
+    6. the last rate that passes on it is seen as often as a prediction takes, or a lower one is
+    7. it is launched until its requests are enough to show that few fail
+    8. as long as the budget lasts, the best of each class that has had no launch is tried a little
        beyond what the leader reached, for its forecast may be far too low
 
 All classes are looked at before one is looked at closely: near the rate at which it breaks, the
@@ -36,17 +39,17 @@ from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of, word
 from workerlab.experiments.advise.forecast import Expected, distance
 from workerlab.experiments.advise.standing import LEAST, Standing, passes, standing
-from workerlab.experiments.advise.study import NOISE, Launch, Study, holds, pooled
+from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
 from workerlab.model import Finding, Needs, Plan, Server
 from workerlab.slo import Term, parse
 
 NEAR = 0.95  # of the best forecast: as good as the best
-CLOSE = 1.075  # between the last rate that passes and the first that fails
-STEP = 1.15  # up, where the forecast is passed
+WIDE = 1.25  # between the last rate that passes and the first that fails: what is promised
+CLOSE = 1.075  # between them where the budget allows
 AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
 HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
-SURER = 0.5  # of a rate: where few launches are left, the next that is tried below it
+SURER = 0.5  # of the forecast: what is tried where few launches are left
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
@@ -64,6 +67,7 @@ class Next(Struct, frozen=True):
     server: Server
     rps: float
     schedule: int
+    short: bool = False  # it is to show which rates are worth a long one
 
 
 class Reach(Struct, frozen=True):
@@ -225,17 +229,33 @@ class Search(Struct, frozen=True):
         """Once something meets the target: whether there is better, and what the best reaches."""
         following, unknown = None, self.standing(leader).word == "open"
         wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
-        if not unknown or left > wanting + SPARE:
-            following = self._raise(leader, left - wanting - SPARE)
-        if following is None and left > LEAST + SPARE:  # one that leads then can still be shown
+        spare = left - wanting - SPARE
+        if not unknown or spare > 0:
+            following = self._second_class(leader, order) if spare > 0 else None
+            following = following or self._raise(leader, spare, WIDE)
+        if following is None and left > LEAST + 2 * SPARE:  # one that leads then can be shown
             following = self._confirmed(leader) if left > ENOUGH else None
             following = following or self._rivals(leader, order)
+            following = following or self._raise(leader, spare, CLOSE)
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
         following = following or self._sure(self.winner() or leader)
         if following is None and left > LEAST + SPARE:
             following = self._long_shots(leader, order)
         return following
+
+    def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """The best of another one, once the leader's rate was raised, where none was launched: at
+        the rate where the leader failed, or well beyond the one where it held, since one that is
+        hardly better is not worth the launches that show it."""
+        raised = any(one.rps > self.target_rps for one in self.study.of(leader))
+        others = self._unlaunched(leader, order)
+        if not raised or not others or len({one.server.variant for one in self.study.launches}) > 1:
+            return None
+        best, least = others[0], self._beyond(leader)
+        beyond = self._ceiling(leader) or rounded(WIDE * least)
+        further = min(beyond, rounded(WIDE * self.highest(best)))
+        return self._launch(best, max(least, further), short=True)
 
     def _confirmed(self, leader: Server) -> Next | None:
         """Its last rate that passed, seen twice: the first launch that held on the way up is often
@@ -244,51 +264,70 @@ class Search(Struct, frozen=True):
         few = last is not None and len(self.study.at(leader, last)) < CONFIRMED
         return self._launch(leader, last) if last is not None and few else None
 
-    def _launch(self, server: Server, rps: float) -> Next | None:
+    def _launch(self, server: Server, rps: float, *, short: bool = False) -> Next | None:
         made = [one for one in self.study.launches if one.server == server and one.rps == rps]
         voids = [one.void for one in made if one.void is not None]
         noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
         if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
             return None
-        return Next(server, rps, 1 + len(made))
+        return Next(server, rps, 1 + len(made), short)
 
-    def _raise(self, server: Server, left: float) -> Next | None:
-        """Up to where a launch keeps the target. `left`: launches that there are for it."""
-        reach, few = self.reach(server), left < FEW
-        last, first = reach.last or self.target_rps, self._ceiling(server)
-        if first is None and not self.study.at(server, self.target_rps):
-            return self._launch(server, rounded(CLOSE * last))  # a rival: seldom much further
+    def _raise(self, server: Server, left: float, within: float) -> Next | None:
+        """Up to where a launch keeps the target: until the first rate that fails is `within` so many
+        times the last that passed. `left`: launches that there are for it."""
+        last, first = self.reach(server).last or self.target_rps, self._ceiling(server)
+        if left < LEAST - 1 and last > self.target_rps:
+            return None  # it can still be shown that it holds there
         if first is None:
-            ahead = (SURER if few else AHEAD) * self.highest(server)
-            return self._launch(server, rounded(ahead if ahead > STEP * last else STEP * last))
-        if first > CLOSE * last:
+            passed = {one.rps for one in self.study.of(server) if one.rps > self.target_rps}
+            further = WIDE ** max(1, len(passed)) * last
+            if self.study.at(server, self.target_rps):  # else a rival: seldom much further
+                further = max(further, (SURER if left < FEW else AHEAD) * self.highest(server))
+            return self._launch(server, rounded(further), short=True)
+        if first > within * last:
             middle = self._below(server, last, first)
-            if few and not self._held(server, first):
-                middle = rounded(max(math.sqrt(last * first), SURER * first))
+            if left < FEW and not self._held(server, first):
+                middle = rounded(math.sqrt(last * first))
             if last < middle < first:
-                return self._launch(server, middle)
+                return self._launch(server, middle, short=first > WIDE**2 * last)
         return None
 
     def _below(self, server: Server, last: float, first: float) -> float:
         """The rate to try between one that passed and one that did not. Where some launch held
         there, hardly less will."""
         close = rounded(first / CLOSE) if self._held(server, first) else 0.0
-        return max(between(last, first), close)
+        failed = {one.rps for one in self.study.of(server) if one.rps >= first}
+        return max(between(last, first, len(failed)), close)
 
     def _sure(self, winner: Server) -> Next | None:
-        """The last rate that passes holds in further launches, or is a lower one; so does the rate
-        above, which may only be close to the limit; and errors are few."""
-        last, ceiling = self.reach(winner).last or self.target_rps, self._ceiling(winner)
+        """The last rate that passes holds in further launches, or is a lower one; one that is at
+        most WIDE times as high is shown to break the target; and errors are few."""
+        last = self.reach(winner).last or self.target_rps
         following = None
         if len(self.study.at(winner, last)) < LEAST:
             following = self._launch(winner, last)
-        if following is None and ceiling:
-            tried = self.study.at(winner, ceiling)
-            close = tried and passes(tried, self.terms) is None
-            following = self._launch(winner, ceiling) if close else None
+        if following is None and (broken := self._to_break(winner, last)):
+            following = self._launch(winner, broken, short=True)
         if following is None and self.standing(winner).unshown:
             following = self._launch(winner, self.target_rps)
         return following
+
+    def _to_break(self, server: Server, last: float) -> float | None:
+        """A rate of which further launches may show that it breaks the target: one that is WIDE
+        times the last, else the first that failed, which may only be close to the limit."""
+        ceiling, shown, widest = self._ceiling(server), self.breaks_at(server), rounded(WIDE * last)
+        if ceiling is None or (shown is not None and shown <= widest):
+            return None
+        rates = [rps for rps in (widest, ceiling) if ceiling <= rps <= widest]
+        return next((rps for rps in rates if len(self.study.at(server, rps)) < LEAST), None)
+
+    def breaks_at(self, server: Server) -> float | None:
+        """The lowest rate above the last that passed of which launches show that it breaks the
+        target. One launch that breaks it by a little shows nothing."""
+        last = self.reach(server).last or 0.0
+        rates = sorted({one.rps for one in self.study.of(server) if one.rps > last})
+        standings = {rps: standing(self.study.at(server, rps), self.terms) for rps in rates}
+        return next((rps for rps in rates if standings[rps].word == "broken"), None)
 
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
@@ -305,8 +344,8 @@ class Search(Struct, frozen=True):
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """Others that may go further: tried at the rate from which on they would lead."""
-        most = self._promise(leader) or self.target_rps
-        mark, expected = rounded(BEYOND * most), NEAR * min(most, self.highest(leader))
+        most, mark = self._promise(leader) or self.target_rps, self._beyond(leader)
+        expected = NEAR * min(most, self.highest(leader))
         for other in self._others(leader, order):
             ceiling = self._ceiling(other)
             if self.highest(other) < expected or (ceiling and ceiling <= CLOSE * mark):
@@ -317,16 +356,21 @@ class Search(Struct, frozen=True):
         return None
 
     def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """The best of each class that has had no launch."""
+        others = self._unlaunched(leader, order)
+        return self._launch(others[0], self._beyond(leader)) if others else None
+
+    def _unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The best of each class that has had no launch, unless it is forecast to be hopeless."""
-        most = self._promise(leader) or self.target_rps
+        worth = HOPE * (self._promise(leader) or self.target_rps)
         launched = {one.server.variant for one in self.study.launches}
-        best: dict[str, Server] = {}
-        for one in sorted(order, key=self.highest, reverse=True):
-            best.setdefault(one.variant, one)
-        for variant, one in best.items():
-            if variant not in launched and self.highest(one) >= HOPE * most:
-                return self._launch(one, rounded(BEYOND * most))
-        return None
+        best = _first_of_each(sorted(order, key=self.highest, reverse=True))
+        return [one for one in best
+                if one.variant not in launched and self.highest(one) >= worth]  # fmt: skip
+
+    def _beyond(self, leader: Server) -> float:
+        """The rate from which on others would lead."""
+        return rounded(BEYOND * (self._promise(leader) or self.target_rps))
 
     def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The rule of thumb with the leader's class and threads, the leader's neighbours, and the
@@ -347,27 +391,22 @@ class Search(Struct, frozen=True):
         return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
 
     def missed_by(self, server: Server) -> float:
-        """How many times its limit the worst time was, in its launches at the target's rate."""
-        launches = self.study.at(server, self.target_rps)
-        requests = pooled(launches)
-        values = [
-            (value_of(term.metric, requests), term.limit)
-            for term in self.terms
-            if term.kind == "time"
-        ]
-        return max((value / limit for value, limit in values if value is not None), default=0.0)
+        """How many times its limit the worst time was, in its launches at the target's rate;
+        infinite where there are none."""
+        means = {one.term: one.mean for one in self.standing(server).bounds}
+        times = [(means.get(str(term)), term.limit) for term in self.terms if term.kind == "time"]
+        return max((mean / limit for mean, limit in times if mean is not None), default=math.inf)
 
     def nearest(self) -> Server | None:
         """Of those that were launched the one that holds the target up to the highest rate, or
         whose times come nearest to it."""
         tried = [one for one in self.order() if self.study.of(one)]
 
-        def short(server: Server) -> tuple[float, float]:
-            at_target = self.study.at(server, self.target_rps)
-            missed = self.missed_by(server) if at_target else math.inf
-            return -(self.reach(server).last or 0.0), missed
-
-        return min(tried, key=short, default=None)
+        return min(
+            tried,
+            key=lambda one: (-(self.reach(one).last or 0.0), self.missed_by(one)),
+            default=None,
+        )
 
     def _lower(self, order: Sequence[Server]) -> Next | None:
         """The best candidate, below the rate that nobody keeps the target at."""
@@ -385,7 +424,7 @@ class Search(Struct, frozen=True):
             lowest = max(LOWEST * self.target_rps, LOWEST_RPS)
             return self._launch(server, rounded(below)) if below > lowest else None
         if not reach.known:
-            middle = between(reach.last, reach.first)
+            middle = self._below(server, reach.last, reach.first)
             if reach.last < middle < reach.first:
                 return self._launch(server, middle)
         return None
@@ -399,10 +438,11 @@ def _first_of_each(order: Sequence[Server]) -> list[Server]:
     return list(first.values())
 
 
-def between(last: float, first: float) -> float:
-    """The rate to try next. Where the last that passed is far below, a step down: the forecast was
-    not that wrong."""
-    return rounded(max(math.sqrt(last * first), first / STEP))
+def between(last: float, first: float, failed: int = 1) -> float:
+    """The rate to try next, between the last that passed and the first that failed. `failed`: rates
+    that did. The forecast is seldom far off, so that steps down begin at WIDE and double, but no
+    lower than half the way, in logarithms."""
+    return rounded(max(math.sqrt(last * first), first / WIDE ** (2 ** (max(1, failed) - 1))))
 
 
 def rounded(rps: float) -> float:
