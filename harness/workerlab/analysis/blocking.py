@@ -40,6 +40,8 @@ LEAST_HELD = 2  # there are no others while the GIL is held
 # gave the sampler no core and told nobody; they are a quarter at least of what it computed
 FEW_HELD, OF_ITS_CPU = 6, 0.25
 BESIDE = 0.1  # of the first of a kind
+EVERY_NS = 10_000_000  # between two looks: a call lasts for that much longer than it was seen
+ALL = 0.7  # of the time without a beat: then it was one call
 THREAD = Finding("blocking.thread")
 
 Lines = Mapping[int, CodeLine]  # by number
@@ -156,6 +158,7 @@ def _lines(
                 **_named(counted, lines, part),
                 "share": share_ns / whole_ns,
                 "longest_s": longest_ns / NS,
+                "call_s": None if held else _one_of_several_s(counted, longest_ns),
                 "samples": len(counted),
             },
         )
@@ -169,6 +172,12 @@ def _place(code: str, line: CodeLine) -> object:
 
 def _lasted_ns(one: StackSample) -> float:
     return max(0, one.since_ns - one.queued_ns)
+
+
+def _one_of_several_s(samples: Sequence[StackSample], longest_ns: float) -> float | None:
+    """The longest that one call was seen, where several in a row held up the loop for longer."""
+    call_ns = max(one.stuck_ns for one in samples) + EVERY_NS
+    return call_ns / NS if call_ns < ALL * longest_ns else None
 
 
 def _named(samples: Sequence[StackSample], lines: Lines, part: Part) -> dict[str, Any]:

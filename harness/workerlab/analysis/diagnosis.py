@@ -76,7 +76,8 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
     else:
         return None
     noise = () if how.code == "busy.cores" else (Finding("advice.close_other_programs"),)
-    advice = (*noise, Finding("advice.faster_code_or_more_cores"))
+    elsewhere = (Finding("advice.load_tool_elsewhere"),) if (tool or 0.0) >= COUNTS * cores else ()
+    advice = (*noise, Finding("advice.faster_code_or_more_cores"), *elsewhere)
     reached = {"connections": facts.connections, "rps": facts.throughput_rps}
     values = {**reached, **measured, "how": how, "advice": advice}
     return Finding("diagnosis.busy_machine", values)

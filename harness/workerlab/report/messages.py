@@ -1851,9 +1851,10 @@ blocking.thread = nor its event loop: the call is made in another thread
 blocking.where = {file} line {line} in {function}()[[ ({library})]]
 blocking.line = {+blocking.where} blocks the event loop {share:percent} of the time[[; it calls
     {called}]][[, which waits in {inside}]]; the loop is held up for as long as
-    {longest_s:duration}.
+    {longest_s:duration}[[, by several calls in a row of {call_s:duration} at most]].
 blocking.computing = {+blocking.where} computes on the event loop {share:percent} of the
-    time[[; it calls {called}]]; the loop is held up for as long as {longest_s:duration}.
+    time[[; it calls {called}]]; the loop is held up for as long as {longest_s:duration}[[, by
+    several calls in a row of {call_s:duration} at most]].
 blocking.gil_held = {+blocking.where} holds the GIL {share:percent} of the time[[; it calls
     {called}]]; for as long as {longest_s:duration} no other thread of its worker
     runs[[, {thread}]].
@@ -1941,8 +1942,8 @@ advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with
 advice.calls_in_threads = {+advice.blocks} asynchronous calls, or make the call in a
     thread (asyncio.to_thread)
 advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
-advice.faster_code_or_more_cores = faster code, more cores or a load tool on another machine bring
-    more
+advice.faster_code_or_more_cores = faster code or more cores bring more
+advice.load_tool_elsewhere = a load tool on another machine leaves it all cores
 advice.measure_again = measure again when the host is quieter, or on a machine of its own
 advice.close_other_programs = close the other programs and measure again
 advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more

@@ -16,11 +16,12 @@ from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from workerlab.model import EnvironmentProblem, Finding, Plan, UsageError
+from workerlab.model import App, EnvironmentProblem, Finding, Plan, UsageError
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
+APP_KIND = INTROSPECT.with_name("app_kind.py")
 ASK_S = 60.0
 VERSION_S = 10.0
 SPARE_FILES = 64  # what a process has open beside its connections
@@ -142,6 +143,27 @@ def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> st
         if not SpecifierSet(wanted).contains(version, prereleases=True):
             return f"{what} needs Python {wanted}, and {python} is {version}"
     return ""
+
+
+def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
+    """Which interface the app has, by an import in the interpreter that will serve it: "wsgi",
+    "asgi", "asgi2" or "tornado"; "unknown" where it does not say, or cannot be imported so."""
+    env = {**os.environ, **dict(app.env)}
+    request = {"app": app.target, "config": os.path.abspath(config) if config else None}
+    try:
+        return subprocess.run(
+            [interpreter.python, str(APP_KIND), json.dumps(request)],
+            cwd=app.chdir or None,
+            env={**env, **with_version(interpreter.asked, env)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=ASK_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicorn` of a Server

@@ -13,7 +13,7 @@ import argparse
 import math
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,6 +104,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         for python, version in every
     ]
     missing = lacking(kinds, every)
+    if wsgi == asgi:  # the user's
+        missing |= _cannot_serve(kinds, preflight.app_kind(found, wsgi, options.config))
     able = [kind for kind in kinds if kind.variant not in missing]
     if not able:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
@@ -114,8 +116,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
     if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
         raise UsageError(
-            f"--budget: what requests need takes about {least_s:.0f} s to find out with"
-            f" {len(able)} worker classes: allow more time, or name fewer --classes"
+            f"--budget: to measure what requests need takes about {least_s:.0f} s for {len(able)}"
+            " worker classes: allow more time, or name fewer --classes"
         )
     asked = Asked(
         slo=target,
@@ -147,6 +149,16 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         **more,
     )
     return plan, every
+
+
+def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
+    """Variants whose worker class does not serve an app of this kind, and why."""
+    rows = {one.variant: class_named(one.worker_class) for one in servers}
+    return {
+        name: f"it serves {'ASGI' if row.asgi else 'WSGI'} apps, and this one is {app_kind.upper()}"
+        for name, row in rows.items()
+        if app_kind != "unknown" and row.serves and app_kind not in row.serves
+    }
 
 
 def start_of(python: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import inspect
 import json
 import os
 import runpy
@@ -76,32 +75,6 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     own = merged.get("raw_env") or []  # Gunicorn takes a single string, too
     merged["raw_env"] = [*([own] if isinstance(own, str) else own), *launch["env"]]
     return merged
-
-
-def app_kind(app: Any) -> str:
-    """wsgi, asgi, asgi2, tornado, or unknown where the callable does not say."""
-    if app is None:
-        return "unknown"
-    names = {f"{cls.__module__}.{cls.__name__}" for cls in type(app).__mro__}
-    if "tornado.web.Application" in names:
-        return "tornado"
-    if "tornado.wsgi.WSGIContainer" in names:
-        return "wsgi"
-    # A class is called to make an instance; what calling that one does says nothing about it
-    called = app if inspect.isclass(app) else getattr(app, "__call__", None)  # noqa: B004
-    if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(called):
-        return "asgi"
-    fits = [kind for count, kind in enumerate(("asgi2", "wsgi", "asgi"), 1) if takes(app, count)]
-    return fits[0] if len(fits) == 1 else "unknown"
-
-
-def takes(app: Any, count: int) -> bool:
-    """Whether it can be called with so many arguments; False also where that cannot be known."""
-    try:
-        inspect.signature(app).bind(*range(count))
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def wrap(worker: Any, kind: str, probe: ModuleType, *more: Any) -> None:
@@ -228,7 +201,7 @@ def look_at_loop(worker: Any, loop: int) -> None:
 
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's part of post_worker_init: the app is loaded, no request has come yet."""
-    kind = app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
+    kind = APP_KIND.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
     loop = get_ident()  # Gunicorn runs it in the thread that it calls its hooks in
@@ -260,7 +233,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
 
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
-PROBE, HEARTBEAT = _load("probe"), _load("heartbeat")
+APP_KIND, PROBE, HEARTBEAT = _load("app_kind"), _load("probe"), _load("heartbeat")
 # Before gevent and eventlet replace what it needs
 STACKS = _load("stacks") if LAUNCH["inside"] == "stacks" else None
 COSTS = _load("costs") if LAUNCH["inside"] == "needs" else None
