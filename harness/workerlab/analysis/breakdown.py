@@ -43,6 +43,7 @@ from workerlab.model import Breakdown, Finding, Span, Timing
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
 FAILED = 0.05  # of the answers: more of them would change the means of all
+NOTHING = 0.02  # of a response: of less waiting it may be said that nothing waits
 QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
 EXACT = {
     "connect": Finding("source.client"),
@@ -90,6 +91,17 @@ def in_server(facts: Facts) -> float | None:
     known = (found.accept_queue_s, found.in_worker_s, found.service_s)
     spent_s = [part for part in known if part is not None]
     return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
+
+
+def waited(facts: Facts) -> Finding:
+    """What part of a response its request waited in the accept queue and in the worker, as the
+    cell's breakdown shows it: nothing, or how much."""
+    found, _ = breakdown(facts)
+    wait_s = (found.accept_queue_s or 0.0) + (found.in_worker_s or 0.0)
+    response_s = found.response_s or 0.0
+    if wait_s < NOTHING * response_s or not response_s:
+        return Finding("waited.nothing")
+    return Finding("waited.part", {"wait_s": wait_s, "response_s": response_s})
 
 
 # --- exact --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ is named in which requests wait, it was measured: connections that only the clie
 the accept queue where the kernel counted overflows and both ends were looked at, nowhere else.
 """
 
+from workerlab.analysis.breakdown import waited
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import counted, drops, growth, handshakes, steps
 from workerlab.analysis.knee import REACHED
@@ -211,6 +212,7 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Finding:
     taken = cell.verdict == "at capacity" and facts.slots is not None and n >= REACHED * facts.slots
     what = "all_slots_busy" if taken else "nothing_waits"
     used = {"used": facts.open_at_once, "slots": facts.slots, "limit": facts.no_limit}
+    used |= {"waited": waited(facts)}
     busy = {"busy": cell.occupancy} if taken and not full(facts) else {}
     return Finding(f"diagnosis.{what}", {"connections": n, **used, **busy, "advice": ()})
 

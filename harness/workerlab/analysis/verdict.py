@@ -40,7 +40,7 @@ on 4 slots, and called the highest level saturated for being the highest.
 """
 
 from workerlab.analysis import pauses
-from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.breakdown import in_server, waited
 from workerlab.analysis.core_wait import core_wait, disturbance
 from workerlab.analysis.diagnosis_loop import loops_in_use
 from workerlab.analysis.facts import Facts
@@ -73,7 +73,8 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if slots and taken is not None and taken >= FULL:
         if n > OVER * slots:
             return "saturated", _waits(facts, series)
-        return "at capacity", _finding("all_slots_busy", connections=n, slots=slots)
+        busy = {"connections": n, "slots": slots, "waited": waited(facts)}
+        return "at capacity", _finding("all_slots_busy", **busy)
     if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
     disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.note(facts)
@@ -84,11 +85,13 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if still and lost and slow and not (paused and lost <= HALF):
         return "inconclusive", _finding("stood_still", **still.values)
     if slots and n >= REACHED * slots:
-        return "at capacity", _finding("fills_slots", connections=n, slots=slots)
+        fills = {"connections": n, "slots": slots, "waited": waited(facts)}
+        return "at capacity", _finding("fills_slots", **fills)
     knee = series.knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
     used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
+    used |= {"waited": waited(facts)}
     return "below capacity", _finding("slots_free", connections=n, **used)
 
 

@@ -1170,6 +1170,10 @@ settings.evidence = {setting}: {seen}
 settings.line = line {line}: {setting}[[ = {value}]] {word} {worker_class}[[, to {most}]]: {seen}
 settings.line.unknown = line {line}: {setting} is no setting of Gunicorn, and nothing in the file
     uses it[[; did you mean {meant}?]]
+settings.line.annotation = line {line}: {setting}: {value} sets nothing, since it is an annotation:
+    write {setting} = {value}
+settings.line.stream = line {line}: {setting} = {value} writes to a file of that name: "-" is the
+    standard stream
 settings.line.honoured = is honoured by
 settings.line.ignored = is ignored by
 settings.line.clamped = is clamped by
@@ -1192,6 +1196,9 @@ settings.word.honoured = honoured
 settings.word.ignored = ignored
 settings.word.clamped = clamped
 settings.word.changes = changes meaning
+settings.word.unset = sets nothing
+settings.word.any_class = the same for every class
+settings.word.unexamined = not examined
 settings.word.no_class = no such class
 settings.word.of.reuse_port.one = honoured: one socket
 settings.word.of.silent.killed = worker killed
@@ -1703,17 +1710,19 @@ check.too_short = the part of the load with {in_flight} requests in flight is to
 # verdicts: the reason of each; it ends with what failed
 verdict.each_waits = once steady, each request spends {wait_s:duration} of {response_s:duration}
     waiting
-verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and no request
-    waited[[; {failures}]]
-verdict.fills_slots = {connections:# connection} have {slots:# slot}, and no request waited for
-    one[[; {failures}]]
+verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and
+    {waited}[[; {failures}]]
+verdict.fills_slots = {connections:# connection} have {slots:# slot}, and {waited}
+    [[; {failures}]]
 verdict.stood_still = whether requests wait for each other is not known: for up to
     {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) this machine stood
     still, or the lab was stopped; measure again
+waited.nothing = nothing waited
+waited.part = requests waited for {wait_s:duration} of {response_s:duration}
 verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
     [[; {failures}]]
 verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
-    no request waited[[; {failures}]]
+    {waited}[[; {failures}]]
 verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the
     app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
 verdict.slots_shared = {connections:# connection} share {slots:# slot}: {+verdict.each_waits}
@@ -1901,9 +1910,9 @@ diagnosis.unexplained = With {connections:# connection} a response takes {respon
     [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
     [[: {waiting}]]; nothing that was measured shows why{+diagnosis.end}
 diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
-    and nothing waited{+diagnosis.end}
+    and {waited}{+diagnosis.end}
 diagnosis.all_slots_busy = {connections:# connection} used {used} slots[[ ({busy:percent} busy)]]
-    and nothing waited; more connections will{+diagnosis.end}
+    and {waited}; more connections will wait{+diagnosis.end}
 diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
     used]]
 diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at
@@ -1976,7 +1985,8 @@ knee.grew.chance = ; that throughput changed by {gain:percent} from {below} to {
 knee.above = > {highest}
 knee.no_limit = > {highest}: no limit found up to {highest}
 knee.above_slots = > {highest}, although {slots} slots are configured
-knee.no_wait_with_all_slots = at least {highest}: nothing waits with all slots busy[[; add {add} or
+knee.no_wait_with_all_slots = at least {highest}: throughput is in step with connections up to as
+    many as there are slots[[; add {add} or
     more]]
 knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
     were still free with {connections:# connection}

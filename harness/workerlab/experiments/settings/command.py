@@ -37,7 +37,8 @@ class Asked(Struct, frozen=True):
     """What the user asked for; the Plan's details. `config`: the Gunicorn file, "" for none;
     `lines`: what it sets, `values`: to what, where that is a plain value; `unknown`: settings of
     Gunicorn among them that no experiment is about; `strange`: names that mean nothing to it, and
-    what each may be meant for; `left_out`: those that --quick cannot prove."""
+    what each may be meant for; `unset`: settings that the file only annotates; `left_out`: those
+    that --quick cannot prove."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -46,6 +47,7 @@ class Asked(Struct, frozen=True):
     values: Mapping[str, Any] = {}
     unknown: tuple[str, ...] = ()
     strange: Mapping[str, str] = {}
+    unset: tuple[str, ...] = ()
     gunicorns: Mapping[str, str] = {}  # of several interpreters, the version that each of them has
 
     @classmethod
@@ -128,11 +130,13 @@ def _asked(
     """`its`: what reads the file. Raises UsageError where there is nothing to examine."""
     names: Iterable[str] = _named(options.only)
     if its is not None:
-        in_file = {line.name for line in lines}
+        in_file = {line.name for line in lines if line.sets}
         names = [one for one in names if one in in_file and not SETTINGS[one].happens]
     if options.config and not names:
         others = strange(lines, its.names) if its else {}
         none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
+        annotated = [f"{one.name}: {one.text}" for one in lines if not one.sets]
+        none += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
         raise UsageError(
             f"{options.config} sets nothing that can be examined{none}:"
             " workerlab settings CLASSES shows what can"
@@ -144,12 +148,13 @@ def _asked(
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")
     if its is None:
         return Asked(tuple(provable), left_out=left_out)
-    own = [line.name for line in lines if line.name in its.names]
+    own = [line.name for line in lines if line.sets and line.name in its.names]
     return Asked(
         *(tuple(provable), options.config, lines, left_out),
         values={name: value for name, value in its.settings.items() if name in own},
         unknown=tuple(name for name in own if name not in (*SETTINGS, *SERVER)),
         strange=strange(lines, its.names),
+        unset=tuple(one.name for one in lines if not one.sets and one.name in its.names),
     )
 
 

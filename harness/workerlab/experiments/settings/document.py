@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from workerlab.experiments.document import Field, table
 from workerlab.experiments.reading import notes_of
-from workerlab.experiments.settings.command import Asked
+from workerlab.experiments.settings.command import SERVER, Asked
 from workerlab.experiments.settings.effect import Effect
 from workerlab.experiments.settings.effects import SETTINGS, effects
+from workerlab.experiments.settings.gunicorn_file import Line
 from workerlab.experiments.settings.happenings import HARMFUL
 from workerlab.experiments.settings.lanes import launch_name, seen_of
 from workerlab.model import Document, Finding, Table, Value
@@ -18,6 +19,7 @@ from workerlab.plan import grid
 from workerlab.run_store import Run
 
 OWN_WORDS = frozenset({"reuse_port.one"})  # codes that honour a setting in another way
+LOGS, STREAMS = ("accesslog", "errorlog"), ("stdout", "stderr")
 MARKED = ("ignored", "clamped", "changes")
 
 
@@ -194,6 +196,11 @@ def _strange(asked: Asked) -> Iterable[Finding]:
             values = {"line": line.number, "setting": line.name}
             values["meant"] = asked.strange[line.name] or None
             yield Finding("settings.line.unknown", values)
+        where = {"line": line.number, "setting": line.name, "value": line.text}
+        if line.name in asked.unset:
+            yield Finding("settings.line.annotation", where)
+        if asked.values.get(line.name) in STREAMS and line.name in LOGS:
+            yield Finding("settings.line.stream", where)
 
 
 def _marked_lines(asked: Asked, one: Examined) -> Iterable[Finding]:
@@ -233,15 +240,25 @@ def _tells(asked: Asked, name: str, effect: Effect) -> bool:
 
 
 def _lines(asked: Asked, one: Examined) -> Table:
-    """The lines of the file that were examined, and what each does."""
+    """The settings of the file, and what each does where that was examined."""
+    def effect_of(line: Line) -> Value:
+        if line.name in asked.unset:
+            return Finding("settings.word.unset")
+        if line.name in SERVER:
+            return Finding("settings.word.any_class")
+        if line.name not in asked.settings:
+            return Finding("settings.word.unexamined")
+        return _at_its_value(asked, line.name, one.found.get(line.name))
+
     fields: list[Field] = [
         ("line", "count", lambda line: line.number),
         ("setting", "text", lambda line: line.name),
         ("value", "text", lambda line: line.text),
-        ("effect", "text", lambda line: _at_its_value(asked, line.name, one.found.get(line.name))),
+        ("effect", "text", effect_of),
     ]
     values = {"worker_class": one.worker_class, "version": one.version}
-    lines = [line for line in asked.lines if line.name in asked.settings]
+    shown = {*asked.settings, *SERVER, *asked.unknown, *asked.unset, *asked.left_out}
+    lines = [line for line in asked.lines if line.name in shown]
     evidence = [
         Finding("settings.evidence", {"setting": line.name, "seen": one.found[line.name].seen})
         for line in lines if line.name in one.found

@@ -23,16 +23,19 @@ PATHS = {
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
 LIKE = 0.8  # how alike two names are that may be one
+TEXT_COLUMNS = 40  # of a value
 
 
 class Line(Struct, frozen=True):
     """The last one that sets a name. `number` counts from 1; `text`: the value as it is written,
-    its first line; `used`: whether the file itself makes something of the name."""
+    on one line; `used`: whether the file itself makes something of the name. `sets`: False for an
+    annotation without a value (`threads: 4`), which sets nothing."""
 
     number: int
     name: str
     text: str
     used: bool = False
+    sets: bool = True
 
 
 def lines_of(path: Path) -> tuple[Line, ...]:
@@ -47,7 +50,10 @@ def lines_of(path: Path) -> tuple[Line, ...]:
         raise UsageError(
             f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
         ) from error
-    found = {line.name: line for line in _set_by(tree.body, source)}
+    found: dict[str, Line] = {}
+    for line in _set_by(tree.body, source):
+        if line.sets or line.name not in found:
+            found[line.name] = line
     used = {
         one.id for one in ast.walk(tree)
         if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)
@@ -60,13 +66,15 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield Line(statement.lineno, statement.name, "")
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            text = (ast.get_source_segment(source, statement.value) or "").split("\n")[0]
+            sets = statement.value is not None
+            written = statement.value or getattr(statement, "annotation", None)
+            text = shorten(ast.get_source_segment(source, written) or "", TEXT_COLUMNS)
             for target in several:
                 for one in ast.walk(target):
                     if isinstance(one, ast.Name):
-                        yield Line(statement.lineno, one.id, text)
+                        yield Line(statement.lineno, one.id, text, sets=sets)
         for inner in ("body", "orelse", "finalbody"):
             if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
                 yield from _set_by(getattr(statement, inner, []), source)
@@ -77,8 +85,16 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
 def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
     """Names that are no settings of Gunicorn's and that nothing in the file uses, with the setting
     that each may be meant for, "" for none."""
-    names = [one.name for one in lines if not one.used and not one.name.startswith("_")]
+    names = [
+        one.name for one in lines if one.sets and not one.used and not one.name.startswith("_")
+    ]
     return {name: _meant(name, settings) for name in names if name not in settings}
+
+
+def shorten(text: str, columns: int) -> str:
+    """On one line of so many columns at most."""
+    whole = " ".join(text.split())
+    return whole if len(whole) <= columns else f"{whole[:columns - 1]}…"
 
 
 def _meant(name: str, settings: Collection[str]) -> str:

@@ -18,7 +18,7 @@ from workerlab.experiments.settings.document import Examined, document, examined
 from workerlab.experiments.settings.effect import Effect
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
-from workerlab.model import Finding
+from workerlab.model import Document, Finding
 from workerlab.report.messages import text
 from workerlab.server.inside.introspect import names_of, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -169,22 +169,29 @@ def test_all_files_are_known() -> None:
     assert {path.stem for path in FILES.glob("*.py")} == set(IGNORED)
 
 
-def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
-    """The worker class of a file, and what is told of its lines. `left_out`: by --quick."""
+def report_on(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, Document]:
+    """The worker class of a file, and what is told of it. `left_out`: by --quick."""
     worker_class, lines = class_of(settings_of(names_of(str(path)))), lines_of(path)
-    named = {line.name for line in lines}.difference(left_out)
+    named = {line.name for line in lines if line.sets}.difference(left_out)
     settings = tuple(one for one in SETTINGS if one in named)
     values = {
         name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
     }
     run = run_store.load(recorded("settings"))
-    mistyped = strange(lines, make_settings())
-    asked = codec.plain(Asked(settings, str(path), lines, left_out, values, strange=mistyped))
-    shown = document(replace(run, plan=replace(run.plan, details=asked)))
+    its = make_settings()
+    more = {"strange": strange(lines, its)}
+    more["unset"] = tuple(one.name for one in lines if not one.sets and one.name in its)
+    asked = codec.plain(Asked(settings, str(path), lines, left_out, values, **more))
+    return worker_class, document(replace(run, plan=replace(run.plan, details=asked)))
+
+
+def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
+    """The worker class of a file, and what is told of its lines."""
+    worker_class, shown = report_on(path, left_out)
     return worker_class, [
         one
         for one in shown.findings
-        if one.code == "settings.line.unknown"
+        if "worker_class" not in one.values
         or (one.values["worker_class"], one.values["version"]) == (worker_class, USUAL)
     ]
 
@@ -233,6 +240,22 @@ def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
     assert text(mistyped).endswith("did you mean keepalive?")
     assert text(unused).endswith("nothing in the file uses it")
     assert none.code == "settings.line.none"
+
+
+def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text("bind = '[::]:80'\nthreads: 4\naccesslog = 'stdout'\nkeepalive = 5\n")
+    worker_class, shown = report_on(path)
+    assert worker_class == "sync"
+    annotation, stream, *_ = (text(one) for one in shown.findings)
+    assert annotation == (
+        "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
+    )
+    assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
+    effects = {row["setting"]: text(row["effect"]) for row in shown.tables[0].rows}
+    assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
+    assert effects["bind"] == "the same for every class"
+    assert effects["threads"] == "sets nothing"
 
 
 def test_what_is_clamped_is_told_with_its_limit(tmp_path: Path) -> None:

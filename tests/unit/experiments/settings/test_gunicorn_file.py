@@ -27,6 +27,20 @@ def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
     )
 
 
+def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
+    text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\nraw_env = [\n    'A=1',\n]\n"
+    assert read(tmp_path, text) == (
+        Line(1, "threads", "4", sets=False),
+        Line(3, "workers", "2"),
+        Line(5, "raw_env", "[ 'A=1', ]"),
+    )
+
+
+def test_a_long_value_is_shortened(tmp_path: Path) -> None:
+    (line,) = read(tmp_path, f"bind = {'1' * 60}\n")
+    assert line.text == f"{'1' * 39}…"
+
+
 SETTINGS = ("keepalive", "preload_app", "reload", "statsd_host", "statsd_prefix", "workers")
 
 
