@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from workerlab.analysis.core_wait import disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.knee import FLAT, NEAR, REACHED, Knee, step_below
 from workerlab.analysis.series import Series, rates_by_level
@@ -29,6 +30,11 @@ BEYOND = 1.05  # times the knee
 TELL_NOTHING = frozenset(
     f"diagnosis.{code}" for code in ("nothing_waits", "all_slots_busy", "core_wait", "steal")
 )
+# Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt
+HOLDS_ANYWAY = frozenset(
+    f"knee.{code}" for code in ("above", "no_limit", "no_wait_with_all_slots", "above_slots", "chance")
+)
+VAGUE = 0.25  # half of the 95 % interval of a throughput, as a part of it
 Rates = Mapping[int, float]
 
 
@@ -38,7 +44,9 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     none lost any, the most loaded. Of several trials the first."""
     closed = (cell for cell in cells if cell.trial.cell.rate is None)
     valid = [cell for cell in closed if cell.verdict != "invalid"]
-    most, found = max(valid, key=_tells, default=None), agreed(series, valid)
+    doubts = doubts_of(series, series.closed)
+    clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
+    most, found = max(clear, key=_tells, default=None), agreed(series, valid)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -87,11 +95,48 @@ def _flat(rates: Rates) -> bool:
 
 
 def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
-    """The knee in the light of the verdicts. `valid`: the valid cells of the closed loop."""
+    """The knee in the light of the verdicts. `valid`: the valid cells of the closed loop.
+
+    Trials beside other programs that took the cores, or whose throughput is hardly known, show no
+    more than that nothing waits in spite of it. The others have to show it without them."""
     words = {cell.trial.key: str(cell.verdict) for cell in valid}
     telling = [facts for facts in series.closed if words.get(facts.key) != "inconclusive"]
     if series.closed and not telling:
         return Knee(None, Finding("knee.inconclusive"))
+    found, doubts = _shown_by(series, valid, telling, words), doubts_of(series, telling)
+    if not doubts or found.note.code in HOLDS_ANYWAY:
+        return found
+    clear = [facts for facts in telling if facts.key not in doubts]
+    highest = max(facts.connections for facts in telling)
+    if clear:
+        found = _shown_by(series, [cell for cell in valid if cell.trial.key not in doubts],
+                          clear, words)  # fmt: skip
+        if found.connections is not None or highest in {facts.connections for facts in clear}:
+            return found
+    levels = tuple(sorted({one.connections for one in telling if one.key in doubts}))
+    return Knee(None, Finding("knee.doubtful", {"levels": levels, "why": worst(doubts.values())}))
+
+
+def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Finding]:
+    """By key: why a trial says little of its server's throughput. None that is not in doubt."""
+    found: dict[str, Finding] = {}
+    for facts in trials:
+        half = series.halves[facts.connections]
+        if (why := disturbance(facts)) is not None:
+            found[facts.key] = Finding(why.code.replace("diagnosis", "knee.doubt"), why.values)
+        elif half > VAGUE:
+            found[facts.key] = Finding("knee.doubt.vague", {"half": half})
+    return found
+
+
+def worst(doubts: Iterable[Finding]) -> Finding:
+    """Others' programs before chance, which may be their doing."""
+    return min(doubts, key=lambda one: one.code)
+
+
+def _shown_by(
+    series: Series, valid: Sequence[CellResult], telling: Sequence[Facts], words: Mapping[str, str]
+) -> Knee:
     free = [facts for facts in telling if not series.bound.get(facts.key)]
     found, rates = series.knee_of(free), rates_by_level(free)
     room, from_on = _room_beyond(found, valid), _saturated_from(free, words)

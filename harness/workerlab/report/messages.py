@@ -1988,6 +1988,11 @@ knee.above_slots = > {highest}, although {slots} slots are configured
 knee.no_wait_with_all_slots = at least {highest}: throughput is in step with connections up to as
     many as there are slots[[; add {add} or
     more]]
+knee.doubtful = inconclusive: at {levels:list} connections {why}
+knee.doubt.core_wait = other programs took the cores for {share:percent} of the response time
+knee.doubt.steal = other machines of this host took the cores for {share:percent} of the response
+    time
+knee.doubt.vague = the throughput is known to ± {half:percent} only
 knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
     were still free with {connections:# connection}
 knee.unknown = unknown: requests wait, although throughput is what lone requests allow
@@ -1997,6 +2002,7 @@ knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is 
 knee.no_cell.short, knee.inconclusive.short, knee.room_beyond.short, knee.unknown.short = unknown
 knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short, knee.chance.short = at
     least {least:number}
+knee.doubtful.short = inconclusive
 knee.no_wait_with_all_slots.short = at least {highest}
 knee.between.short = {least:number} to {most}
 knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}

@@ -37,7 +37,7 @@ def lines_of(*samples: StackSample, each: int = 10) -> tuple[Finding, ...]:
     return blocking(derived(replace(TRIAL, stacks=Stacks(100, tuple(found), LINES))))
 
 
-SLEEPS = sample(2, overdue=20, since=25)
+SLEEPS = sample(2, overdue=20, since=25, stuck=20)
 COMPUTES = sample(3, asleep=False, overdue=20, since=25, cpu=25, stuck=10, ran=10)
 HOLDS = sample(2, asleep=False, length=40, late=30, overdue=35, since=40, cpu=38, ran=38)
 
@@ -52,6 +52,13 @@ def test_a_line_that_sleeps() -> None:
     assert text(found) == (
         "orders.py line 42 in total() blocks the event loop 10 % of the time; it calls time.sleep;"
         " the loop is held up for as long as 25.0 ms."
+    )
+
+
+def test_many_calls_in_a_row_are_not_one_long_one() -> None:
+    (found,) = lines_of(replace(SLEEPS, since_ns=390 * MS, stuck_ns=20 * MS))
+    assert text(found).endswith(
+        "the loop is held up for as long as 390 ms, by several calls in a row of 30.0 ms at most."
     )
 
 

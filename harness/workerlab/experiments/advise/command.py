@@ -116,8 +116,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
     if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
         raise UsageError(
-            f"--budget: to measure what requests need takes about {least_s:.0f} s for {len(able)}"
-            " worker classes: allow more time, or name fewer --classes"
+            f"--budget: measuring what requests need takes about {least_s:.0f} s for"
+            f" {len(able)} worker classes: allow more time, or name fewer --classes"
         )
     asked = Asked(
         slo=target,

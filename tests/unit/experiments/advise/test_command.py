@@ -38,7 +38,7 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
     ("words", "why"),
     [
         (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown where 3 requests/s arrive"),
-        (("--budget", "30"), "--budget: what requests need takes about 48 s"),
+        (("--budget", "30"), "--budget: measuring what requests need takes about 48 s"),
     ],
 )
 def test_what_could_never_be_shown_starts_nothing(

@@ -252,7 +252,7 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
         "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
     )
     assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
-    effects = {row["setting"]: text(row["effect"]) for row in shown.tables[0].rows}
+    effects = {name: text(effect) for _, name, _, effect in shown.tables[0].rows}
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"

@@ -88,10 +88,6 @@ def test_names_within_functions_are_nothing_to_gunicorn(tmp_path: Path) -> None:
     assert [line.name for line in read(tmp_path, text)] == ["post_fork"]
 
 
-def test_a_value_over_several_lines_is_its_first(tmp_path: Path) -> None:
-    assert read(tmp_path, 'raw_env = [\n    "A=1",\n]\n') == (Line(1, "raw_env", "["),)
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")],
