@@ -23,6 +23,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
 POLL_S = 0.01
+RESPAWNS = 3  # of workers that end before they have loaded the app
 LEAST_BYTES = 1 << 20  # on disk: with less, records of spans hardly find room
 GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
 TIMEOUT_S = 30  # as in configs/
@@ -151,11 +152,22 @@ def _proofs(
             return proofs
         if process.wait(POLL_S):
             _check_room(launch.trial)
-            why = explained("the server did not boot", log)
+            why = explained("the server did not boot", log, printed=True)
             raise Faulty("unavailable", why + _next_step(launch, why), f"its log: {log}")
+        if not proofs and boots(log) > RESPAWNS * workers:
+            ended = f"its workers ended {RESPAWNS} times before they had loaded the app"
+            raise Faulty("unavailable", explained(ended, log, printed=True), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
             raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
+
+
+def boots(log: Path) -> int:
+    """How many workers were started, by the server's log."""
+    try:
+        return log.read_text(errors="replace").count("Booting worker with pid")
+    except OSError:
+        return 0
 
 
 def _next_step(launch: Launch, why: str) -> str:
@@ -168,7 +180,12 @@ def _next_step(launch: Launch, why: str) -> str:
         other = ", or name the app's interpreter with --python" if app.chdir else ""
         return f"; install it for {launch.python}{other}"
     bundled = bundled_name(app.target)
-    return f"; the bundled app is {bundled}" if bundled else f" in {app.chdir}; see --chdir"
+    if bundled:
+        return f"; the bundled app is {bundled}"
+    return (
+        f"; {launch.python} looked for it in {app.chdir}: name another directory with --chdir, or"
+        " another interpreter with --python"
+    )
 
 
 def _check_room(directory: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,6 +17,11 @@ EXCEPTION = re.compile(
     r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
     r"|Failed to (find attribute|parse) ).*)"
 )
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Of Gunicorn's log; and files that are none of the app's
+LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
+NOT_THE_APPS = re.compile(r"site-packages|dist-packages|/lib/python3|/server/inside/|^<|/gunicorn/")
 PID = re.compile(r" \(pid:\d+\)")
 ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
 WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
@@ -160,15 +165,35 @@ def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, ob
     return {proof["pid"]: proof for proof in proofs if proof["pid"] not in but}
 
 
-def explained(why: str, log: Path) -> str:
-    """`why` with the last line of the server's log that tells of an exception, else an error, else
-    a warning. Any other line explains nothing."""
+def explained(why: str, log: Path, *, printed: bool = False) -> str:
+    """`why` with what the server's log tells last of an exception, and where in the app it was
+    raised; else of an error; else, of `printed` lines, the last that is not Gunicorn's, as
+    `sys.exit` prints its reason; else of a warning. Any other line explains nothing."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return why
+    if raised := last_exception(lines):
+        return f"{why}: {raised}"
+    plain = [line for line in lines if line.strip() and not LOGGED.match(line)]
     for pattern in (EXCEPTION, ERROR, WARNING):
+        if pattern is ERROR and printed and plain:
+            return f"{why}: {plain[-1].strip()[:300]}"
         for line in reversed(lines):
             if found := pattern.match(line):
                 return f"{why}: {found['what'].strip()[:300]}"
     return why
+
+
+def last_exception(lines: Iterable[str]) -> str | None:
+    """The last one that a traceback ends with, and the last line of the app that it names."""
+    found, place, inside = None, "", False
+    for line in lines:
+        if line.endswith(TRACEBACK):
+            inside, place = True, ""
+        elif inside and (frame := FRAME.match(line)):
+            if not NOT_THE_APPS.search(frame["file"]):
+                place = f" ({Path(frame['file']).name} line {frame['line']})"
+        elif inside and not line.startswith(" "):
+            found, inside = f"{line.strip()[:300]}{place}", False
+    return found

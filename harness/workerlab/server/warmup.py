@@ -143,6 +143,7 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     took_s: float
+    location: str | None = None  # where a redirect leads
 
 
 def ask(server: Running, route: Route) -> Answer:
@@ -155,7 +156,8 @@ def ask(server: Running, route: Route) -> Answer:
         connection.request(route.method, route.path, body=body, headers=headers)
         response = connection.getresponse()
         content = response.read()
-        return Answer(response.status, content, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        return Answer(response.status, content, took_s, response.getheader("Location"))
 
 
 class Lone:
@@ -212,8 +214,13 @@ def _unexpected(server: Running, route: Route, answer: Answer) -> str:
     who = f"{route.name} ({request})" if route.name else request
     expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"
     why = f"{who} answered {answer.status}, expected {expected}"
-    if lines := first_lines(answer.body):
-        why += f": {lines}"
+    failed = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    told = explained(why, server.log) if failed else why
+    if told == why and (lines := first_lines(answer.body)):
+        told = f"{why}: {lines}"
+    why = told
+    if answer.location:
+        why += f", and leads to {answer.location}"
     option = f"expect={answer.status} in a --mix file" if mixed else "--expect-status"
     why += f" (say {option} if that is right"
     if answer.status == HTTPStatus.BAD_REQUEST:

@@ -13,7 +13,7 @@ import pytest
 
 from workerlab.model import App, Finding, Server
 from workerlab.server.inside import probe
-from workerlab.server.running import Launch, Running, read_proofs
+from workerlab.server.running import Launch, Running, explained, read_proofs
 
 
 class Alive:
@@ -89,3 +89,43 @@ def test_a_worker_killed_while_it_waited_in_vain(
 
 def test_a_worker_that_lives_is_not_lost(tmp_path: Path) -> None:
     assert server(tmp_path, os.getpid(), drops=True).lost() is None
+
+
+BOOTS = "[2026-11-20 09:00:00 +0000] [12] [INFO] Booting worker with pid: 12\n"
+HALTS = "[2026-11-20 09:00:01 +0000] [11] [ERROR] Reason: Worker failed to boot.\n"
+DJANGO = """\
+[2026-11-20 09:00:00 +0000] [12] [ERROR] Exception in worker process
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/gunicorn/arbiter.py", line 608, in spawn_worker
+    worker.init_process()
+  File "/srv/shop/wsgi.py", line 7, in <module>
+    application = get_wsgi_application()
+  File "/venv/lib/python3.11/site-packages/django/conf/__init__.py", line 68, in _setup
+    raise ImproperlyConfigured(
+django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (
+            BOOTS + DJANGO + HALTS,
+            "django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set"
+            " (wsgi.py line 7)",
+        ),
+        (f"{BOOTS}SECRET_KEY is missing\n{HALTS}", "SECRET_KEY is missing"),
+        (BOOTS + HALTS, "Reason: Worker failed to boot."),
+    ],
+    ids=["an exception with the app's line", "what sys.exit printed", "nothing but Gunicorn's"],
+)
+def test_what_kept_a_server_from_booting(tmp_path: Path, log: str, cause: str) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(log)
+    assert explained("it did not boot", path, printed=True) == f"it did not boot: {cause}"
+
+
+def test_what_an_app_prints_explains_no_death(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(f"{BOOTS}GET /cart\n")
+    assert explained("a worker died", path) == "a worker died"
